@@ -1,7 +1,16 @@
+import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, type Reason } from '../../domain/errors.ts';
 import { isOtherRequest } from '../../domain/request_digest.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
-import type { Db, Engine, Tx } from './engine.ts';
+import type { Engine } from './engine.ts';
+import {
+  type CallerTransaction,
+  type NamespaceTransaction,
+  type ReadScope,
+  scopeOf,
+  write,
+  writeAs,
+} from './transaction.ts';
 import { UniqueViolation } from './unique_violation.ts';
 
 /** Keys of the tree and the row that a request created. */
@@ -14,7 +23,7 @@ interface MadeRef {
 export interface Noun<T> {
   readonly name: keyof typeof WORDS;
   /** Returns the current value of a created resource; undefined if it was deleted. */
-  find(db: Db | Tx, ref: MadeRef): Promise<T | undefined>;
+  find(scope: ReadScope, ref: MadeRef): Promise<T | undefined>;
 }
 
 /** Error reason and metadata key of a missing resource. */
@@ -43,24 +52,24 @@ const TRIES = 5;
  */
 export async function makeOnce<T>(
   engine: Engine,
-  namespace: string,
+  caller: Caller,
   key: IdempotencyKey | undefined,
   noun: Noun<T>,
-  make: (tx: Tx) => Promise<{ readonly ref: MadeRef; readonly id: string; readonly made: T }>,
+  make: (tx: CallerTransaction) => Promise<{ readonly ref: MadeRef; readonly id: string; readonly made: T }>,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await engine.write(async (tx) => {
-        const before = await findMade(tx, namespace, key, noun);
+      return await writeAs(engine, caller, async (tx) => {
+        const before = await findMade(tx, key, noun);
         if (before !== undefined) return before;
         const { ref, id, made } = await make(tx);
-        await keepRequest(engine, tx, namespace, key, ref, id);
+        await keepRequest(tx, key, ref, id);
         return made;
       });
     } catch (error) {
       const raced = error instanceof UniqueViolation;
       if (!raced && !(error instanceof AnabranchError && TAKEN.has(error.reason))) throw error;
-      const made = await findMade(engine.db, namespace, key, noun);
+      const made = await findMade(scopeOf(engine, caller.namespace), key, noun);
       if (made !== undefined) return made;
       if (!raced || attempt === TRIES) throw error;
     }
@@ -68,23 +77,18 @@ export async function makeOnce<T>(
 }
 
 /** Returns the resource that was created with this key; undefined if the key is new. */
-async function findMade<T>(
-  db: Db | Tx,
-  namespace: string,
-  key: IdempotencyKey | undefined,
-  noun: Noun<T>,
-): Promise<T | undefined> {
+async function findMade<T>(scope: ReadScope, key: IdempotencyKey | undefined, noun: Noun<T>): Promise<T | undefined> {
   if (key === undefined) return undefined;
-  const row = await db
+  const row = await scope.db
     .selectFrom('requests')
     .select(['request_digest', 'tree', 'resource', 'resource_id'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('rpc', '=', key.rpc)
     .where('request_id', '=', key.requestId)
     .executeTakeFirst();
   if (row === undefined) return undefined;
   if (isOtherRequest(row.request_digest, key.requestDigest)) throw requestIdReused(key.requestId);
-  const made = await noun.find(db, { tree: row.tree, key: row.resource });
+  const made = await noun.find(scope, { tree: row.tree, key: row.resource });
   if (made === undefined) throw madeAndDeleted(noun.name, row.resource_id, key.requestId);
   return made;
 }
@@ -94,39 +98,37 @@ async function findMade<T>(
  * it.
  */
 async function keepRequest(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   key: IdempotencyKey | undefined,
   made: MadeRef,
   id: string,
 ): Promise<void> {
   if (key === undefined) return;
-  await tx
+  await tx.db
     .insertInto('requests')
     .values({
-      namespace,
+      namespace: tx.namespace,
       rpc: key.rpc,
       request_id: key.requestId,
       request_digest: key.requestDigest,
       tree: made.tree,
       resource: made.key,
       resource_id: id,
-      create_time: engine.now,
+      create_time: tx.engine.now,
     })
     .execute();
 }
 
 export async function expireRequests(engine: Engine, days: number, limit: number): Promise<number> {
-  return engine.write(async (tx) => {
-    const old = await tx
+  return write(engine, async (tx) => {
+    const old = await tx.db
       .selectFrom('requests')
       .select(['namespace', 'rpc', 'request_id'])
       .where('create_time', '<', engine.hoursAgo(days * 24))
       .limit(limit)
       .execute();
     for (const { namespace, rpc, request_id } of old) {
-      await tx
+      await tx.db
         .deleteFrom('requests')
         .where('namespace', '=', namespace)
         .where('rpc', '=', rpc)

@@ -54,6 +54,7 @@ import {
   listTree,
   updateTrajectory,
 } from './trajectory/trajectories.ts';
+import { scopeOf } from './transaction.ts';
 
 interface Parts {
   readonly engine: Engine;
@@ -95,20 +96,20 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return branchTrajectory(this.engine, caller, making, key);
   },
   async getTrajectory(namespace, id) {
-    const found = await findById(this.engine, this.engine.db, namespace, id);
+    const found = await findById(scopeOf(this.engine, namespace), id);
     return found?.hidden === true ? undefined : found;
   },
   listTrajectories(namespace, filter, page) {
-    return listTrajectories(this.engine, namespace, filter, page);
+    return listTrajectories(scopeOf(this.engine, namespace), filter, page);
   },
   listTree(namespace, tree, page) {
-    return listTree(this.engine, namespace, tree, page);
+    return listTree(scopeOf(this.engine, namespace), tree, page);
   },
   getLineage(namespace, ref, from) {
-    return getLineage(this.engine.db, namespace, ref, from);
+    return getLineage(scopeOf(this.engine, namespace), ref, from);
   },
   getOwners(namespace, tree, keys) {
-    return getOwners(this.engine, namespace, tree, keys);
+    return getOwners(scopeOf(this.engine, namespace), tree, keys);
   },
   updateTrajectory(namespace, id, changes) {
     return updateTrajectory(this.engine, namespace, id, changes);
@@ -134,19 +135,19 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
 
   readSteps(namespace, tree, segments, range, view) {
-    return readSteps(this.engine, namespace, tree, segments, range, view);
+    return readSteps(scopeOf(this.engine, namespace), tree, segments, range, view);
   },
   readOutlines(namespace, tree, segments, from, limit) {
-    return readOutlines(this.engine, namespace, tree, segments, from, limit);
+    return readOutlines(scopeOf(this.engine, namespace), tree, segments, from, limit);
   },
   listSteps(namespace, where, order, page, view) {
-    return listSteps(this.engine, namespace, where, order, page, view);
+    return listSteps(scopeOf(this.engine, namespace), where, order, page, view);
   },
   findCheckpoint(namespace, tree, segments, atOrBefore, names) {
-    return findCheckpoint(this.engine, namespace, tree, segments, atOrBefore, names);
+    return findCheckpoint(scopeOf(this.engine, namespace), tree, segments, atOrBefore, names);
   },
   listStepStates(namespace, tree, segments, name, from, limit) {
-    return listStepStates(this.engine, namespace, tree, segments, name, from, limit);
+    return listStepStates(scopeOf(this.engine, namespace), tree, segments, name, from, limit);
   },
 
   putState(namespace) {
@@ -156,7 +157,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return findStates(this.engine, namespace, digests, renew);
   },
   readState(namespace, digest, offset) {
-    return readState(this.engine, namespace, digest, offset);
+    return readState(scopeOf(this.engine, namespace), digest, offset);
   },
   collectStates(ttlHours, limit) {
     return collectStates(this.engine, ttlHours, limit);
@@ -166,10 +167,10 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return createExperiment(this.engine, caller, making, key);
   },
   getExperiment(namespace, which) {
-    return findExperiment(this.engine.db, namespace, which);
+    return findExperiment(scopeOf(this.engine, namespace), which);
   },
   listExperiments(namespace, filter, page, view) {
-    return listExperiments(this.engine, namespace, filter, page, view);
+    return listExperiments(scopeOf(this.engine, namespace), filter, page, view);
   },
   updateExperiment(namespace, id, changes) {
     return updateExperiment(this.engine, namespace, id, changes);
@@ -182,22 +183,22 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return branchRun(this.engine, caller, making, key);
   },
   getRun(namespace, which) {
-    return findRun(this.engine, this.engine.db, namespace, which);
+    return findRun(scopeOf(this.engine, namespace), which);
   },
   listRuns(namespace, filter, page, view) {
-    return listRuns(this.engine, namespace, filter, page, view);
+    return listRuns(scopeOf(this.engine, namespace), filter, page, view);
   },
   listRunTrees(namespace, experimentId, page) {
-    return listRunTrees(this.engine, namespace, experimentId, page);
+    return listRunTrees(scopeOf(this.engine, namespace), experimentId, page);
   },
   listRunTree(namespace, runId, page) {
-    return listRunTree(this.engine, namespace, runId, page);
+    return listRunTree(scopeOf(this.engine, namespace), runId, page);
   },
   updateRun(namespace, id, changes) {
     return updateRun(this.engine, namespace, id, changes);
   },
   cancelNextRollouts(namespace, of) {
-    return cancelNextRollouts(this.engine, namespace, of);
+    return cancelNextRollouts(scopeOf(this.engine, namespace), of);
   },
   cancelMarkedRollouts() {
     return cancelMarkedRollouts(this.engine);
@@ -212,16 +213,16 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return failStaleRuns(this.engine, limit);
   },
   readChangedGroups(namespace, run, where, page) {
-    return readChangedGroups(this.engine, namespace, run, where, page);
+    return readChangedGroups(scopeOf(this.engine, namespace), run, where, page);
   },
   readChangedRollouts(namespace, run, where, page) {
-    return readChangedRollouts(this.engine, namespace, run, where, page);
+    return readChangedRollouts(scopeOf(this.engine, namespace), run, where, page);
   },
   readLiveRollouts(namespace, run, page) {
-    return readLiveRollouts(this.engine, namespace, run, page);
+    return readLiveRollouts(scopeOf(this.engine, namespace), run, page);
   },
   readRunChanges(namespace, runId, since, allStages) {
-    return readRunChanges(this.engine, namespace, runId, since, allStages);
+    return readRunChanges(scopeOf(this.engine, namespace), runId, since, allStages);
   },
 
   deleteExperiment(namespace, id, onBranches, cancelLive) {
@@ -235,20 +236,20 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
 
   tallyRuns(namespace, runs) {
-    return tallyRuns(this.engine, this.engine.db, namespace, runs);
+    return tallyRuns(scopeOf(this.engine, namespace), runs);
   },
 
   getOrCreateStage(caller, making) {
     return getOrCreateStage(this.engine, caller, making);
   },
   getStage(namespace, which) {
-    return findStage(this.engine.db, namespace, which);
+    return findStage(scopeOf(this.engine, namespace), which);
   },
   listStages(namespace, runId, filter, page, view) {
-    return listStages(this.engine, namespace, runId, filter, page, view);
+    return listStages(scopeOf(this.engine, namespace), runId, filter, page, view);
   },
   getLatestCheckpointedStage(namespace, runId, kind) {
-    return getLatestCheckpointedStage(this.engine, namespace, runId, kind);
+    return getLatestCheckpointedStage(scopeOf(this.engine, namespace), runId, kind);
   },
   updateStage(namespace, id, changes) {
     return updateStage(this.engine, namespace, id, changes);
@@ -264,26 +265,26 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return logMetrics(this.engine, namespace, runId, points);
   },
   listSeries(namespace, filter, limit, after) {
-    return listSeries(this.engine, namespace, filter, limit, after);
+    return listSeries(scopeOf(this.engine, namespace), filter, limit, after);
   },
   measureSeries(namespace, series, range) {
-    return measureSeries(this.engine, namespace, series, range);
+    return measureSeries(scopeOf(this.engine, namespace), series, range);
   },
   readPoints(namespace, series, range, limit, numbersOnly = false) {
-    return readPoints(this.engine, namespace, series, range, limit, numbersOnly);
+    return readPoints(scopeOf(this.engine, namespace), series, range, limit, numbersOnly);
   },
   downsample(namespace, series, maxPoints) {
-    return downsample(this.engine, namespace, series, maxPoints);
+    return downsample(scopeOf(this.engine, namespace), series, maxPoints);
   },
 
   createRollouts(caller, stageId, rollouts) {
     return createRollouts(this.engine, caller, stageId, rollouts);
   },
   getRollout(namespace, id) {
-    return getRollout(this.engine, namespace, id);
+    return getRollout(scopeOf(this.engine, namespace), id);
   },
   listRollouts(namespace, filter, page, view) {
-    return listRollouts(this.engine, namespace, filter, page, view);
+    return listRollouts(scopeOf(this.engine, namespace), filter, page, view);
   },
   claimRollouts(requests) {
     return claimRollouts(this.engine, requests);
@@ -311,36 +312,36 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
 
   listStatusChanges(namespace, owner, page, ascending) {
-    return listStatusChanges(this.engine, namespace, owner, page, ascending);
+    return listStatusChanges(scopeOf(this.engine, namespace), owner, page, ascending);
   },
 
   upsertTasks(namespace, tasks) {
     return upsertTasks(this.engine, namespace, tasks);
   },
   getTask(namespace, id) {
-    return findTask(this.engine.db, namespace, id);
+    return findTask(scopeOf(this.engine, namespace), id);
   },
   listTasks(namespace, filter, page, view) {
-    return listTasks(this.engine, namespace, filter, page, view);
+    return listTasks(scopeOf(this.engine, namespace), filter, page, view);
   },
   upsertValidators(namespace, validators) {
     return upsertValidators(this.engine, namespace, validators);
   },
   getValidator(namespace, id) {
-    return findValidator(this.engine.db, namespace, id);
+    return findValidator(scopeOf(this.engine, namespace), id);
   },
   listValidators(namespace, taskId, page) {
-    return listValidators(this.engine, namespace, taskId, page);
+    return listValidators(scopeOf(this.engine, namespace), taskId, page);
   },
 
   getOrCreateGroup(namespace, making) {
     return getOrCreateGroup(this.engine, namespace, making);
   },
   getGroup(namespace, which) {
-    return findGroup(this.engine, this.engine.db, namespace, which);
+    return findGroup(scopeOf(this.engine, namespace), which);
   },
   listGroups(namespace, stageId, page, view) {
-    return listGroups(this.engine, namespace, stageId, page, view);
+    return listGroups(scopeOf(this.engine, namespace), stageId, page, view);
   },
   updateGroup(namespace, id, changes) {
     return updateGroup(this.engine, namespace, id, changes);
@@ -353,24 +354,24 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return overrideValidation(this.engine, caller, id, attempt, override);
   },
   listValidationOverrides(namespace, id, page) {
-    return listValidationOverrides(this.engine, namespace, id, page);
+    return listValidationOverrides(scopeOf(this.engine, namespace), id, page);
   },
 
   summarize(namespace, filter, by) {
-    return summarize(this.engine, namespace, filter, by);
+    return summarize(scopeOf(this.engine, namespace), filter, by);
   },
   summarizeTrajectories(namespace, filter, by) {
-    return summarizeTrajectories(this.engine, namespace, filter, by);
+    return summarizeTrajectories(scopeOf(this.engine, namespace), filter, by);
   },
 
   createEnvironment(caller, making, key) {
     return createEnvironment(this.engine, caller, making, key);
   },
   getEnvironment(namespace, id) {
-    return findEnvironment(this.engine.db, namespace, { id });
+    return findEnvironment(scopeOf(this.engine, namespace), { id });
   },
   listEnvironments(namespace, of, statuses, page) {
-    return listEnvironments(this.engine, namespace, of, statuses, page);
+    return listEnvironments(scopeOf(this.engine, namespace), of, statuses, page);
   },
   moveEnvironment(caller, id, verb, said, externalId) {
     return moveEnvironment(this.engine, caller, id, verb, said, externalId);
@@ -380,10 +381,10 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return setTag(this.engine, namespace, id, name, stepNumber, expected);
   },
   getTag(namespace, id, name) {
-    return getTag(this.engine, namespace, id, name);
+    return getTag(scopeOf(this.engine, namespace), id, name);
   },
   listTags(namespace, id, page) {
-    return listTags(this.engine, namespace, id, page);
+    return listTags(scopeOf(this.engine, namespace), id, page);
   },
   deleteTag(namespace, id, name) {
     return deleteTag(this.engine, namespace, id, name);

@@ -34,7 +34,7 @@ import { nextTurn } from '../sql/reading/next_turn.ts';
 import { ReadTurns } from '../sql/reading/turns.ts';
 import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
 import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
-import { readNow } from '../sql/trajectory/rows.ts';
+import { readNow } from '../sql/transaction.ts';
 import { bindDigest, isSet } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, Connection, openWriter } from './connection.ts';

@@ -3,7 +3,7 @@ import type { Caller } from '../../../domain/caller.ts';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { SealStatus, Status } from '../../../domain/lifecycle.ts';
 import type { Attempt } from '../../../domain/rollout.ts';
-import type { Db, Engine, LockedHead, Tx } from '../engine.ts';
+import type { Db, LockedHead } from '../engine.ts';
 import { type EndedAttempt, type TimedTurns, timeTurns } from '../group/counters.ts';
 import { readResult } from '../rollout/results.ts';
 import { lastAppend, readFlag, turnsOf } from '../rollout/rows.ts';
@@ -12,6 +12,7 @@ import { readTimings } from '../stage/rows.ts';
 import { together } from '../together.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { sealHeads } from '../trajectory/sealing.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindOptionalReal, readMetrics, readOptionalReal, readOptionalTime } from '../values.ts';
 
 type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
@@ -22,8 +23,7 @@ type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
  * an append, are omitted too.
  */
 export async function lockAttempts(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   rollouts: readonly Placed[],
   wait: 'never' | 'bounded',
 ): Promise<Map<bigint, LockedHead>> {
@@ -35,7 +35,7 @@ export async function lockAttempts(
   });
   if (refs.length === 0) return new Map();
   refs.sort(inLockOrder);
-  const { heads } = await engine.lockHeads(tx, refs, wait);
+  const { heads } = await tx.engine.lockHeads(tx.db, refs, wait);
   return new Map(heads.flatMap((head) => (head.hidden ? [] : [[of.get(head.key) ?? 0n, head]])));
 }
 
@@ -50,20 +50,16 @@ export interface AttemptEnd {
 }
 
 /** Returns the totals by rollout key, without rollouts whose trajectory was deleted. */
-export async function readAttemptEnds(
-  engine: Engine,
-  tx: Tx,
-  rollouts: readonly bigint[],
-): Promise<Map<bigint, AttemptEnd>> {
-  const rows = await tx
+export async function readAttemptEnds(tx: Transaction, rollouts: readonly bigint[]): Promise<Map<bigint, AttemptEnd>> {
+  const rows = await tx.db
     .selectFrom('rollouts as r')
     .innerJoin('trajectories as t', (join) =>
       join.onRef('t.tree', '=', 'r.tree').onRef('t.key', '=', 'r.trajectory').on('t.hidden', '=', 0),
     )
     .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'r.key').onRef('a.number', '=', 'r.attempt'))
     .select(['r.key', 't.tree', 't.key as trajectory', 't.branch_point', 't.next_step_number'])
-    .select(['a.claim_time', 't.branch_reward_sum as reward', lastAppend(engine).as('last_append')])
-    .where(engine.among(sql.ref('r.key'), rollouts))
+    .select(['a.claim_time', 't.branch_reward_sum as reward', lastAppend(tx.engine).as('last_append')])
+    .where(tx.engine.among(sql.ref('r.key'), rollouts))
     .execute();
   return new Map(rows.map((row) => [row.key, readEnd(row)]));
 }
@@ -92,7 +88,7 @@ function readEnd(row: {
 const NO_TURNS: TimedTurns = Object.freeze({ timedTurns: 0n, turnSeconds: 0 });
 
 /** M2: measures how long the turns of attempts took. The result has the order of `ends`. */
-export function timeAttempts(tx: Tx, ends: readonly (AttemptEnd | undefined)[]): Promise<TimedTurns[]> {
+export function timeAttempts(tx: Transaction, ends: readonly (AttemptEnd | undefined)[]): Promise<TimedTurns[]> {
   return together(ends.map(async (end) => (end === undefined ? NO_TURNS : timeTurns(tx, end.timing))));
 }
 
@@ -107,8 +103,7 @@ export interface AttemptSeal {
 
 /** Ends attempts without a result, stores their rewards and turns, and seals their trajectories. */
 export async function endAttempts(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   now: string,
   seals: readonly (AttemptSeal & { readonly end: AttemptEnd | undefined })[],
 ): Promise<void> {
@@ -116,8 +111,8 @@ export async function endAttempts(
     return [rollout.key, rollout.attempt, status, message, now, rewardAt(end), turnsAt(end)];
   });
   const columns = ['status', 'message', 'end_time', 'reward', 'turns'] as const;
-  await engine.updateRows(tx, 'attempts', ['rollout', 'number'], columns, rows);
-  await sealAttempts(engine, tx, now, seals);
+  await tx.engine.updateRows(tx.db, 'attempts', ['rollout', 'number'], columns, rows);
+  await sealAttempts(tx, now, seals);
 }
 
 /** Returns the value for the `reward` column; null without a reward. */
@@ -130,9 +125,8 @@ export function turnsAt(end: AttemptEnd | undefined): bigint {
 }
 
 /** Seals the open trajectories of attempts (L3). The number of statements does not grow with the attempts. */
-export async function sealAttempts(engine: Engine, tx: Tx, now: string, seals: readonly AttemptSeal[]): Promise<void> {
+export async function sealAttempts(tx: Transaction, now: string, seals: readonly AttemptSeal[]): Promise<void> {
   await sealHeads(
-    engine,
     tx,
     now,
     seals.flatMap((seal) => (seal.head === undefined ? [] : [{ ...seal, head: seal.head }])),
@@ -142,7 +136,7 @@ export async function sealAttempts(engine: Engine, tx: Tx, now: string, seals: r
 type AttemptOnly = Omit<Attempt, 'validations' | 'override' | 'environmentIds'>;
 
 /** Selects all attempts of a rollout, by number, without what other tables hold of them. */
-export function selectAttempts(db: Db | Tx, rollout: Expression<bigint>) {
+export function selectAttempts(db: Db, rollout: Expression<bigint>) {
   return db
     .selectFrom('attempts as a')
     .leftJoin('trajectories as t', (join) =>

@@ -1,12 +1,12 @@
 import type { Updateable } from 'kysely';
 import type { AttemptReport } from '../../contract/rollout.ts';
-import type { Tx } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { readFlag } from '../rollout/rows.ts';
 import type { LockedRollout } from '../rollout/writing.ts';
 import { bindTimings } from '../stage/rows.ts';
 import { mergeTimings } from '../stage/stages.ts';
 import type { AttemptsTable } from '../tables.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindFlag, bindMetrics } from '../values.ts';
 import type { AttemptRow } from './rows.ts';
 import { writeValidations } from './validations.ts';
@@ -16,7 +16,7 @@ import { writeValidations } from './validations.ts';
  * attempt's row. Errors: INVALID_REQUEST (too many metrics or timings).
  */
 export async function writeReport(
-  tx: Tx,
+  tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow,
   { validations, metrics, timings }: AttemptReport,

@@ -1,10 +1,10 @@
 import { type Selectable, sql, type Updateable } from 'kysely';
 import type { Status } from '../../../domain/lifecycle.ts';
 import { rolloutSuccess, verdict } from '../../../domain/rollout.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { readFlag } from '../rollout/rows.ts';
 import type { LockedRollout } from '../rollout/writing.ts';
 import type { AttemptsTable, RolloutsTable } from '../tables.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindFlag } from '../values.ts';
 
 export type AttemptRow = Selectable<AttemptsTable>;
@@ -76,25 +76,24 @@ function flagOf(flag: boolean | bigint | 0 | 1 | null): 0 | 1 | null {
  * attempt.
  */
 export async function readShown(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   rollouts: readonly Pick<LockedRollout, 'key' | 'attempt'>[],
 ): Promise<(rollout: bigint) => Shown> {
   const tried = rollouts.filter(({ attempt }) => attempt > 0n).map(({ key }) => key);
   if (tried.length === 0) return () => NOTHING_SHOWN;
-  const rows = await tx
+  const rows = await tx.db
     .selectFrom('attempts as a')
     .innerJoin('rollouts as r', (join) => join.onRef('r.key', '=', 'a.rollout').onRef('r.attempt', '=', 'a.number'))
     .selectAll('a')
-    .where(engine.among(sql.ref('a.rollout'), tried))
+    .where(tx.engine.among(sql.ref('a.rollout'), tried))
     .execute();
   const found = new Map(rows.map((row) => [row.rollout, shownOf(row)]));
   return (rollout) => found.get(rollout) ?? NOTHING_SHOWN;
 }
 
 /** Reads an attempt of a locked rollout. The lock of the rollout covers its attempts. */
-export async function readAttemptRow(tx: Tx, rollout: bigint, number: bigint | number): Promise<AttemptRow> {
-  return tx
+export async function readAttemptRow(tx: Transaction, rollout: bigint, number: bigint | number): Promise<AttemptRow> {
+  return tx.db
     .selectFrom('attempts')
     .selectAll()
     .where('rollout', '=', rollout)
@@ -107,7 +106,7 @@ export async function readAttemptRow(tx: Tx, rollout: bigint, number: bigint | n
  * undefined if the rollout does not show this attempt.
  */
 export async function changeAttempt(
-  tx: Tx,
+  tx: Transaction,
   rollout: LockedRollout,
   attempt: AttemptRow,
   changes: Updateable<AttemptsTable>,
@@ -118,7 +117,7 @@ export async function changeAttempt(
     validationPassed: readFlag(after.validation_passed),
     result: readFlag(after.result_success),
   });
-  await tx
+  await tx.db
     .updateTable('attempts')
     .set({ ...changes, success: bindFlag(success) })
     .where('rollout', '=', attempt.rollout)

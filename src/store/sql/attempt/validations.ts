@@ -7,13 +7,13 @@ import { type Rollout, type Validation, type ValidationOverride, validationPasse
 import { requireBegun } from '../../../domain/rollout_moves.ts';
 import type { Page } from '../../contract/page.ts';
 import type { NewOverride, NewValidation } from '../../contract/rollout.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import { findRolloutKey } from '../rollout/keys.ts';
 import { readFlag, readWritten } from '../rollout/rows.ts';
 import { applySuccess } from '../rollout/sibling_policy.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from '../rollout/writing.ts';
 import type { AttemptsTable } from '../tables.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type ReadScope, type Transaction, writeAs, writeIn } from '../transaction.ts';
 import { bindFlag, flag, isSet } from '../values.ts';
 import { type AttemptRow, changeAttempt, readAttemptRow } from './rows.ts';
 
@@ -24,16 +24,16 @@ export async function recordValidation(
   attempt: number | undefined,
   validation: NewValidation,
 ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }> {
-  const recorded = await engine.write(async (tx) => {
-    const row = await lockRollout(engine, tx, namespace, id);
+  const recorded = await writeIn(engine, namespace, async (tx) => {
+    const row = await lockRollout(tx, id);
     const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
-    const now = await readNow(tx, engine.now);
+    const now = await tx.readNow();
     const passed = await writeValidations(tx, row, judged.number, [validation], now, 'validation.name');
-    await judge(engine, tx, row, judged, now, { validation_passed: bindFlag(passed) });
-    const all = validationsByAttempt(await selectValidations(tx, row.key).execute());
+    await judge(tx, row, judged, now, { validation_passed: bindFlag(passed) });
+    const all = validationsByAttempt(await selectValidations(tx.db, row.key).execute());
     const written = all.get(judged.number)?.find(({ name }) => name === validation.name);
     if (written === undefined) throw new Error('a validation written in this transaction is missing');
-    return { rollout: await readWritten(engine, tx, namespace, row), validation: written };
+    return { rollout: await readWritten(tx, row), validation: written };
   });
   engine.announce([recorded.rollout.run.key]);
   return recorded;
@@ -47,10 +47,10 @@ export async function overrideValidation(
   { success, reason, actor }: NewOverride,
 ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }> {
   const { namespace } = caller;
-  const overridden = await engine.write(async (tx) => {
-    const row = await lockRollout(engine, tx, namespace, id);
+  const overridden = await writeAs(engine, caller, async (tx) => {
+    const row = await lockRollout(tx, id);
     const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
-    const now = await readNow(tx, engine.now);
+    const now = await tx.readNow();
     const entry = {
       ordinal: await nextOrdinal(tx, row.key),
       attempt: judged.number,
@@ -58,12 +58,12 @@ export async function overrideValidation(
       reason,
       actor: actor === '' ? caller.actor : actor,
     };
-    await tx
+    await tx.db
       .insertInto('validation_overrides')
       .values({ rollout: row.key, namespace, ...entry, override_time: now })
       .execute();
-    await judge(engine, tx, row, judged, now, { override: bindFlag(success) });
-    const rollout = await readWritten(engine, tx, namespace, row);
+    await judge(tx, row, judged, now, { override: bindFlag(success) });
+    const rollout = await readWritten(tx, row);
     return { rollout, override: readOverride({ ...entry, override_time: now }) };
   });
   engine.announce([overridden.rollout.run.key]);
@@ -75,8 +75,7 @@ export async function overrideValidation(
  * applies the policy of its group.
  */
 async function judge(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow,
   now: string,
@@ -84,14 +83,14 @@ async function judge(
 ): Promise<void> {
   const shown = await changeAttempt(tx, row, attempt, changes);
   if (shown === undefined) return;
-  await writeRollout(engine, tx, row.key, now, shown);
+  await writeRollout(tx, row.key, now, shown);
   const becomes = readFlag(shown.success) === true && readFlag(row.success) !== true;
-  if (becomes && row.status === 'COMPLETED') await applySuccess(engine, tx, row, now);
+  if (becomes && row.status === 'COMPLETED') await applySuccess(tx, row, now);
 }
 
 /** The caller holds the lock of the rollout. */
-async function nextOrdinal(tx: Tx, rollout: bigint): Promise<bigint> {
-  const last = await tx
+async function nextOrdinal(tx: Transaction, rollout: bigint): Promise<bigint> {
+  const last = await tx.db
     .selectFrom('validation_overrides')
     .select('ordinal')
     .where('rollout', '=', rollout)
@@ -102,13 +101,12 @@ async function nextOrdinal(tx: Tx, rollout: bigint): Promise<bigint> {
 }
 
 export async function listValidationOverrides(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   id: string,
   page: Page<bigint>,
 ): Promise<ValidationOverride[]> {
-  const rollout = await findRolloutKey(engine.db, namespace, id);
-  let query = engine.db
+  const rollout = await findRolloutKey(scope, id);
+  let query = scope.db
     .selectFrom('validation_overrides')
     .select(['ordinal', 'attempt', 'success', 'reason', 'actor', 'override_time'])
     .where('rollout', '=', rollout);
@@ -118,7 +116,7 @@ export async function listValidationOverrides(
 }
 
 /** Selects the overrides that stand, at most one for each attempt. */
-export function selectStandingOverrides(db: Db | Tx, rollout: Expression<bigint>) {
+export function selectStandingOverrides(db: Db, rollout: Expression<bigint>) {
   return db
     .selectFrom('validation_overrides as o')
     .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'o.rollout').onRef('a.number', '=', 'o.attempt'))
@@ -165,7 +163,7 @@ export function readOverride(row: {
  * too many free names.
  */
 export async function writeValidations(
-  tx: Tx,
+  tx: Transaction,
   rollout: { readonly key: bigint; readonly namespace: string; readonly task: bigint | null },
   attempt: bigint,
   validations: readonly NewValidation[],
@@ -195,7 +193,7 @@ export async function writeValidations(
     };
   });
   if (rows.length > 0) {
-    await tx
+    await tx.db
       .insertInto('validations')
       .values(rows)
       .onConflict((conflict) =>
@@ -214,7 +212,7 @@ export async function writeValidations(
       )
       .execute();
   }
-  const all = await tx
+  const all = await tx.db
     .selectFrom('validations')
     .select(['validator', 'advisory', 'success'])
     .where('rollout', '=', rollout.key)
@@ -236,12 +234,12 @@ function requireFewFree(validations: readonly { readonly validator: bigint | nul
 
 /** Returns validators of the rollout's task, by type. */
 async function findValidators(
-  tx: Tx,
+  tx: Transaction,
   { namespace, task }: { readonly namespace: string; readonly task: bigint | null },
   types: readonly string[],
 ) {
   if (task === null || types.length === 0) return new Map<string, never>();
-  const rows = await tx
+  const rows = await tx.db
     .selectFrom('validators')
     .select(['key', 'type', 'query', 'expected_result', 'advisory'])
     .where('namespace', '=', namespace)
@@ -257,7 +255,7 @@ export function validationsByAttempt(rows: readonly ValidationRow[]): ReadonlyMa
   return new Map([...byAttempt].map(([attempt, some]) => [attempt, some.map(readValidation)]));
 }
 
-export function selectValidations(db: Db | Tx, rollout: bigint | Expression<bigint>) {
+export function selectValidations(db: Db, rollout: bigint | Expression<bigint>) {
   return db
     .selectFrom('validations as n')
     .leftJoin('validators as v', 'v.key', 'n.validator')

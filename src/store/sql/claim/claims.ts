@@ -2,11 +2,12 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../../contract/rollout.ts';
 import { readShown } from '../attempt/rows.ts';
-import { type Engine, Later, type QueuedRow, type Tx } from '../engine.ts';
+import { type Engine, Later, type QueuedRow } from '../engine.ts';
 import { requestIdReused } from '../requests.ts';
 import { moveMany } from '../rollout/requeueing.ts';
 import { readStart } from '../rollout/rows.ts';
 import { together } from '../together.ts';
+import { type Transaction, write } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
 import { nextInMs } from './delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
@@ -23,9 +24,7 @@ import { type Assignments, readAssignments } from './tasks.ts';
  */
 export async function claimRollouts(engine: Engine, requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]> {
   if (requests.length === 0) return [];
-  const { outcomes, changed } = await againWhenRaced(() =>
-    engine.write((tx) => new Claiming(engine, tx, requests).claim()),
-  );
+  const { outcomes, changed } = await againWhenRaced(() => write(engine, (tx) => new Claiming(tx, requests).claim()));
   engine.announce(changed);
   return outcomes;
 }
@@ -61,8 +60,7 @@ interface Claimed {
 }
 
 class Claiming {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
+  private readonly tx: Transaction;
   private readonly requests: readonly ClaimRequest[];
   private readonly outcomes = new Map<number, ClaimOutcome>();
   /** Keys of rollouts that this transaction has locked, so that no other filter locks them again. */
@@ -73,17 +71,16 @@ class Claiming {
   /** Tasks and validators that were read to compute the size of an answer. */
   private assignments: Assignments = new Map();
 
-  constructor(engine: Engine, tx: Tx, requests: readonly ClaimRequest[]) {
-    this.engine = engine;
+  constructor(tx: Transaction, requests: readonly ClaimRequest[]) {
     this.tx = tx;
     this.requests = requests;
   }
 
   async claim(): Promise<Later<Claimed>> {
-    const { engine, tx, requests } = this;
+    const { tx, requests } = this;
     const batches = batchesOf(requests);
     const [{ now, mark }, kept, scopes, prelocked] = await together([
-      engine.beginClaim(tx),
+      tx.engine.beginClaim(tx.db),
       findKeptClaims(tx, requests),
       together(batches.map((batch) => this.scopeOf(batch))),
       batches.length === 1 ? this.lockAhead(batches[0]!) : undefined,
@@ -92,10 +89,10 @@ class Claiming {
     const open = this.openBatches(batches, scopes, prelocked, repeated);
     const granted: Granted[] = [];
     for (const batch of open) granted.push(...(await this.assign(batch, await this.take(batch), now)));
-    const claims = await makeClaims(engine, tx, now, mark, granted, this.assignments);
+    const claims = await makeClaims(tx, now, mark, granted, this.assignments);
     await this.failStartless(now);
     const left = await this.leftOf(open, granted);
-    await keepClaims(engine, tx, now, requests, granted);
+    await keepClaims(tx, now, requests, granted);
     return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, left)));
   }
 
@@ -134,7 +131,7 @@ class Claiming {
       else if (isOtherRequest(before.requestDigest, key.requestDigest)) {
         this.outcomes.set(place, { kind: 'refused', error: requestIdReused(key.requestId) });
       } else if ('claims' in before) {
-        const claims = await readClaims(this.engine, this.tx, caller.namespace, before.claims);
+        const claims = await readClaims(this.tx.in(caller.namespace), before.claims);
         this.outcomes.set(place, { kind: 'claimed', claims, drained: false });
       } else repeated.set(place, first.get(name) ?? place);
     }
@@ -144,7 +141,7 @@ class Claiming {
   /** Returns an error if the requests must be rejected. */
   private async scopeOf({ wanted }: ClaimBatch): Promise<ClaimScope | AnabranchError> {
     try {
-      return await readScope(this.engine, this.tx, wanted);
+      return await readScope(this.tx, wanted);
     } catch (error) {
       if (!(error instanceof AnabranchError) || error.reason === 'DATABASE_UNAVAILABLE') throw error;
       return error;
@@ -156,12 +153,12 @@ class Claiming {
     const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
     const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
     if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
-    const { engine, tx } = this;
+    const { tx } = this;
     const stage = { namespace: caller.namespace, id: stageId };
     // Rollouts that are locked here are invisible to other claims, so repeated requests count once.
     const once = Map.groupBy(places, (place) => keyNameOf(this.requests[place]!) ?? place);
     const limit = this.wantedOf([...once.values()].flatMap(([first = -1]) => first));
-    const [rows, found] = await together([engine.lockNext(tx, stage, limit), readPlace(engine, tx, stage)]);
+    const [rows, found] = await together([tx.engine.lockNext(tx.db, stage, limit), readPlace(tx, stage)]);
     return { rows, places: found };
   }
 
@@ -200,7 +197,7 @@ class Claiming {
       const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
       const known = round === 0 ? prelocked : undefined;
       const looked = () =>
-        this.engine.lockQueued(this.tx, queues, { labels, minPriority, except: this.lockedKeys }, asked);
+        this.tx.engine.lockQueued(this.tx.db, queues, { labels, minPriority, except: this.lockedKeys }, asked);
       const rows = known?.rows ?? (await looked());
       if (rows.length === 0) break;
       for (const { key } of rows) this.lockedKeys.push(key);
@@ -220,12 +217,9 @@ class Claiming {
     most: number,
     known: ClaimPlaces | undefined,
   ): Promise<Taken[]> {
-    const { engine, tx } = this;
+    const { tx } = this;
     const points = rows.flatMap((row) => readStart(row) ?? []);
-    const [places, held] = await together([
-      known ?? readPlaces(engine, tx, rows),
-      holdStartPoints(engine, tx, namespace, points),
-    ]);
+    const [places, held] = await together([known ?? readPlaces(tx, rows), holdStartPoints(tx.in(namespace), points)]);
     const taken: Taken[] = [];
     for (const row of rows) {
       const place = places.get(row.stage);
@@ -264,15 +258,14 @@ class Claiming {
   /** The size of an answer depends on tasks and validators. */
   private async readAssignments(taken: readonly Taken[]): Promise<void> {
     const rows = taken.map(({ row }) => row);
-    this.assignments = await readAssignments(this.engine, this.tx, rows, this.assignments);
+    this.assignments = await readAssignments(this.tx, rows, this.assignments);
   }
 
   /** Q3: fails rollouts that cannot begin at their start point. */
   private async failStartless(now: string): Promise<void> {
     if (this.failing.length === 0) return;
-    const { engine, tx, failing } = this;
+    const { tx, failing } = this;
     const shown = await readShown(
-      engine,
       tx,
       failing.map(({ row }) => row),
     );
@@ -281,7 +274,7 @@ class Claiming {
       const said = { caller, row, head: undefined, message: why, metadataJson: '' };
       return { ...said, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });
-    await moveMany(engine, tx, now, moves);
+    await moveMany(tx, now, moves);
     for (const { row } of failing) this.changed.add(row.run);
   }
 
@@ -290,16 +283,13 @@ class Claiming {
     batches: readonly OpenBatch[],
     granted: readonly Granted[],
   ): Promise<ReadonlyMap<OpenBatch, Remainder>> {
-    const { engine, tx } = this;
+    const { tx } = this;
     const served = new Set(granted.map(({ at }) => at));
     const left = new Map<OpenBatch, Remainder>();
     for (const batch of batches) {
       const { places, scope, wanted } = batch;
       if (places.every((place) => served.has(place))) continue;
-      const [drained, next] = await together([
-        isDrained(engine, tx, scope, wanted),
-        nextInMs(engine, tx, scope, wanted),
-      ]);
+      const [drained, next] = await together([isDrained(tx, scope, wanted), nextInMs(tx, scope, wanted)]);
       left.set(batch, { drained, nextInMs: next });
     }
     return left;

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import { NANOS_PER_MS } from '../../../domain/lease.ts';
 import type { ClaimRequest } from '../../contract/rollout.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Transaction } from '../transaction.ts';
 import type { ClaimScope } from './lines.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
 
@@ -11,11 +11,11 @@ import { IS_PENDING, isWanted } from './queue.ts';
  * Returns undefined if no rollout of a claimable stage is delayed.
  */
 export async function nextInMs(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   { queues, tasks }: ClaimScope,
   { labels, minPriority }: ClaimRequest,
 ): Promise<number | undefined> {
+  const { engine } = tx;
   if (queues.length === 0) return undefined;
   const stages = [...new Set(queues.map(({ stage }) => stage))];
   const ofTasks = tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), tasks)}`;
@@ -23,7 +23,7 @@ export async function nextInMs(
   const { rows } = await sql<{ readonly next: string | null; readonly now: string }>`
     select min(r.claimable_time) as next, (select ${engine.now}) as now from ${engine.table('rollouts')} as r
     where ${engine.among(sql.ref('r.stage'), stages)} ${ofTasks}
-    and ${isWanted(engine, { labels, minPriority, except: [] }, delayed)}`.execute(tx);
+    and ${isWanted(engine, { labels, minPriority, except: [] }, delayed)}`.execute(tx.db);
   const [found] = rows;
   if (found === undefined || found.next === null) return undefined;
   const nanos = parseInstant(found.next) - parseInstant(found.now);

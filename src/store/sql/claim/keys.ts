@@ -1,7 +1,7 @@
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { ClaimRequest } from '../../contract/rollout.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { together } from '../together.ts';
+import type { Transaction } from '../transaction.ts';
 import type { Granted } from './making.ts';
 
 /** Row key of a rollout, and the number of the claimed attempt. */
@@ -19,7 +19,10 @@ export function keyNameOf({ caller, key }: ClaimRequest): string | undefined {
 }
 
 /** Returns stored claims by namespace, RPC and request_id. */
-export async function findKeptClaims(tx: Tx, requests: readonly ClaimRequest[]): Promise<Map<string, ClaimKey>> {
+export async function findKeptClaims(
+  tx: Transaction,
+  requests: readonly ClaimRequest[],
+): Promise<Map<string, ClaimKey>> {
   const scopes = new Map<string, { namespace: string; rpc: string; ids: string[] }>();
   for (const { caller, key } of requests) {
     if (key === undefined) continue;
@@ -33,10 +36,10 @@ export async function findKeptClaims(tx: Tx, requests: readonly ClaimRequest[]):
 }
 
 async function findIn(
-  tx: Tx,
+  tx: Transaction,
   { namespace, rpc, ids }: { readonly namespace: string; readonly rpc: string; readonly ids: readonly string[] },
 ): Promise<[string, ClaimKey][]> {
-  const rows = await tx
+  const rows = await tx.db
     .selectFrom('requests')
     .select(['request_id', 'request_digest', 'claims'])
     .where('namespace', '=', namespace)
@@ -61,8 +64,7 @@ function readAttempts(text: string | null): ClaimedAttempt[] {
  * primary key rejects the row.
  */
 export async function keepClaims(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   now: string,
   requests: readonly ClaimRequest[],
   granted: readonly Granted[],
@@ -81,8 +83,8 @@ export async function keepClaims(
     return [{ name: tupleKey(...identity), row: [...identity, key.requestDigest, ...made] }];
   });
   rows.sort((a, b) => (a.name < b.name ? -1 : 1));
-  await engine.insertRows(
-    tx,
+  await tx.engine.insertRows(
+    tx.db,
     'requests',
     COLUMNS,
     rows.map(({ row }) => row),

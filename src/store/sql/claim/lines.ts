@@ -2,10 +2,11 @@ import { sql } from 'kysely';
 import { stageNotFound } from '../../../domain/errors.ts';
 import { TERMINAL_STATUSES } from '../../../domain/lifecycle.ts';
 import type { ClaimRequest } from '../../contract/rollout.ts';
-import type { Db, Engine, Queue, Tx } from '../engine.ts';
+import type { Db, Queue } from '../engine.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { findStage } from '../stage/rows.ts';
 import { together } from '../together.ts';
+import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
 
@@ -48,18 +49,17 @@ export interface ClaimScope {
 
 /** Reads without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
 export async function readScope(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   { caller, runId, stageId, taskIds }: ClaimRequest,
 ): Promise<ClaimScope> {
   const { namespace } = caller;
   const [stages, tasks] = await together([
-    readStages(engine, tx, namespace, runId, stageId),
-    readTasks(tx, namespace, taskIds),
+    readStages(tx.in(namespace), runId, stageId),
+    readTasks(tx.in(namespace), taskIds),
   ]);
   const isClosed =
     stages.length === 0
-      ? await isOver(engine, tx, namespace, runId, stageId)
+      ? await isOver(tx.in(namespace), runId, stageId)
       : (runId !== undefined || stageId !== undefined) && stages.every(({ closed }) => isSet(closed));
   const open = stages.filter(({ paused }) => !isSet(paused));
   const queues = open.flatMap(({ key }): Queue[] =>
@@ -70,18 +70,13 @@ export async function readScope(
 }
 
 /** Selects open stages of open runs. The conditions match the partial index of open stages literally. */
-async function readStages(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
-  runId: string | undefined,
-  stageId: string | undefined,
-) {
+async function readStages(tx: NamespaceTransaction, runId: string | undefined, stageId: string | undefined) {
+  const { engine } = tx;
   const name = `open stages${runId === undefined ? '' : ' of run'}${stageId === undefined ? '' : ' by id'}`;
-  const query = engine.kept.of(name, [namespace, runId ?? '', stageId ?? ''], (of, run, stage) =>
+  const query = engine.kept.of(name, [tx.namespace, runId ?? '', stageId ?? ''], (of, run, stage) =>
     selectOpen(engine.db, of, runId && run, stageId && stage),
   );
-  return engine.ask(tx, query);
+  return engine.ask(tx.db, query);
 }
 
 function selectOpen(db: Db, namespace: string, runId: string | undefined, stageId: string | undefined) {
@@ -100,12 +95,12 @@ function selectOpen(db: Db, namespace: string, runId: string | undefined, stageI
 }
 
 /** Returns undefined for any task. Unknown task ids match nothing. */
-async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Promise<bigint[] | undefined> {
+async function readTasks(tx: NamespaceTransaction, ids: readonly string[]): Promise<bigint[] | undefined> {
   if (ids.length === 0) return undefined;
-  const rows = await tx
+  const rows = await tx.db
     .selectFrom('tasks')
     .select('key')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where('id', 'in', ids)
     .execute();
   return rows.map(({ key }) => key);
@@ -116,23 +111,21 @@ async function readTasks(tx: Tx, namespace: string, ids: readonly string[]): Pro
  * terminal, or has stages and all are terminal. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
  */
 async function isOver(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   runId: string | undefined,
   stageId: string | undefined,
 ): Promise<boolean> {
-  const run = runId === undefined ? undefined : await findRunKeys(engine, tx, namespace, runId);
+  const run = runId === undefined ? undefined : await findRunKeys(tx, runId);
   if (stageId !== undefined) {
-    const stage = await findStage(tx, namespace, { id: stageId });
+    const stage = await findStage(tx, { id: stageId });
     if (stage === undefined || (run !== undefined && run.key !== stage.run.key)) throw stageNotFound(stageId, runId);
     return true;
   }
   if (run === undefined) return false;
-  const ofRun = sql`from ${engine.table('stages')} as s where s.run = ${run.key}`;
+  const ofRun = sql`from ${tx.engine.table('stages')} as s where s.run = ${run.key}`;
   const { rows } = await sql<{ readonly over: boolean | bigint }>`select (u.status in (${sql.join(TERMINAL_STATUSES)})
     or exists (select 1 ${ofRun}) and not exists (select 1 ${ofRun} and s.status not in (${sql.join(TERMINAL_STATUSES)}))) as over
-    from ${engine.table('runs')} as u where u.key = ${run.key}`.execute(tx);
+    from ${tx.engine.table('runs')} as u where u.key = ${run.key}`.execute(tx.db);
   return isSet(rows[0]?.over ?? false);
 }
 
@@ -140,7 +133,8 @@ async function isOver(
  * Q2: returns whether no matching rollout is PENDING or live, and none can be created. The statement reads the stages
  * again, because one may have been created or reopened since `scope` was read. All conditions hold at one moment.
  */
-export async function isDrained(engine: Engine, tx: Tx, scope: ClaimScope, request: ClaimRequest): Promise<boolean> {
+export async function isDrained(tx: Transaction, scope: ClaimScope, request: ClaimRequest): Promise<boolean> {
+  const { engine } = tx;
   if (!scope.isClosed) return false;
   if (scope.stages.length === 0 || scope.tasks?.length === 0) return true;
   const { caller, runId, stageId } = request;
@@ -154,6 +148,6 @@ export async function isDrained(engine: Engine, tx: Tx, scope: ClaimScope, reque
   const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
     exists ${elsewhere}
     or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, IS_PENDING)})
-    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, live)})) as more`.execute(tx);
+    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, live)})) as more`.execute(tx.db);
   return !isSet(rows[0]?.more ?? false);
 }

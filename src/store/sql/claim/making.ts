@@ -2,12 +2,13 @@ import { parseInstant } from '../../../domain/instant.ts';
 import { beginLease, type Lease } from '../../../domain/lease.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../../contract/rollout.ts';
-import { type Engine, Later, type Tx } from '../engine.ts';
+import { Later } from '../engine.ts';
 import { bindLease, LEASE_COLUMNS, leaseValues } from '../rollout/lease_rows.ts';
 import { readRollout } from '../rollout/rows.ts';
 import { bindPauses } from '../run/pauses.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
 import { insertTrajectories, trajectoryRow } from '../trajectory/making.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindReal } from '../values.ts';
 import { plannedTurns, type Taken } from './places.ts';
 import { type Assigned, type Assignments, assignedTo, readAssignments } from './tasks.ts';
@@ -32,8 +33,7 @@ export function previewClaims(granted: readonly Granted[], assignments: Assignme
  * for tasks and validators. `known` holds those that were read before.
  */
 export async function makeClaims(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   now: string,
   mark: bigint,
   granted: readonly Granted[],
@@ -42,7 +42,6 @@ export async function makeClaims(
   if (granted.length === 0) return new Later(Promise.resolve([]));
   const attempts = granted.map((each) => attemptOf(each, now));
   const assigning = readAssignments(
-    engine,
     tx,
     granted.map(({ row }) => row),
     known,
@@ -51,7 +50,7 @@ export async function makeClaims(
     attempts.map((attempt) => claimOf(attempt, assignedTo(attempt.row, assignments), now)),
   );
   const later = new Later(claims);
-  await writeAttempts(engine, tx, now, mark, attempts);
+  await writeAttempts(tx, now, mark, attempts);
   return later;
 }
 
@@ -106,14 +105,13 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
 }
 
 async function writeAttempts(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   now: string,
   mark: bigint,
   attempts: readonly NewAttempt[],
 ): Promise<void> {
   const trajectories = attempts.map((attempt) => trajectoryRowOf(attempt, now));
-  await insertTrajectories(engine, tx, trajectories);
+  await insertTrajectories(tx, trajectories);
   const rows = attempts.map(({ row, number, made, request }) => {
     const { tree, key } = made.ref;
     return [
@@ -130,10 +128,10 @@ async function writeAttempts(
       row.claimable_time,
     ];
   });
-  await engine.insertRows(tx, 'attempts', ATTEMPT_COLUMNS, rows);
-  await recordStatuses(engine, tx, now, attempts.flatMap(movesOf));
+  await tx.engine.insertRows(tx.db, 'attempts', ATTEMPT_COLUMNS, rows);
+  await recordStatuses(tx, now, attempts.flatMap(movesOf));
   const claimed = attempts.map((attempt) => claimedRow(attempt, now, mark));
-  await engine.updateRows(tx, 'rollouts', ['key'], CLAIMED_COLUMNS, claimed);
+  await tx.engine.updateRows(tx.db, 'rollouts', ['key'], CLAIMED_COLUMNS, claimed);
 }
 
 /** Returns the row of the attempt's trajectory, which has no labels. */

@@ -1,9 +1,10 @@
 import type { Pause } from '../../../domain/pauses.ts';
 import type { Plan, StageKind } from '../../../domain/run.ts';
-import type { Db, Engine, QueuedRow, StageName, Tx } from '../engine.ts';
+import type { Db, QueuedRow, StageName } from '../engine.ts';
 import { readPauses } from '../run/pauses.ts';
 import { readPlan } from '../run/values.ts';
 import { padded } from '../statement_shapes.ts';
+import type { Transaction } from '../transaction.ts';
 import { IS_OPEN } from './queue.ts';
 import type { HeldPoint } from './start_points.ts';
 
@@ -34,21 +35,23 @@ export interface Taken {
  * Reads the stages of locked rollouts. Must run after the rollouts are locked, because a deletion hides the run before
  * it locks the run's rollouts. Stages that are paused, terminal or deleted, or whose run is, are omitted.
  */
-export async function readPlaces(engine: Engine, tx: Tx, rows: readonly QueuedRow[]): Promise<ClaimPlaces> {
+export async function readPlaces(tx: Transaction, rows: readonly QueuedRow[]): Promise<ClaimPlaces> {
+  const { engine } = tx;
   const stages = padded([...new Set(rows.map(({ stage }) => stage))]);
   return placesOf(
     await engine.ask(
-      tx,
+      tx.db,
       engine.kept.of('places of stages', [stages], (among) => selectPlaces(engine.db).where('s.key', 'in', among)),
     ),
   );
 }
 
 /** Reads one stage by name. Used where the lock of the rollouts is sent directly before. */
-export async function readPlace(engine: Engine, tx: Tx, { namespace, id }: StageName): Promise<ClaimPlaces> {
+export async function readPlace(tx: Transaction, { namespace, id }: StageName): Promise<ClaimPlaces> {
+  const { engine } = tx;
   return placesOf(
     await engine.ask(
-      tx,
+      tx.db,
       engine.kept.of('place of stage', [namespace, id], (of, named) =>
         selectPlaces(engine.db).where('s.namespace', '=', of).where('s.id', '=', named),
       ),

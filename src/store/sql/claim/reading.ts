@@ -2,27 +2,22 @@ import { sql } from 'kysely';
 import type { StageKind } from '../../../domain/run.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Claim } from '../../contract/rollout.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { readRollout, selectRollouts } from '../rollout/rows.ts';
 import { readPlan } from '../run/values.ts';
 import { together } from '../together.ts';
 import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
+import type { NamespaceTransaction } from '../transaction.ts';
 import type { ClaimedAttempt } from './keys.ts';
 import { plannedTurns } from './places.ts';
 import { assignedTo, readAssignments } from './tasks.ts';
 
 /** Q2: returns those of the earlier claims that are still live, in the order in which they were claimed. */
-export async function readClaims(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
-  granted: readonly ClaimedAttempt[],
-): Promise<Claim[]> {
-  const rows = await selectRollouts(engine, tx, 'FULL')
+export async function readClaims(tx: NamespaceTransaction, granted: readonly ClaimedAttempt[]): Promise<Claim[]> {
+  const rows = await selectRollouts(tx.engine, tx.db, 'FULL')
     .select(['r.task', 's.kind', 'u.plan', 't.tree as trajectory_tree', 't.key as trajectory_key'])
-    .where('r.namespace', '=', namespace)
+    .where('r.namespace', '=', tx.namespace)
     .where(
-      engine.among(
+      tx.engine.among(
         sql.ref('r.key'),
         granted.map(([rollout]) => rollout),
       ),
@@ -30,11 +25,9 @@ export async function readClaims(
     .where('r.status', 'in', ['INITIALIZING', 'RUNNING'])
     .execute();
   const [assignments, trajectories] = await together([
-    readAssignments(engine, tx, rows),
+    readAssignments(tx, rows),
     readTrajectories(
-      engine,
       tx,
-      namespace,
       rows.flatMap(({ trajectory_key }) => trajectory_key ?? []),
     ),
   ]);
@@ -51,11 +44,11 @@ export async function readClaims(
   });
 }
 
-async function readTrajectories(engine: Engine, tx: Tx, namespace: string, keys: readonly bigint[]) {
+async function readTrajectories(tx: NamespaceTransaction, keys: readonly bigint[]) {
   if (keys.length === 0) return new Map<bigint, Trajectory>();
-  const rows = await selectTrajectories(tx)
-    .where('t.namespace', '=', namespace)
-    .where(engine.among(sql.ref('t.key'), keys))
+  const rows = await selectTrajectories(tx.db)
+    .where('t.namespace', '=', tx.namespace)
+    .where(tx.engine.among(sql.ref('t.key'), keys))
     .where('t.hidden', '=', 0)
     .execute();
   return new Map(rows.map((row) => [row.key, readTrajectory(row)]));

@@ -4,10 +4,10 @@ import { depthFault } from '../../../domain/lineage.ts';
 import type { StartPoint } from '../../../domain/rollout.ts';
 import { ownBegin, type Trajectory } from '../../../domain/trajectory.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { together } from '../together.ts';
 import { ownerIn } from '../trajectory/lineage.ts';
 import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
+import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 import { isSet, readReal } from '../values.ts';
 
 /** A start point that is locked against deletion until the transaction ends. */
@@ -27,24 +27,22 @@ export type FoundPoint = HeldPoint | 'missing' | 'busy' | AnabranchError;
  * owners.
  */
 export async function holdStartPoints(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   points: readonly StartPoint[],
 ): Promise<Map<string, FoundPoint>> {
   const wanted = new Map(points.map((point) => [nameOf(point), point]));
   if (wanted.size === 0) return new Map();
-  const sources = await findSources(tx, namespace, points);
+  const sources = await findSources(tx, points);
   const owned = await together(
     [...wanted.values()].map(async (point) => {
       const source = sources.get(point.trajectoryId);
-      return { point, source, owner: source && (await ownerKeyOf(tx, namespace, source, point.stepNumber)) };
+      return { point, source, owner: source && (await ownerKeyOf(tx, source, point.stepNumber)) };
     }),
   );
   const places = owned.flatMap(({ point, source, owner }) =>
     source === undefined || owner === undefined ? [] : [{ tree: source.ref.tree, owner, step: point.stepNumber }],
   );
-  const [owners, steps] = places.length === 0 ? [NONE, NONE] : await holdSteps(engine, tx, places);
+  const [owners, steps] = places.length === 0 ? [NONE, NONE] : await holdSteps(tx, places);
   return new Map(
     owned.map(({ point, source, owner }): [string, FoundPoint] => {
       const step = owner === undefined ? undefined : steps.get(tupleKey(owner, point.stepNumber));
@@ -67,20 +65,20 @@ export function nameOf({ trajectoryId, stepNumber }: StartPoint): string {
 }
 
 /** Returns the visible trajectories by id. */
-async function findSources(tx: Tx, namespace: string, points: readonly StartPoint[]): Promise<Map<string, Trajectory>> {
+async function findSources(tx: NamespaceTransaction, points: readonly StartPoint[]): Promise<Map<string, Trajectory>> {
   const ids = [...new Set(points.map(({ trajectoryId }) => trajectoryId))];
-  const rows = await selectTrajectories(tx)
-    .where('t.namespace', '=', namespace)
+  const rows = await selectTrajectories(tx.db)
+    .where('t.namespace', '=', tx.namespace)
     .where('t.id', 'in', ids)
     .where('t.hidden', '=', 0)
     .execute();
   return new Map(rows.map((row) => [row.id, readTrajectory(row)]));
 }
 
-async function ownerKeyOf(tx: Tx, namespace: string, source: Trajectory, step: bigint): Promise<bigint | undefined> {
+async function ownerKeyOf(tx: NamespaceTransaction, source: Trajectory, step: bigint): Promise<bigint | undefined> {
   if (step >= source.nextStepNumber) return undefined;
   if (step >= ownBegin(source)) return source.ref.key;
-  return ownerIn(tx, namespace, source.ref, step);
+  return ownerIn(tx, source.ref, step);
 }
 
 interface Place {
@@ -92,18 +90,19 @@ interface Place {
 /**
  * Locks owners in order of key, skipping those that a deletion holds. Then reads the existing steps under the locks.
  */
-async function holdSteps(engine: Engine, tx: Tx, places: readonly Place[]) {
+async function holdSteps(tx: Transaction, places: readonly Place[]) {
+  const { engine } = tx;
   const trees = [...new Set(places.map(({ tree }) => tree))];
   const keys = [...new Set(places.map(({ owner }) => owner))];
   const numbers = [...new Set(places.map(({ step }) => step))];
-  const owners = tx
+  const owners = tx.db
     .selectFrom('trajectories as t')
     .select(['t.key', 't.id', 't.depth', 't.purging'])
     .where(engine.among(sql.ref('t.tree'), trees))
     .where(engine.among(sql.ref('t.key'), keys))
     .orderBy('t.tree')
     .orderBy('t.key');
-  const steps = tx
+  const steps = tx.db
     .selectFrom('steps as s')
     .select(['s.trajectory', 's.step_number', 's.reward_sum', 's.byte_sum'])
     .where(engine.among(sql.ref('s.tree'), trees))

@@ -1,8 +1,8 @@
 import type { Task, Validator } from '../../../domain/rollout.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { padded } from '../statement_shapes.ts';
 import { readTask, selectTasks } from '../task/tasks.ts';
 import { readValidator, selectValidators } from '../task/validators.ts';
+import type { Transaction } from '../transaction.ts';
 
 /** Task and validators that a claim returns. */
 export interface Assigned {
@@ -20,22 +20,22 @@ const NOTHING: Assigned = { task: undefined, validators: [] };
  * rollouts. Entries of `known` are not read again.
  */
 export async function readAssignments(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   rollouts: readonly { readonly task: bigint | null }[],
   known: Assignments = new Map(),
 ): Promise<Assignments> {
+  const { engine } = tx;
   const found = [...new Set(rollouts.flatMap(({ task }) => task ?? []))].filter((task) => !known.has(task));
   if (found.length === 0) return known;
   const { db, kept } = engine;
   const keys = padded(found);
   const [tasks, validators] = await Promise.all([
     engine.ask(
-      tx,
+      tx.db,
       kept.of('tasks by key', [keys], (among) => selectTasks(db).where('k.key', 'in', among)),
     ),
     engine.ask(
-      tx,
+      tx.db,
       kept.of('validators of tasks', [keys], (among) =>
         selectValidators(db).where('v.task', 'in', among).orderBy('v.type'),
       ),

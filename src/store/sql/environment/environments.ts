@@ -8,14 +8,14 @@ import type { NewEnvironment } from '../../contract/environment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { Said } from '../../contract/run.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import { makeOnce, type Noun } from '../requests.ts';
 import { findRolloutKey } from '../rollout/keys.ts';
 import { findRunKeys, keepRun, keepRunOf } from '../run/keys.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import type { EnvironmentsTable } from '../tables.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeAs } from '../transaction.ts';
 import { bindLabels, readLabels, readOptionalTime } from '../values.ts';
 
 export async function createEnvironment(
@@ -24,22 +24,21 @@ export async function createEnvironment(
   making: NewEnvironment,
   key: IdempotencyKey | undefined,
 ): Promise<Environment> {
-  const { namespace } = caller;
-  const noun: Noun<Environment> = { name: 'Environment', find: (db, ref) => findEnvironment(db, namespace, ref) };
-  return makeOnce(engine, namespace, key, noun, async (tx) => {
-    const run = await keepRun(engine, tx, namespace, making.runId);
-    await refuseTaken(tx, namespace, making.id);
-    const row = await insertEnvironment(engine, tx, caller, run.key, making);
-    return { ref: { tree: row, key: row }, id: making.id, made: await readWritten(tx, namespace, row) };
+  const noun: Noun<Environment> = { name: 'Environment', find: findEnvironment };
+  return makeOnce(engine, caller, key, noun, async (tx) => {
+    const run = await keepRun(tx, making.runId);
+    await refuseTaken(tx, making.id);
+    const row = await insertEnvironment(tx, run.key, making);
+    return { ref: { tree: row, key: row }, id: making.id, made: await readWritten(tx, row) };
   });
 }
 
 /** An environment of a deleted run keeps its id until it is purged. */
-async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
-  const taken = await tx
+async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> {
+  const taken = await tx.db
     .selectFrom('environments')
     .select('key')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where('id', '=', id)
     .executeTakeFirst();
   if (taken === undefined) return;
@@ -50,21 +49,15 @@ async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void>
   );
 }
 
-async function insertEnvironment(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
-  run: bigint,
-  making: NewEnvironment,
-): Promise<bigint> {
+async function insertEnvironment(tx: CallerTransaction, run: bigint, making: NewEnvironment): Promise<bigint> {
   const { id, type, externalId, status, labels, configJson, phase } = making;
-  const now = await readNow(tx, engine.now);
-  const key = await engine.nextKey(tx, 'environments');
-  await tx
+  const now = await tx.readNow();
+  const key = await tx.engine.nextKey(tx.db, 'environments');
+  await tx.db
     .insertInto('environments')
     .values({
       key,
-      namespace: caller.namespace,
+      namespace: tx.namespace,
       id,
       run,
       type,
@@ -82,7 +75,7 @@ async function insertEnvironment(
     })
     .execute();
   const creation = { ordinal: 0n, from: null, to: status, message: '', phase };
-  await recordStatus(engine, tx, caller, { tree: run, noun: 'ENVIRONMENT', key }, now, creation);
+  await recordStatus(tx, { tree: run, noun: 'ENVIRONMENT', key }, now, creation);
   return key;
 }
 
@@ -95,36 +88,34 @@ export async function moveEnvironment(
   said: Said,
   externalId: string | undefined,
 ): Promise<Environment> {
-  return engine.write(async (tx) => {
-    const row = await lockEnvironment(engine, tx, caller.namespace, id);
+  return writeAs(engine, caller, async (tx) => {
+    const row = await lockEnvironment(tx, id);
     const stored = { message: row.status_message, resultJson: '' };
     const to = decideMove('environment', row.status as Status, stored, verb, { message: said.message, resultJson: '' });
-    if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said, externalId);
-    return readWritten(tx, caller.namespace, row.key);
+    if (to !== undefined) await moveLocked(tx, row, to, said, externalId);
+    return readWritten(tx, row.key);
   });
 }
 
 /** Locks the environment, and its run against deletion. Errors: ENVIRONMENT_NOT_FOUND. */
-async function lockEnvironment(engine: Engine, tx: Tx, namespace: string, id: string) {
-  const seen = await findEnvironment(tx, namespace, { id });
-  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw environmentNotFound(id);
-  const query = tx.selectFrom('environments').selectAll().where('key', '=', seen.key);
-  const row = await engine.lock(query, 'write').executeTakeFirst();
+async function lockEnvironment(tx: NamespaceTransaction, id: string) {
+  const seen = await findEnvironment(tx, { id });
+  if (seen === undefined || !(await keepRunOf(tx, seen))) throw environmentNotFound(id);
+  const query = tx.db.selectFrom('environments').selectAll().where('key', '=', seen.key);
+  const row = await tx.engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) throw environmentNotFound(id);
   return row;
 }
 
 async function moveLocked(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   row: Selectable<EnvironmentsTable>,
   to: Status,
   said: Said,
   externalId: string | undefined,
 ): Promise<void> {
-  const now = await readNow(tx, engine.now);
-  await tx
+  const now = await tx.readNow();
+  await tx.db
     .updateTable('environments')
     .set({
       ...movedColumns(row, to, said, now),
@@ -134,22 +125,21 @@ async function moveLocked(
     .where('key', '=', row.key)
     .execute();
   const entity = { tree: row.run, noun: 'ENVIRONMENT', key: row.key } as const;
-  await recordStatus(engine, tx, caller, entity, now, statusMove(row, to, said));
+  await recordStatus(tx, entity, now, statusMove(row, to, said));
 }
 
 export async function listEnvironments(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   of: { readonly runId: string } | { readonly rolloutId: string },
   statuses: readonly Status[] | undefined,
   page: Page<bigint>,
 ): Promise<Environment[]> {
-  let query = selectEnvironments(engine.db, namespace);
+  let query = selectEnvironments(scope.db, scope.namespace);
   if ('runId' in of) {
-    query = query.where('e.run', '=', (await findRunKeys(engine, engine.db, namespace, of.runId)).key);
+    query = query.where('e.run', '=', (await findRunKeys(scope, of.runId)).key);
   } else {
-    const rollout = await findRolloutKey(engine.db, namespace, of.rolloutId);
-    const used = engine.db.selectFrom('rollout_environments as u').select('u.environment');
+    const rollout = await findRolloutKey(scope, of.rolloutId);
+    const used = scope.db.selectFrom('rollout_environments as u').select('u.environment');
     query = query.where('e.key', 'in', used.where('u.rollout', '=', rollout));
   }
   if (statuses?.length === 0) return [];
@@ -161,25 +151,24 @@ export async function listEnvironments(
 
 /** Returns undefined if the environment does not exist. */
 export async function findEnvironment(
-  db: Db | Tx,
-  namespace: string,
+  scope: ReadScope,
   place: { readonly id: string } | { readonly key: bigint },
 ): Promise<Environment | undefined> {
-  const query = selectEnvironments(db, namespace);
+  const query = selectEnvironments(scope.db, scope.namespace);
   const at = 'id' in place ? query.where('e.id', '=', place.id) : query.where('e.key', '=', place.key);
   const row = await at.executeTakeFirst();
   return row === undefined ? undefined : readEnvironment(row);
 }
 
 /** Reads an environment that this transaction has written. The transaction protects its run from deletion. */
-async function readWritten(tx: Tx, namespace: string, key: bigint): Promise<Environment> {
-  const environment = await findEnvironment(tx, namespace, { key });
+async function readWritten(tx: NamespaceTransaction, key: bigint): Promise<Environment> {
+  const environment = await findEnvironment(tx, { key });
   if (environment === undefined) throw new Error('an environment written in this transaction is missing');
   return environment;
 }
 
 /** Selects environments (`e`) of visible runs, with the ids of the runs (`r`). */
-function selectEnvironments(db: Db | Tx, namespace: string) {
+function selectEnvironments(db: Db, namespace: string) {
   return db
     .selectFrom('environments as e')
     .innerJoin('runs as r', 'r.key', 'e.run')

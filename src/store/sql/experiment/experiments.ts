@@ -11,9 +11,9 @@ import type {
 } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { makeOnce, type Noun } from '../requests.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { UniqueViolation } from '../unique_violation.ts';
 import { readExperiment, selectExperiments } from './rows.ts';
 
@@ -23,41 +23,40 @@ export async function createExperiment(
   making: NewExperiment,
   key: IdempotencyKey | undefined,
 ): Promise<Experiment> {
-  const { namespace } = caller;
-  const noun: Noun<Experiment> = { name: 'Experiment', find: (db, ref) => findByKey(db, namespace, ref.key) };
-  return makeOnce(engine, namespace, key, noun, async (tx) => {
-    await refuseTaken(tx, namespace, making);
-    const row = await insertExperiment(engine, tx, namespace, making);
-    const made = await findByKey(tx, namespace, row);
+  const noun: Noun<Experiment> = { name: 'Experiment', find: (scope, { key: row }) => findByKey(scope, row) };
+  return makeOnce(engine, caller, key, noun, async (tx) => {
+    await refuseTaken(tx, making);
+    const row = await insertExperiment(tx, making);
+    const made = await findByKey(tx, row);
     if (made === undefined) throw new Error('the experiment created in this transaction is missing');
     return { ref: { tree: row, key: row }, id: making.id, made };
   });
 }
 
-async function findByKey(db: Db | Tx, namespace: string, key: bigint): Promise<Experiment | undefined> {
-  const row = await selectExperiments(db, namespace, 'FULL').where('x.key', '=', key).executeTakeFirst();
+async function findByKey(scope: ReadScope, key: bigint): Promise<Experiment | undefined> {
+  const row = await selectExperiments(scope.db, scope.namespace, 'FULL').where('x.key', '=', key).executeTakeFirst();
   return row === undefined ? undefined : readExperiment(row);
 }
 
 /** A deleted experiment keeps its id but not its name. */
-async function refuseTaken(tx: Tx, namespace: string, { id, name }: NewExperiment): Promise<void> {
-  const taken = await tx
+async function refuseTaken(tx: NamespaceTransaction, { id, name }: NewExperiment): Promise<void> {
+  const taken = await tx.db
     .selectFrom('experiments')
     .select('id')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where((eb) => eb.or([eb('id', '=', id), eb.and([eb('name', '=', name), sql<boolean>`not hidden`])]))
     .executeTakeFirst();
   if (taken !== undefined) throw experimentExists(taken.id === id ? id : name);
 }
 
-async function insertExperiment(engine: Engine, tx: Tx, namespace: string, making: NewExperiment): Promise<bigint> {
-  const key = await engine.nextKey(tx, 'experiments');
-  const now = await readNow(tx, engine.now);
-  await tx
+async function insertExperiment(tx: NamespaceTransaction, making: NewExperiment): Promise<bigint> {
+  const key = await tx.engine.nextKey(tx.db, 'experiments');
+  const now = await tx.readNow();
+  await tx.db
     .insertInto('experiments')
     .values({
       key,
-      namespace,
+      namespace: tx.namespace,
       id: making.id,
       name: making.name,
       description: making.description,
@@ -80,16 +79,15 @@ async function insertExperiment(engine: Engine, tx: Tx, namespace: string, makin
 }
 
 export async function listExperiments(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: ExperimentFilter,
   page: Page<bigint>,
   view: BookView,
 ): Promise<Experiment[]> {
-  let query = selectExperiments(engine.db, namespace, view);
+  let query = selectExperiments(scope.db, scope.namespace, view);
   if (filter.environmentName !== undefined) query = query.where('x.environment_name', '=', filter.environmentName);
   if (filter.agentType !== undefined) query = query.where('x.agent_type', '=', filter.agentType);
-  for (const tag of filter.tags ?? []) query = query.where(engine.hasItem(sql.ref('x.tags'), tag));
+  for (const tag of filter.tags ?? []) query = query.where(scope.engine.hasItem(sql.ref('x.tags'), tag));
   if (page.after !== undefined) query = query.where('x.key', '<', page.after);
   const rows = await query.orderBy('x.key', 'desc').limit(page.limit).execute();
   return rows.map(readExperiment);
@@ -102,14 +100,14 @@ export async function updateExperiment(
   changes: ExperimentChanges,
 ): Promise<Experiment> {
   try {
-    return await engine.write(async (tx) => {
-      const row = await lockExperiment(engine, tx, namespace, { id });
-      await tx
+    return await writeIn(engine, namespace, async (tx) => {
+      const row = await lockExperiment(tx, { id });
+      await tx.db
         .updateTable('experiments')
         .set({ update_time: engine.now, ...columnsOf(changes) })
         .where('key', '=', row.key)
         .execute();
-      const updated = await findByKey(tx, namespace, row.key);
+      const updated = await findByKey(tx, row.key);
       if (updated === undefined) throw experimentNotFound(id);
       return updated;
     });
@@ -147,44 +145,29 @@ export interface LockedExperiment {
 }
 
 /** The holder of the lock assigns numbers and names to the experiment's runs. Errors: EXPERIMENT_NOT_FOUND. */
-export async function lockExperiment(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
-  place: ExperimentPlace,
-): Promise<LockedExperiment> {
-  const locked = await lockPlace(engine, tx, namespace, place);
+export async function lockExperiment(tx: NamespaceTransaction, place: ExperimentPlace): Promise<LockedExperiment> {
+  const locked = await lockPlace(tx, place);
   if (locked === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
   return locked;
 }
 
 /** Locks the experiment of runs that name none. Creates it if it is missing; concurrent callers get the same one. */
-export async function lockDefaultExperiment(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
-  id: string,
-): Promise<LockedExperiment> {
+export async function lockDefaultExperiment(tx: NamespaceTransaction, id: string): Promise<LockedExperiment> {
   const place = { name: DEFAULT_EXPERIMENT };
-  const locked = await lockPlace(engine, tx, namespace, place);
+  const locked = await lockPlace(tx, place);
   if (locked !== undefined) return locked;
-  await insertExperiment(engine, tx, namespace, { ...EMPTY, id, ...place });
-  return lockExperiment(engine, tx, namespace, place);
+  await insertExperiment(tx, { ...EMPTY, id, ...place });
+  return lockExperiment(tx, place);
 }
 
-async function lockPlace(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
-  place: ExperimentPlace,
-): Promise<LockedExperiment | undefined> {
-  const visible = tx
+async function lockPlace(tx: NamespaceTransaction, place: ExperimentPlace): Promise<LockedExperiment | undefined> {
+  const visible = tx.db
     .selectFrom('experiments')
     .select(['key', 'name', 'default_config_json', 'last_run_number'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where(sql<boolean>`not hidden`);
   const query = 'id' in place ? visible.where('id', '=', place.id) : visible.where('name', '=', place.name);
-  const row = await engine.lock(query, 'write').executeTakeFirst();
+  const row = await tx.engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) return undefined;
   const { key, name, default_config_json, last_run_number } = row;
   return { key, name, defaultConfigJson: default_config_json, lastRunNumber: last_run_number };

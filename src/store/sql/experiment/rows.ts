@@ -2,12 +2,13 @@ import { sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Experiment } from '../../../domain/run.ts';
 import type { BookView, ExperimentPlace } from '../../contract/experiment.ts';
-import type { Db, Tx } from '../engine.ts';
+import type { Db } from '../engine.ts';
+import type { ReadScope } from '../transaction.ts';
 
 type ExperimentRow = Awaited<ReturnType<ReturnType<typeof selectExperiments>['execute']>>[number];
 
 /** Selects visible experiments (`x`) with their number of runs. */
-export function selectExperiments(db: Db | Tx, namespace: string, view: BookView) {
+export function selectExperiments(db: Db, namespace: string, view: BookView) {
   // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`x.${column}`)}` : sql<string>`''`);
   return db
@@ -43,12 +44,8 @@ export function selectExperiments(db: Db | Tx, namespace: string, view: BookView
 }
 
 /** Returns an experiment by id or name in FULL view, or undefined. */
-export async function findExperiment(
-  db: Db | Tx,
-  namespace: string,
-  place: ExperimentPlace,
-): Promise<Experiment | undefined> {
-  const query = selectExperiments(db, namespace, 'FULL');
+export async function findExperiment(scope: ReadScope, place: ExperimentPlace): Promise<Experiment | undefined> {
+  const query = selectExperiments(scope.db, scope.namespace, 'FULL');
   const row = await ('id' in place
     ? query.where('x.id', '=', place.id)
     : query.where('x.name', '=', place.name)

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { chunksOf } from '../statement_shapes.ts';
+import type { Transaction } from '../transaction.ts';
 
 /** Counters of a group's rollouts (M2), so that progress need not read terminal rollouts. */
 export interface GroupCount extends TimedTurns {
@@ -23,17 +23,17 @@ export interface TimedTurns {
  * a transaction, so that transactions that lock rollouts do not deadlock. The caller announces the run.
  */
 export async function countInGroups(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   now: string,
   counts: ReadonlyMap<bigint, Partial<GroupCount>>,
 ): Promise<void> {
+  const { engine } = tx;
   if (counts.size === 0) return;
-  const mark = await engine.changeMark(tx);
+  const mark = await tx.readMark();
   const keys = [...counts.keys()].sort((a, b) => (a < b ? -1 : 1));
   for (const chunk of chunksOf(keys)) {
     if (chunk.length > 1) {
-      const locked = tx.selectFrom('groups').select('key').where('key', 'in', chunk).orderBy('key');
+      const locked = tx.db.selectFrom('groups').select('key').where('key', 'in', chunk).orderBy('key');
       await engine.lock(locked, 'write').execute();
     }
     const rows = chunk.map((key) => valuesOf(key, counts.get(key) ?? {}));
@@ -43,7 +43,7 @@ export async function countInGroups(
         tried_rollouts = g.tried_rollouts + c.tried_rollouts,
         terminal_turns = g.terminal_turns + c.terminal_turns, timed_turns = g.timed_turns + c.timed_turns,
         turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${now}
-      from c where g.key = c.key`.execute(tx);
+      from c where g.key = c.key`.execute(tx.db);
   }
 }
 
@@ -72,9 +72,9 @@ export interface EndedAttempt {
  * M2: returns how long the turns of an ended attempt took. Uses the times of the steps if the client gave both. If no
  * step has them, uses the database's time from the claim to the last turn.
  */
-export async function timeTurns(tx: Tx, attempt: EndedAttempt): Promise<TimedTurns> {
+export async function timeTurns(tx: Transaction, attempt: EndedAttempt): Promise<TimedTurns> {
   if (attempt.turns <= 0n) return { timedTurns: 0n, turnSeconds: 0 };
-  const timed = await tx
+  const timed = await tx.db
     .selectFrom('steps')
     .select(['start_time', 'end_time'])
     .where('tree', '=', attempt.tree)

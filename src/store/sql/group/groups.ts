@@ -4,11 +4,11 @@ import type { Group } from '../../../domain/rollout.ts';
 import type { BookView } from '../../contract/experiment.ts';
 import type { GroupChanges, NewGroup } from '../../contract/group.ts';
 import type { Page } from '../../contract/page.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { findStageKeys, keepStage } from '../stage/keys.ts';
 import type { GroupsTable } from '../tables.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type NamespaceTransaction, type ReadScope, scopeOf, writeIn } from '../transaction.ts';
 import { bindLabels, bindMetrics } from '../values.ts';
 import { makeGroups } from './making.ts';
 import { findGroup, readGroups, selectGroups } from './rows.ts';
@@ -23,14 +23,14 @@ export async function getOrCreateGroup(
   making: NewGroup,
 ): Promise<{ readonly group: Group; readonly created: boolean }> {
   const { stageId, number } = making;
-  const there = await findGroup(engine, engine.db, namespace, { stageId, number });
+  const there = await findGroup(scopeOf(engine, namespace), { stageId, number });
   if (there !== undefined) return { group: there, created: false };
-  const made = await engine.write(async (tx) => {
-    const stage = await keepStage(engine, tx, namespace, stageId);
-    const now = await readNow(tx, engine.now);
-    const groups = await makeGroups(engine, tx, namespace, stage, now, [making]);
+  const made = await writeIn(engine, namespace, async (tx) => {
+    const stage = await keepStage(tx, stageId);
+    const now = await tx.readNow();
+    const groups = await makeGroups(tx, stage, now, [making]);
     const ref = groups.get(number);
-    const group = ref === undefined ? undefined : await findGroup(engine, tx, namespace, ref);
+    const group = ref === undefined ? undefined : await findGroup(tx, ref);
     if (ref === undefined || group === undefined) {
       throw new Error('the group created in this transaction is missing');
     }
@@ -41,23 +41,26 @@ export async function getOrCreateGroup(
 }
 
 export async function listGroups(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   stageId: string,
   page: Page<bigint>,
   view: BookView,
 ): Promise<Group[]> {
-  const stage = await findStageKeys(engine, engine.db, namespace, stageId);
+  const stage = await findStageKeys(scope, stageId);
   const { after = -1n, limit } = page;
-  const query = engine.kept.page(`groups ${view}`, limit, [stage.key, namespace, after], (most, inStage, of, behind) =>
-    selectGroups(engine.db, view)
-      .where('g.stage', '=', inStage)
-      .where('g.namespace', '=', of)
-      .where('g.number', '>', behind)
-      .orderBy('g.number')
-      .limit(most),
+  const query = scope.engine.kept.page(
+    `groups ${view}`,
+    limit,
+    [stage.key, scope.namespace, after],
+    (most, inStage, of, behind) =>
+      selectGroups(scope.db, view)
+        .where('g.stage', '=', inStage)
+        .where('g.namespace', '=', of)
+        .where('g.number', '>', behind)
+        .orderBy('g.number')
+        .limit(most),
   );
-  const byIndex = engine.byIndex();
+  const byIndex = scope.engine.byIndex();
   return readGroups(byIndex, byIndex.db, query);
 }
 
@@ -67,16 +70,16 @@ export async function updateGroup(
   id: string,
   changes: GroupChanges,
 ): Promise<Group> {
-  const group = await engine.write(async (tx) => {
-    const row = await lockGroup(engine, tx, namespace, id);
-    const now = await readNow(tx, engine.now);
-    const mark = await engine.changeMark(tx);
-    await tx
+  const group = await writeIn(engine, namespace, async (tx) => {
+    const row = await lockGroup(tx, id);
+    const now = await tx.readNow();
+    const mark = await tx.readMark();
+    await tx.db
       .updateTable('groups')
       .set((eb) => ({ ...columnsOf(row.metrics, changes), update_time: now, mark, revision: eb('revision', '+', 1n) }))
       .where('key', '=', row.key)
       .execute();
-    const after = await findGroup(engine, tx, namespace, row);
+    const after = await findGroup(tx, row);
     if (after === undefined) throw groupNotFound(id);
     return after;
   });
@@ -85,13 +88,13 @@ export async function updateGroup(
 }
 
 /** Errors: GROUP_NOT_FOUND. */
-async function lockGroup(engine: Engine, tx: Tx, namespace: string, id: string) {
-  const query = tx
+async function lockGroup(tx: NamespaceTransaction, id: string) {
+  const query = tx.db
     .selectFrom('groups')
     .select(['key', 'metrics'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where('id', '=', id);
-  const row = await engine.lock(query, 'write').executeTakeFirst();
+  const row = await tx.engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) throw groupNotFound(id);
   return row;
 }

@@ -1,8 +1,8 @@
 import type { OnSuccess } from '../../../domain/rollout.ts';
 import type { NewGroup } from '../../contract/group.ts';
-import type { Engine, Tx } from '../engine.ts';
 import type { StageKeys } from '../stage/keys.ts';
 import { chunksOf } from '../statement_shapes.ts';
+import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 import { bindLabels } from '../values.ts';
 
 /** Columns of a group that the creation of rollouts needs. */
@@ -19,9 +19,7 @@ export interface GroupRef {
  * succeeds; the others wait for its row and find it. The caller protects the run from deletion.
  */
 export async function makeGroups(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   stage: StageKeys,
   now: string,
   groups: readonly Omit<NewGroup, 'stageId'>[],
@@ -33,11 +31,11 @@ export async function makeGroups(
   );
   const missing = groups.filter(({ number }) => !there.has(number)).sort((a, b) => (a.number < b.number ? -1 : 1));
   if (missing.length === 0) return there;
-  const mark = await engine.changeMark(tx);
-  const keys = await engine.nextKeys(tx, 'groups', missing.length);
+  const mark = await tx.readMark();
+  const keys = await tx.engine.nextKeys(tx.db, 'groups', missing.length);
   const rows = missing.map((group, i) => ({
     key: keys[i]!,
-    namespace,
+    namespace: tx.namespace,
     id: group.id,
     run: stage.run,
     stage: stage.key,
@@ -60,7 +58,7 @@ export async function makeGroups(
   }));
   const made = new Set<bigint>();
   for (const values of chunksOf(rows)) {
-    const inserted = await tx
+    const inserted = await tx.db
       .insertInto('groups')
       .values(values)
       .onConflict((conflict) => conflict.columns(['stage', 'number']).doNothing())
@@ -77,10 +75,10 @@ export async function makeGroups(
   return there;
 }
 
-async function findGroups(tx: Tx, stage: bigint, numbers: readonly bigint[]): Promise<Map<bigint, GroupRef>> {
+async function findGroups(tx: Transaction, stage: bigint, numbers: readonly bigint[]): Promise<Map<bigint, GroupRef>> {
   const found = new Map<bigint, GroupRef>();
   for (const some of chunksOf(numbers)) {
-    const rows = await tx
+    const rows = await tx.db
       .selectFrom('groups')
       .select(['key', 'id', 'number', 'on_success'])
       .where('stage', '=', stage)

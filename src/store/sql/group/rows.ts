@@ -4,14 +4,15 @@ import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } from '../../../domain/rollout.ts';
 import type { BookView } from '../../contract/experiment.ts';
 import type { GroupPlace } from '../../contract/group.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import { padded } from '../statement_shapes.ts';
+import type { ReadScope } from '../transaction.ts';
 import { isSet, readLabels, readMetrics, readReal } from '../values.ts';
 
 type GroupRow = Awaited<ReturnType<ReturnType<typeof selectGroups>['execute']>>[number];
 
 /** Selects groups (`g`) of visible runs, with the ids of their runs (`r`) and stages (`s`). */
-export function selectGroups(db: Db | Tx, view: BookView) {
+export function selectGroups(db: Db, view: BookView) {
   return (
     db
       .selectFrom('groups as g')
@@ -40,13 +41,13 @@ export function selectGroups(db: Db | Tx, view: BookView) {
 
 /** Returns a group in FULL view, or undefined. */
 export async function findGroup(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
+  scope: ReadScope,
   place: GroupPlace | { readonly key: bigint },
 ): Promise<Group | undefined> {
-  const query = selectGroups(db, 'FULL').where('g.namespace', '=', namespace).where('s.namespace', '=', namespace);
-  const [group] = await readGroups(engine, db, at(query, place));
+  const query = selectGroups(scope.db, 'FULL')
+    .where('g.namespace', '=', scope.namespace)
+    .where('s.namespace', '=', scope.namespace);
+  const [group] = await readGroups(scope.engine, scope.db, at(query, place));
   return group;
 }
 
@@ -61,7 +62,7 @@ type GroupQuery = ReturnType<typeof selectGroups>;
 /** Returns the groups of a query, in its order, with statistics. Uses two statements for any number of groups. */
 export async function readGroups(
   engine: Engine,
-  db: Db | Tx,
+  db: Db,
   query: GroupQuery | CompiledQuery<GroupRow>,
 ): Promise<Group[]> {
   const { rows } = await db.executeQuery(query);
@@ -136,7 +137,7 @@ function selectSiblings(db: Db, groups: readonly bigint[]) {
     .orderBy('r.number');
 }
 
-async function countSiblings(engine: Engine, db: Db | Tx, groups: readonly bigint[]): Promise<Map<bigint, Siblings>> {
+async function countSiblings(engine: Engine, db: Db, groups: readonly bigint[]): Promise<Map<bigint, Siblings>> {
   if (groups.length === 0) return new Map();
   const query = engine.kept.of('siblings of groups', [padded(groups)], (among) => selectSiblings(engine.db, among));
   // Arrays cost less than objects. A transaction returns only objects, whose values have the order of the columns.

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { MeasuredSeries, MetricPoints, SeriesExtent } from '../../contract/metric.ts';
 import type { Engine, SeriesPoint } from '../engine.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
+import type { ReadScope } from '../transaction.ts';
 import { readReal } from '../values.ts';
 import type { Stretch } from './stretches.ts';
 
@@ -18,17 +19,16 @@ const POINTS_PER_STATEMENT = 100_000n;
 const IS_NUMBER = sql`p.value <> 'NaN'`;
 
 export async function downsample(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   series: readonly MeasuredSeries[],
   maxPoints: number,
 ): Promise<Map<bigint, MetricPoints>> {
-  const ours = await keysOf(engine, namespace, series);
+  const ours = await keysOf(scope, series);
   const found = new Map<bigint, MetricPoints>();
   const waiting = series.filter(({ key }) => ours.has(key));
   const readOne = async () => {
     for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
-      found.set(next.key, await downsampleOne(engine, next, maxPoints));
+      found.set(next.key, await downsampleOne(scope.engine, next, maxPoints));
     }
   };
   await Promise.all(Array.from({ length: SERIES_AT_ONCE }, readOne));
@@ -36,15 +36,15 @@ export async function downsample(
 }
 
 /** Returns the keys of those series that belong to the namespace. */
-async function keysOf(engine: Engine, namespace: string, series: readonly MeasuredSeries[]): Promise<Set<bigint>> {
+async function keysOf(scope: ReadScope, series: readonly MeasuredSeries[]): Promise<Set<bigint>> {
   const ours = new Set<bigint>();
   for (const some of chunksOf(series)) {
     const keys = some.map(({ key }) => key);
-    const rows = await engine.db
+    const rows = await scope.db
       .selectFrom('metric_series')
       .select('key')
       .where('key', 'in', padded(keys))
-      .where('namespace', '=', namespace)
+      .where('namespace', '=', scope.namespace)
       .execute();
     for (const { key } of rows) ours.add(key);
   }

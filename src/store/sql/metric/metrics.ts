@@ -9,9 +9,10 @@ import type {
   SeriesExtent,
   SeriesFilter,
 } from '../../contract/metric.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { keepRun } from '../run/keys.ts';
 import { CHUNK, chunksOf, inPowersOfTwo, padded } from '../statement_shapes.ts';
+import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { bindReal, readReal } from '../values.ts';
 import { type PointBatch, pointBatch, type SeriesName } from './point_batch.ts';
 
@@ -24,9 +25,9 @@ export async function logMetrics(
   const batch = pointBatch(namespace, runId, points);
   if (await engine.upsertPoints(batch)) return;
   // The run was deleted, or a series is new.
-  await engine.write(async (tx) => {
-    await makeSeries(engine, tx, batch);
-    if (!(await engine.upsertPoints(batch, tx))) throw new Error('series made in this transaction are not there');
+  await writeIn(engine, namespace, async (tx) => {
+    await makeSeries(tx, batch);
+    if (!(await engine.upsertPoints(batch, tx.db))) throw new Error('series made in this transaction are not there');
   });
 }
 
@@ -34,9 +35,9 @@ export async function logMetrics(
  * Creates missing series in order of identity, so that concurrent transactions do not deadlock. A series that another
  * transaction created first is used as it is.
  */
-async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: PointBatch): Promise<void> {
-  const { key: run } = await keepRun(engine, tx, namespace, runId);
-  const stages = await stageKeys(tx, namespace, run, series);
+async function makeSeries(tx: Transaction, { namespace, runId, series }: PointBatch): Promise<void> {
+  const { key: run } = await keepRun(tx.in(namespace), runId);
+  const stages = await stageKeys(tx.in(namespace), run, series);
   const wanted = series.map(({ stageId, name }) => {
     const stage = stageId === undefined ? 0n : stages.get(stageId);
     if (stage === undefined) throw stageNotFound(stageId ?? '', runId);
@@ -46,10 +47,10 @@ async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: 
     const there = await namesOf(tx, run, some);
     const missing = some.filter(({ stage, name }) => !there.has(tupleKey(stage, name)));
     if (missing.length === 0) continue;
-    const keys = await engine.nextKeys(tx, 'metric_series', missing.length);
+    const keys = await tx.engine.nextKeys(tx.db, 'metric_series', missing.length);
     const rows = missing.map((place, i) => ({ key: keys[i]!, namespace, run, ...place }));
     for (const values of inPowersOfTwo(rows, CHUNK)) {
-      await tx
+      await tx.db
         .insertInto('metric_series')
         .values(values)
         .onConflict((conflict) => conflict.columns(['run', 'stage', 'name']).doNothing())
@@ -58,8 +59,12 @@ async function makeSeries(engine: Engine, tx: Tx, { namespace, runId, series }: 
   }
 }
 
-async function namesOf(tx: Tx, run: bigint, series: readonly { readonly name: string }[]): Promise<Set<string>> {
-  const rows = await tx
+async function namesOf(
+  tx: Transaction,
+  run: bigint,
+  series: readonly { readonly name: string }[],
+): Promise<Set<string>> {
+  const rows = await tx.db
     .selectFrom('metric_series')
     .select(['stage', 'name'])
     .where('run', '=', run)
@@ -69,18 +74,17 @@ async function namesOf(tx: Tx, run: bigint, series: readonly { readonly name: st
 }
 
 async function stageKeys(
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   run: bigint,
   series: readonly SeriesName[],
 ): Promise<Map<string, bigint>> {
   const ids = [...new Set(series.flatMap(({ stageId }) => (stageId === undefined ? [] : [stageId])))];
   const keys = new Map<string, bigint>();
   for (const some of chunksOf(ids)) {
-    const rows = await tx
+    const rows = await tx.db
       .selectFrom('stages')
       .select(['id', 'key'])
-      .where('namespace', '=', namespace)
+      .where('namespace', '=', tx.namespace)
       .where('run', '=', run)
       .where('id', 'in', padded(some))
       .execute();
@@ -90,20 +94,20 @@ async function stageKeys(
 }
 
 export async function listSeries(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   { runs, names, stage }: SeriesFilter,
   limit: number,
   after: Series | undefined,
 ): Promise<Series[]> {
-  const keys = await runKeys(engine, namespace, runs);
+  const { engine } = scope;
+  const keys = await runKeys(scope, runs);
   if (keys.length === 0 || names?.length === 0) return [];
   const first = after === undefined ? 0 : runs.indexOf(after.runId);
   const wanted = keys.slice(first).map((key, i) => ({ place: first + i, key }));
   // Padding uses key 0, which no run has.
   const padding = padded(wanted).map(({ place, key }, i) => ({ place, key: i < wanted.length ? key : 0n }));
   const places = padding.map(({ place, key }) => sql`(cast(${place} as bigint), cast(${key} as bigint))`);
-  const conditions = [sql`m.run = g.run and m.namespace = ${namespace}`];
+  const conditions = [sql`m.run = g.run and m.namespace = ${scope.namespace}`];
   if (names !== undefined) conditions.push(sql`m.name in (${sql.join(padded(names))})`);
   if (stage === 'none') conditions.push(sql`m.stage = 0`);
   else if (stage !== undefined) conditions.push(sql`s.id = ${stage}`);
@@ -113,7 +117,7 @@ export async function listSeries(
     select m.key, g.place, s.id as stage_id, m.name
     from g cross join ${engine.table('metric_series')} as m left join ${engine.table('stages')} as s on s.key = m.stage
     where ${sql.join(conditions, sql` and `)}
-    order by g.place, m.stage, m.name limit ${limit}`.execute(engine.db);
+    order by g.place, m.stage, m.name limit ${limit}`.execute(scope.db);
   return rows.map(({ key, place, stage_id, name }) => ({
     key,
     runId: runs[Number(place)] ?? '',
@@ -129,12 +133,12 @@ function behind(engine: Engine, place: number, after: Series): RawBuilder<unknow
 }
 
 /** Returns the row keys of runs, in the order requested. Errors: RUN_NOT_FOUND. */
-async function runKeys(engine: Engine, namespace: string, runs: readonly string[]): Promise<bigint[]> {
+async function runKeys(scope: ReadScope, runs: readonly string[]): Promise<bigint[]> {
   if (runs.length === 0) return [];
-  const rows = await engine.db
+  const rows = await scope.db
     .selectFrom('runs')
     .select(['id', 'key'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('id', 'in', padded(runs))
     .where('hidden', '=', 0)
     .execute();
@@ -150,15 +154,14 @@ async function runKeys(engine: Engine, namespace: string, runs: readonly string[
 const WINDOW = 100_000;
 
 export async function measureSeries(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   series: readonly bigint[],
   range: MetricRange,
 ): Promise<Map<bigint, SeriesExtent>> {
   const extents = new Map<bigint, SeriesExtent>();
   for (const some of chunksOf(series)) {
-    for (const row of await measure(engine, namespace, some, range)) {
-      const { points, nans } = await countRest(engine, namespace, row, range);
+    for (const row of await measure(scope, some, range)) {
+      const { points, nans } = await countRest(scope, row, range);
       extents.set(row.key, { points, nans, firstStep: row.firstStep, lastStep: row.lastStep });
     }
   }
@@ -175,20 +178,15 @@ interface Window extends SeriesExtent {
  * Counts the first points of each series, at most `WINDOW`, in one statement for all series. The counts are returned as
  * one text, because SQLite has no lateral joins.
  */
-async function measure(
-  engine: Engine,
-  namespace: string,
-  series: readonly bigint[],
-  range: MetricRange,
-): Promise<Window[]> {
-  const points = engine.table('metric_points');
+async function measure(scope: ReadScope, series: readonly bigint[], range: MetricRange): Promise<Window[]> {
+  const points = scope.engine.table('metric_points');
   const { rows } = await sql<{ key: bigint; counted: string | null; last_step: bigint | null }>`
     select m.key,
       (select count(*) || ' ' || count(case when w.value = 'NaN' then 1 end) || ' ' || min(w.metric_step) || ' ' || max(w.metric_step)
         from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${WINDOW}) as w) as counted,
       (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step
-    from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
-    engine.db,
+    from ${scope.engine.table('metric_series')} as m where m.namespace = ${scope.namespace} and m.key in (${sql.join(padded(series))})`.execute(
+    scope.db,
   );
   return rows.flatMap(({ key, counted, last_step }) => {
     if (counted === null || last_step === null) return [];
@@ -198,14 +196,13 @@ async function measure(
 }
 
 async function countRest(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   first: Window,
   range: MetricRange,
 ): Promise<{ readonly points: bigint; readonly nans: bigint }> {
   let { points, nans, countedTo } = first;
   while (countedTo < first.lastStep) {
-    const [next] = await measure(engine, namespace, [first.key], { from: countedTo + 1n, to: range.to });
+    const [next] = await measure(scope, [first.key], { from: countedTo + 1n, to: range.to });
     if (next === undefined) break;
     points += next.points;
     nans += next.nans;
@@ -223,18 +220,17 @@ function inRange({ from, to }: MetricRange): RawBuilder<unknown> {
 }
 
 export async function readPoints(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   series: bigint,
   { from, to }: MetricRange,
   limit: number,
   numbersOnly: boolean,
 ): Promise<MetricPoints> {
-  let query = engine.db
+  let query = scope.db
     .selectFrom('metric_points')
     .select(['metric_step', 'value'])
     .where('series', '=', series)
-    .where('namespace', '=', namespace);
+    .where('namespace', '=', scope.namespace);
   if (from !== undefined) query = query.where('metric_step', '>=', from);
   if (to !== undefined) query = query.where('metric_step', '<', to);
   if (numbersOnly) query = query.where('value', '<>', bindReal(Number.NaN));

@@ -1,12 +1,11 @@
 import { sql } from 'kysely';
-import type { Caller } from '../../../domain/caller.ts';
 import type { RolloutsCancelled, RolloutsOf } from '../../contract/run.ts';
 import { type AttemptEnd, endAttempts, lockAttempts, readAttemptEnds, rewardAt, turnsAt } from '../attempt/attempts.ts';
 import { readShown, shownOf } from '../attempt/rows.ts';
-import type { Engine, LockedHead, Tx } from '../engine.ts';
+import type { Engine, LockedHead } from '../engine.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { findStageKeys } from '../stage/keys.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type CallerTransaction, type ReadScope, type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { moveMany, type PendingMove } from './requeueing.ts';
 import type { LockedRollout } from './writing.ts';
@@ -25,13 +24,13 @@ interface Cancelled {
  * terminal.
  */
 export async function markRollouts(
-  tx: Tx,
-  { namespace, actor }: Caller,
+  tx: CallerTransaction,
   { run, stage }: Cancelled,
   { message, metadataJson }: { readonly message: string; readonly metadataJson: string },
 ): Promise<void> {
+  const { namespace, actor } = tx.caller;
   const said = { namespace, actor, message, metadata_json: metadataJson };
-  await tx
+  await tx.db
     .insertInto('rollout_cancellations')
     .values({ run, stage: stage ?? WHOLE_RUN, ...said, cancelled: 0n, open: 1 })
     .onConflict((conflict) => conflict.columns(['run', 'stage']).doUpdateSet({ open: 1 }))
@@ -45,25 +44,21 @@ const WHOLE_RUN = 0n;
  * Withdraws the request when a run or stage is reopened. Rollouts that are not cancelled yet are kept. The caller holds
  * the lock of the row.
  */
-export async function unmarkRollouts(tx: Tx, { run, stage }: Cancelled): Promise<void> {
-  await tx
+export async function unmarkRollouts(tx: Transaction, { run, stage }: Cancelled): Promise<void> {
+  await tx.db
     .deleteFrom('rollout_cancellations')
     .where('run', '=', run)
     .where('stage', '=', stage ?? WHOLE_RUN)
     .execute();
 }
 
-export async function cancelNextRollouts(
-  engine: Engine,
-  namespace: string,
-  of: RolloutsOf,
-): Promise<RolloutsCancelled | undefined> {
+export async function cancelNextRollouts(scope: ReadScope, of: RolloutsOf): Promise<RolloutsCancelled | undefined> {
   if ('runId' in of) {
-    const { key: run } = await findRunKeys(engine, engine.db, namespace, of.runId);
-    return cancelBatch(engine, { run, stage: undefined });
+    const { key: run } = await findRunKeys(scope, of.runId);
+    return cancelBatch(scope.engine, { run, stage: undefined });
   }
-  const { key: stage, run } = await findStageKeys(engine, engine.db, namespace, of.stageId);
-  return cancelBatch(engine, { run, stage });
+  const { key: stage, run } = await findStageKeys(scope, of.stageId);
+  return cancelBatch(scope.engine, { run, stage });
 }
 
 export async function cancelMarkedRollouts(engine: Engine): Promise<boolean> {
@@ -85,23 +80,22 @@ export async function cancelMarkedRollouts(engine: Engine): Promise<boolean> {
  * cancellations, so that no rollout is counted twice, and blocks a reopening.
  */
 async function cancelBatch(engine: Engine, of: Cancelled): Promise<RolloutsCancelled | undefined> {
-  const transaction = (tx: Tx) => cancelSome(engine, tx, of);
-  const { state, changed } = await engine.giveWayAfter(() => engine.write(transaction));
+  const transaction = (tx: Transaction) => cancelSome(tx, of);
+  const { state, changed } = await engine.giveWayAfter(() => write(engine, transaction));
   engine.announce(changed);
   return state;
 }
 
 async function cancelSome(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   of: Cancelled,
 ): Promise<{ readonly state: RolloutsCancelled | undefined; readonly changed: readonly bigint[] }> {
-  const mark = await lockMark(engine, tx, of);
+  const mark = await lockMark(tx, of);
   if (mark === undefined) return { state: undefined, changed: [] };
   if (!isSet(mark.open)) return { state: { cancelled: mark.cancelled, more: false }, changed: [] };
-  const keys = await findOpenRollouts(engine, tx, of);
-  const rows = await lockOpenRollouts(engine, tx, of, keys.slice(0, BATCH));
-  const cancelled = mark.cancelled + BigInt(await cancelLocked(engine, tx, mark, rows));
+  const keys = await findOpenRollouts(tx, of);
+  const rows = await lockOpenRollouts(tx, of, keys.slice(0, BATCH));
+  const cancelled = mark.cancelled + BigInt(await cancelLocked(tx, mark, rows));
   const more = keys.length > 0;
   await writeMark(tx, of, cancelled, more);
   const changed = rows.flatMap(({ run, trajectory }) => (trajectory === null ? [run] : [run, trajectory]));
@@ -110,17 +104,17 @@ async function cancelSome(
 
 type Mark = NonNullable<Awaited<ReturnType<typeof lockMark>>>;
 
-async function lockMark(engine: Engine, tx: Tx, { run, stage }: Cancelled) {
-  const query = tx
+async function lockMark(tx: Transaction, { run, stage }: Cancelled) {
+  const query = tx.db
     .selectFrom('rollout_cancellations')
     .selectAll()
     .where('run', '=', run)
     .where('stage', '=', stage ?? WHOLE_RUN);
-  return engine.lock(query, 'write').executeTakeFirst();
+  return tx.engine.lock(query, 'write').executeTakeFirst();
 }
 
-async function writeMark(tx: Tx, { run, stage }: Cancelled, cancelled: bigint, open: boolean): Promise<void> {
-  await tx
+async function writeMark(tx: Transaction, { run, stage }: Cancelled, cancelled: bigint, open: boolean): Promise<void> {
+  await tx.db
     .updateTable('rollout_cancellations')
     .set({ cancelled, open: open ? 1 : 0 })
     .where('run', '=', run)
@@ -133,7 +127,8 @@ async function writeMark(tx: Tx, { run, stage }: Cancelled, cancelled: bigint, o
  * or requeued meanwhile is found in one status. The partial indexes contain no terminal rollouts, so the cost of a
  * batch does not grow with cancelled ones.
  */
-async function findOpenRollouts(engine: Engine, tx: Tx, { run, stage }: Cancelled): Promise<bigint[]> {
+async function findOpenRollouts(tx: Transaction, { run, stage }: Cancelled): Promise<bigint[]> {
+  const { engine } = tx;
   const ofStage = stage === undefined ? sql`` : sql`and s.key = ${stage}`;
   const { rows } = await sql<{ readonly key: bigint }>`
     select l.key from (select r.key from ${engine.table('rollouts')} as r
@@ -142,26 +137,25 @@ async function findOpenRollouts(engine: Engine, tx: Tx, { run, stage }: Cancelle
     union all
     select p.key from (select r.key from ${engine.table('stages')} as s
       cross join ${engine.table('rollouts')} as r
-      where s.run = ${run} ${ofStage} and r.stage = s.key and r.status = 'PENDING' limit ${BATCH}) as p`.execute(tx);
+      where s.run = ${run} ${ofStage} and r.stage = s.key and r.status = 'PENDING' limit ${BATCH}) as p`.execute(tx.db);
   return rows.map(({ key }) => key);
 }
 
 /** Omits rollouts that have ended. Returns none if the run was deleted, because the purge removes its rollouts. */
 async function lockOpenRollouts(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   { run }: Cancelled,
   keys: readonly bigint[],
 ): Promise<LockedRollout[]> {
   if (keys.length === 0) return [];
-  const query = tx
+  const query = tx.db
     .selectFrom('rollouts')
     .selectAll()
-    .where(engine.among(sql.ref('key'), keys))
+    .where(tx.engine.among(sql.ref('key'), keys))
     .where(sql<boolean>`status in ('PENDING', 'INITIALIZING', 'RUNNING')`)
     .orderBy('key');
-  const rows = await engine.lock(query, 'write').execute();
-  const visible = await tx.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 0).execute();
+  const rows = await tx.engine.lock(query, 'write').execute();
+  const visible = await tx.db.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 0).execute();
   return visible.length === 0 ? [] : rows;
 }
 
@@ -170,8 +164,7 @@ async function lockOpenRollouts(
  * next transaction. Returns the number of cancelled rollouts.
  */
 async function cancelLocked(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   { namespace, actor, message, metadata_json: metadataJson }: Mark,
   rows: readonly LockedRollout[],
 ): Promise<number> {
@@ -179,17 +172,16 @@ async function cancelLocked(
   const caller = { namespace, actor };
   const pending = rows.filter(({ status }) => status === 'PENDING');
   const live = await lockLive(
-    engine,
     tx,
     rows.filter(({ status }) => status !== 'PENDING'),
     pending.length > 0,
   );
-  const now = await readNow(tx, engine.now);
+  const now = await tx.readNow();
   const seals = live.map(({ row, head, end }) => {
     return { caller, rollout: row, head, status: 'CANCELLED', message, end } as const;
   });
-  await endAttempts(engine, tx, now, seals);
-  const shown = await readShown(engine, tx, pending);
+  await endAttempts(tx, now, seals);
+  const shown = await readShown(tx, pending);
   const moveOf = (row: LockedRollout): Omit<PendingMove, 'shown' | 'ended'> => {
     return { caller, row, head: undefined, message, metadataJson, phase: row.phase, to: 'CANCELLED' };
   };
@@ -199,7 +191,7 @@ async function cancelLocked(
       return { ...moveOf(row), shown: { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) }, ended: end };
     }),
   ];
-  await moveMany(engine, tx, now, moves);
+  await moveMany(tx, now, moves);
   return moves.length;
 }
 
@@ -214,17 +206,12 @@ interface LiveRollout {
  * Waits for appends in progress only if there is nothing else to cancel, so that no writer waits for the trajectory of
  * another one.
  */
-async function lockLive(
-  engine: Engine,
-  tx: Tx,
-  rows: readonly LockedRollout[],
-  others: boolean,
-): Promise<LiveRollout[]> {
+async function lockLive(tx: Transaction, rows: readonly LockedRollout[], others: boolean): Promise<LiveRollout[]> {
   if (rows.length === 0) return [];
   const keys = rows.map(({ key }) => key);
   for (const wait of ['never', 'bounded'] as const) {
-    const heads = await lockAttempts(engine, tx, rows, wait);
-    const ends = await readAttemptEnds(engine, tx, keys);
+    const heads = await lockAttempts(tx, rows, wait);
+    const ends = await readAttemptEnds(tx, keys);
     const locked = rows
       .map((row): LiveRollout => ({ row, head: heads.get(row.key), end: ends.get(row.key) }))
       .filter(({ head, end }) => head !== undefined || end === undefined);

@@ -16,10 +16,10 @@ import {
 } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/reports.ts';
 import { type AttemptRow, changeAttempt, NOTHING_SHOWN, readAttemptRow, type Shown, shownOf } from '../attempt/rows.ts';
-import type { Engine, LockedHead, Tx } from '../engine.ts';
+import type { Engine, LockedHead } from '../engine.ts';
 import { countInGroups } from '../group/counters.ts';
 import { messageOfEnd } from '../status/status_changes.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type CallerTransaction, type Transaction, writeAs } from '../transaction.ts';
 import { bindFlag, bindReal } from '../values.ts';
 import { entityOf, recordMove } from './moves.ts';
 import { bindResult, readResult } from './results.ts';
@@ -37,14 +37,14 @@ const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as 
  * rollout, trajectory, siblings, group.
  */
 export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
-  const { rollout, changed } = await engine.write(async (tx) => {
-    const row = await lockRollout(engine, tx, caller.namespace, end.id);
+  const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
+    const row = await lockRollout(tx, end.id);
     const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.said.message });
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
     const { stored, said } = await outcomesOf(tx, row, attempt, end, digest);
     const to = decideRolloutMove(heldOf(row), stored, VERBS[end.status], end.attempt, said);
-    if (to !== undefined) await endLocked(engine, tx, caller, row, attempt, end, digest);
-    const after = await readWritten(engine, tx, caller.namespace, row);
+    if (to !== undefined) await endLocked(tx, row, attempt, end, digest);
+    const after = await readWritten(tx, row);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
   });
   engine.announce(changed.filter((key) => key !== null));
@@ -56,7 +56,7 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
  * stored are compared by message and result.
  */
 async function outcomesOf(
-  tx: Tx,
+  tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow | undefined,
   { status, said, result }: RolloutEnd,
@@ -72,26 +72,24 @@ async function outcomesOf(
 }
 
 async function endLocked(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   row: LockedRollout,
   attempt: AttemptRow | undefined,
   end: RolloutEnd,
   digest: string,
 ): Promise<void> {
   const live = attempt !== undefined && row.status !== 'PENDING';
-  const heads = await lockAttempts(engine, tx, [row], 'bounded');
+  const heads = await lockAttempts(tx, [row], 'bounded');
   const head = heads.get(row.key);
   requirePosition(head, end.expectedNextStepNumber);
-  const came = live ? (await readAttemptEnds(engine, tx, [row.key])).get(row.key) : undefined;
-  const now = await readNow(tx, engine.now);
+  const came = live ? (await readAttemptEnds(tx, [row.key])).get(row.key) : undefined;
+  const now = await tx.readNow();
   const shown = live
     ? await endAttempt(tx, row, attempt, end, digest, now, came)
     : attempt === undefined
       ? NOTHING_SHOWN
       : shownOf(attempt);
-  await writeRollout(engine, tx, row.key, now, {
+  await writeRollout(tx, row.key, now, {
     ...shown,
     status: end.status,
     status_message: end.said.message,
@@ -104,16 +102,16 @@ async function endLocked(
     end_time: now,
     status_changes: row.status_changes + 1n,
   });
-  await recordMove(engine, tx, caller, row, now, end.status, end.said, end.said.phase ?? row.phase);
+  await recordMove(tx, row, now, end.status, end.said, end.said.phase ?? row.phase);
   if (live) {
-    const seal = { caller, rollout: row, head, status: end.status, message: end.said.message };
-    await sealAttempts(engine, tx, now, [seal]);
+    const seal = { caller: tx.caller, rollout: row, head, status: end.status, message: end.said.message };
+    await sealAttempts(tx, now, [seal]);
   }
-  if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(engine, tx, row, now);
+  if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(tx, row, now);
   const [time] = await timeAttempts(tx, [came]);
   const triedRollouts = row.attempt > 0n ? 1n : 0n;
   const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: shown.turns, ...time };
-  await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
+  await countInGroups(tx, now, new Map([[row.group_key, counts]]));
 }
 
 /**
@@ -121,7 +119,7 @@ async function endLocked(
  * copies.
  */
 async function endAttempt(
-  tx: Tx,
+  tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow,
   end: RolloutEnd,

@@ -5,10 +5,10 @@ import type { Status } from '../../../domain/lifecycle.ts';
 import type { Pause } from '../../../domain/pauses.ts';
 import type { LeaseState, LeaseToken } from '../../contract/rollout.ts';
 import { lockAttempts, readAttemptEnds } from '../attempt/attempts.ts';
-import type { Engine, LockedHead, Tx } from '../engine.ts';
+import type { Engine, LockedHead } from '../engine.ts';
 import { readPauses } from '../run/pauses.ts';
 import { together } from '../together.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type NamespaceTransaction, type Transaction, write, writeIn } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
 import { LEASE_COLUMNS, leaseValues, readLease } from './lease_rows.ts';
 import { type Leaving, requeue } from './requeueing.ts';
@@ -23,17 +23,17 @@ export async function heartbeatRollouts(
   leases: readonly LeaseToken[],
   leaseMs: number | undefined,
 ): Promise<LeaseState[]> {
-  return engine.write(async (tx) => {
-    const rows = await lockVisible(engine, tx, namespace, [...new Set(leases.map(({ id }) => id))]);
+  return writeIn(engine, namespace, async (tx) => {
+    const rows = await lockVisible(tx, [...new Set(leases.map(({ id }) => id))]);
     const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease)).map(({ id }) => id));
-    const now = parseInstant(await readNow(tx, engine.now));
+    const now = parseInstant(await tx.readNow());
     const renewed = [...rows.values()].flatMap((row) => {
       const lease = kept.has(row.id) ? readLease(row) : undefined;
       if (lease === undefined) return [];
       const ms = leaseMs === undefined ? lease.ms : BigInt(leaseMs);
       return [{ row, lease: renewLease(lease, now, ms, row.pauses) }];
     });
-    await writeLeases(engine, tx, renewed);
+    await writeLeases(tx, renewed);
     const remaining = new Map(renewed.map(({ row, lease }) => [row.id, remainingOf(lease, now)]));
     return leases.map((lease) => stateOf(lease, rows.get(lease.id), remaining.get(lease.id)));
   });
@@ -45,17 +45,16 @@ type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer
  * Locks rollouts by id, in order of key, like every transaction that locks several. Their runs are read afterwards
  * without a lock (Q4), so that the read sees deletions that have committed. Rollouts of deleted runs are omitted.
  */
-async function lockVisible(engine: Engine, tx: Tx, namespace: string, ids: readonly string[]) {
-  const query = tx
+async function lockVisible(tx: NamespaceTransaction, ids: readonly string[]) {
+  const query = tx.db
     .selectFrom('rollouts as r')
     .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt'])
     .select(LEASE_COLUMNS.map((column) => `r.${column}` as const))
-    .where('r.namespace', '=', namespace)
+    .where('r.namespace', '=', tx.namespace)
     .where('r.id', 'in', ids)
     .orderBy('r.key');
-  const rows = await engine.lock(query, 'write').execute();
+  const rows = await tx.engine.lock(query, 'write').execute();
   const runs = await visibleRuns(
-    engine,
     tx,
     rows.map(({ run }) => run),
   );
@@ -72,12 +71,12 @@ interface VisibleRun {
 }
 
 /** Returns the runs that are not deleted, by key. */
-async function visibleRuns(engine: Engine, tx: Tx, runs: readonly bigint[]): Promise<Map<bigint, VisibleRun>> {
+async function visibleRuns(tx: Transaction, runs: readonly bigint[]): Promise<Map<bigint, VisibleRun>> {
   if (runs.length === 0) return new Map();
-  const rows = await tx
+  const rows = await tx.db
     .selectFrom('runs as u')
     .select(['u.key', 'u.status', 'u.pauses'])
-    .where(engine.among(sql.ref('u.key'), [...new Set(runs)]))
+    .where(tx.engine.among(sql.ref('u.key'), [...new Set(runs)]))
     .where('u.hidden', '=', 0)
     .execute();
   return new Map(
@@ -113,10 +112,10 @@ interface LeaseWrite {
 }
 
 /** Watchers of a run do not see leases (M5), so writes of leases set neither mark nor revision. */
-async function writeLeases(engine: Engine, tx: Tx, writes: readonly LeaseWrite[]): Promise<void> {
+async function writeLeases(tx: Transaction, writes: readonly LeaseWrite[]): Promise<void> {
   if (writes.length === 0) return;
   const rows = writes.map(({ row, lease }) => [row.key, ...leaseValues(lease)]);
-  await engine.updateRows(tx, 'rollouts', ['key'], LEASE_COLUMNS, rows);
+  await tx.engine.updateRows(tx.db, 'rollouts', ['key'], LEASE_COLUMNS, rows);
 }
 
 /** Actor of the status changes of rollouts that are requeued because their lease ended. */
@@ -126,7 +125,7 @@ export async function sweepLeases(engine: Engine, limit: number): Promise<number
   let total = 0;
   for (let more = true; more && total < limit; ) {
     const size = Math.min(BATCH, limit - total);
-    const { requeued, kept, changed } = await engine.write((tx) => sweepBatch(engine, tx, size));
+    const { requeued, kept, changed } = await write(engine, (tx) => sweepBatch(tx, size));
     engine.announce(changed);
     total += requeued;
     // Renewed leases no longer match. Only rows that other transactions hold can be selected again.
@@ -144,10 +143,9 @@ interface Swept {
   readonly changed: readonly bigint[];
 }
 
-async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept> {
-  const ended = await lockEnded(engine, tx, await readNow(tx, engine.now), limit);
+async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
+  const ended = await lockEnded(tx, await tx.readNow(), limit);
   const runs = await visibleRuns(
-    engine,
     tx,
     ended.map(({ run }) => run),
   );
@@ -155,11 +153,10 @@ async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept>
   // purge.
   const rows = ended.filter(({ run }) => runs.has(run) && runs.get(run)?.status !== 'PAUSED');
   if (rows.length === 0) return { requeued: 0, kept: 0, changed: [] };
-  const heads = await lockAttempts(engine, tx, rows, 'never');
+  const heads = await lockAttempts(tx, rows, 'never');
   const [now, ends] = await together([
-    readNow(tx, engine.now),
+    tx.readNow(),
     readAttemptEnds(
-      engine,
       tx,
       rows.map(({ key }) => key),
     ),
@@ -175,24 +172,24 @@ async function sweepBatch(engine: Engine, tx: Tx, limit: number): Promise<Swept>
     if (lease.end >= parseInstant(now)) alive.push({ row, lease });
     else silent.push(silenced(row, head, lease, parseInstant(now)));
   }
-  await writeLeases(engine, tx, alive);
-  await requeue(engine, tx, now, silent);
+  await writeLeases(tx, alive);
+  await requeue(tx, now, silent);
   const changed = silent.flatMap(({ row }) => (row.trajectory === null ? [row.run] : [row.run, row.trajectory]));
   return { requeued: silent.length, kept: alive.length, changed: [...new Set(changed)] };
 }
 
-async function lockEnded(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRollout[]> {
-  const query = tx
+async function lockEnded(tx: Transaction, now: string, limit: number): Promise<LockedRollout[]> {
+  const query = tx.db
     .selectFrom('rollouts as r')
     .selectAll('r')
     .where(IS_LIVE)
     .where('r.lease_end_time', '<', now)
     .where(
-      sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${engine.table('runs')} as u where u.key = r.run)`,
+      sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${tx.engine.table('runs')} as u where u.key = r.run)`,
     )
     .orderBy('r.lease_end_time')
     .limit(limit);
-  return engine.lockFree(query, 'write').execute();
+  return tx.engine.lockFree(query, 'write').execute();
 }
 
 /** Q3: returns the lease of a rollout that was selected by its stored lease end. */

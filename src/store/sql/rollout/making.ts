@@ -3,7 +3,7 @@ import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { CreatedRollout, NewRollout } from '../../contract/rollout.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { differingFields, type GivenRow } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
 import { type GroupRef, makeGroups } from '../group/making.ts';
@@ -12,7 +12,8 @@ import { chunksOf } from '../statement_shapes.ts';
 import { recordStatuses } from '../status/status_changes.ts';
 import { together } from '../together.ts';
 import { branchPointBeyondEnd } from '../trajectory/making.ts';
-import { findById, readNow } from '../trajectory/rows.ts';
+import { findById } from '../trajectory/rows.ts';
+import { type CallerTransaction, writeAs } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
 import { bindLabels } from '../values.ts';
 
@@ -24,9 +25,9 @@ export async function createRollouts(
   rollouts: readonly NewRollout[],
 ): Promise<CreatedRollout[]> {
   const { made, run } = await againWhenRaced(() =>
-    engine.write(async (tx) => {
-      const stage = await keepStage(engine, tx, caller.namespace, stageId);
-      const making = new Making(engine, tx, caller, stage, rollouts);
+    writeAs(engine, caller, async (tx) => {
+      const stage = await keepStage(tx, stageId);
+      const making = new Making(tx, stage, rollouts);
       return { made: await making.make(), run: stage.run };
     }),
   );
@@ -35,22 +36,18 @@ export async function createRollouts(
 }
 
 class Making {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
-  private readonly caller: Caller;
+  private readonly tx: CallerTransaction;
   private readonly stage: KeptStage;
   private readonly rollouts: readonly NewRollout[];
 
-  constructor(engine: Engine, tx: Tx, caller: Caller, stage: KeptStage, rollouts: readonly NewRollout[]) {
-    this.engine = engine;
+  constructor(tx: CallerTransaction, stage: KeptStage, rollouts: readonly NewRollout[]) {
     this.tx = tx;
-    this.caller = caller;
     this.stage = stage;
     this.rollouts = rollouts;
   }
 
   async make(): Promise<CreatedRollout[]> {
-    const [now, mark] = await together([readNow(this.tx, this.engine.now), this.engine.changeMark(this.tx)]);
+    const [now, mark] = await together([this.tx.readNow(), this.tx.readMark()]);
     const groups = await this.groups(now);
     const there = await this.there([...groups.values()]);
     this.refuseDifferent(there);
@@ -77,7 +74,7 @@ class Making {
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
       return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
     });
-    return makeGroups(this.engine, this.tx, this.caller.namespace, this.stage, now, groups);
+    return makeGroups(this.tx, this.stage, now, groups);
   }
 
   /** Returns the existing rollouts by group number and number. */
@@ -85,14 +82,14 @@ class Making {
     const old = groups.filter(({ created }) => !created).map(({ key }) => key);
     if (old.length === 0) return new Map();
     const numbers = [...new Set(this.rollouts.map(({ number }) => number))];
-    const rows = await this.tx
+    const rows = await this.tx.db
       .selectFrom('rollouts as r')
       .leftJoin('tasks as k', 'k.key', 'r.task')
       .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.input_json', 'r.labels', 'r.priority'])
       .select(['r.max_turns', 'r.max_attempts', 'r.start_trajectory', 'r.start_step', 'r.model_uri'])
       .select(['r.attempt_timeout_ms', 'r.retry_delay_ms', 'r.metadata_json', 'r.first_given'])
-      .where(this.engine.among(sql.ref('r.group_key'), old))
-      .where(this.engine.among(sql.ref('r.number'), numbers))
+      .where(this.tx.engine.among(sql.ref('r.group_key'), old))
+      .where(this.tx.engine.among(sql.ref('r.number'), numbers))
       .execute();
     return new Map(rows.map((row) => [tupleKey(row.group_number, row.number), row]));
   }
@@ -120,10 +117,10 @@ class Making {
       seen.add(id);
     }
     for (const some of chunksOf(missing)) {
-      const taken = await this.tx
+      const taken = await this.tx.db
         .selectFrom('rollouts')
         .select('id')
-        .where('namespace', '=', this.caller.namespace)
+        .where('namespace', '=', this.tx.namespace)
         .where(
           'id',
           'in',
@@ -139,10 +136,10 @@ class Making {
     const ids = [...new Set(missing.map(({ taskId }) => taskId))].filter((id) => id !== '');
     const found = new Map<string, bigint>();
     for (const some of chunksOf(ids)) {
-      const rows = await this.tx
+      const rows = await this.tx.db
         .selectFrom('tasks')
         .select(['id', 'key'])
-        .where('namespace', '=', this.caller.namespace)
+        .where('namespace', '=', this.tx.namespace)
         .where('id', 'in', some)
         .execute();
       for (const { id, key } of rows) found.set(id, key);
@@ -164,9 +161,7 @@ class Making {
       const before = furthest.get(trajectoryId);
       if (before === undefined || stepNumber > before) furthest.set(trajectoryId, stepNumber);
     }
-    const sources = await together(
-      [...furthest.keys()].map((id) => findById(this.engine, this.tx, this.caller.namespace, id)),
-    );
+    const sources = await together([...furthest.keys()].map((id) => findById(this.tx, id)));
     for (const [i, [id, stepNumber]] of [...furthest].entries()) {
       const source = sources[i];
       if (source === undefined || source.hidden) throw trajectoryNotFound(id);
@@ -182,23 +177,24 @@ class Making {
     mark: bigint,
   ): Promise<void> {
     if (missing.length === 0) return;
-    const { engine, tx, caller, stage } = this;
-    const keys = await engine.nextKeys(tx, 'rollouts', missing.length);
+    const { tx, stage } = this;
+    const { engine, caller, namespace } = tx;
+    const keys = await engine.nextKeys(tx.db, 'rollouts', missing.length);
     const counts = new Map<bigint, { rollouts: bigint }>();
     const rows = missing.map((rollout, i) => {
       const group = groups.get(rollout.groupNumber);
       if (group === undefined) throw new Error('the group created in this transaction is missing');
       counts.set(group.key, { rollouts: (counts.get(group.key)?.rollouts ?? 0n) + 1n });
       const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
-      return newRow(caller.namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
+      return newRow(namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
     });
-    await engine.insertRows(tx, 'rollouts', COLUMNS, rows);
+    await engine.insertRows(tx.db, 'rollouts', COLUMNS, rows);
     const creations = keys.map((key) => {
       const entity = { tree: stage.run, noun: 'ROLLOUT', key } as const;
       return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };
     });
-    await recordStatuses(engine, tx, now, creations);
-    await countInGroups(engine, tx, now, counts);
+    await recordStatuses(tx, now, creations);
+    await countInGroups(tx, now, counts);
   }
 }
 

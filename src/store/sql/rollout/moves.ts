@@ -8,12 +8,12 @@ import type { AttemptReport, LeaseToken, ReleaseSaid, RolloutSaid } from '../../
 import { lockAttempts } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/reports.ts';
 import { changeAttempt, NOTHING_SHOWN, readAttemptRow } from '../attempt/rows.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { keepGiven } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
 import { keepRunOf } from '../run/keys.ts';
 import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type CallerTransaction, type NamespaceTransaction, writeAs } from '../transaction.ts';
 import { requeue } from './requeueing.ts';
 import { findRollout, readWritten } from './rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
@@ -26,9 +26,7 @@ export function entityOf({ run, key }: LockedRollout): StatusEntity {
 
 /** L5: records the move of one rollout in the transaction that makes it. */
 export async function recordMove(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   row: LockedRollout,
   now: string,
   to: Status,
@@ -37,7 +35,7 @@ export async function recordMove(
 ): Promise<void> {
   const { message, metadataJson } = said;
   const move = { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase };
-  await recordStatus(engine, tx, caller, entityOf(row), now, move);
+  await recordStatus(tx, entityOf(row), now, move);
 }
 
 /**
@@ -48,14 +46,14 @@ async function moved(
   caller: Caller,
   token: LeaseToken,
   verb: Exclude<RolloutVerb, 'release'>,
-  move: (tx: Tx, row: LockedRollout, to: Status) => Promise<readonly (bigint | null)[]>,
+  move: (tx: CallerTransaction, row: LockedRollout, to: Status) => Promise<readonly (bigint | null)[]>,
 ): Promise<Rollout> {
-  const { rollout, changed } = await engine.write(async (tx) => {
-    if (verb === 'retry') await keepTerminal(engine, tx, caller.namespace, token.id);
-    const row = await lockRollout(engine, tx, caller.namespace, token.id);
+  const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
+    if (verb === 'retry') await keepTerminal(tx, token.id);
+    const row = await lockRollout(tx, token.id);
     const to = decideRolloutMove(heldOf(row), NOTHING_SAID, verb, token.attempt, NOTHING_SAID);
     const others = to === undefined ? undefined : await move(tx, row, to);
-    const after = await readWritten(engine, tx, caller.namespace, row);
+    const after = await readWritten(tx, row);
     return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
   });
   engine.announce(changed.filter((key) => key !== null));
@@ -69,22 +67,22 @@ export async function startRollout(
   said: RolloutSaid,
 ): Promise<Rollout> {
   return moved(engine, caller, token, 'start', async (tx, row, to) => {
-    const now = await readNow(tx, engine.now);
+    const now = await tx.readNow();
     const phase = said.phase ?? row.phase;
-    await writeRollout(engine, tx, row.key, now, {
+    await writeRollout(tx, row.key, now, {
       status: to,
       status_message: said.message,
       phase,
       start_time: now,
       status_changes: row.status_changes + 1n,
     });
-    await tx
+    await tx.db
       .updateTable('attempts')
       .set({ status: to, start_time: now })
       .where('rollout', '=', row.key)
       .where('number', '=', row.attempt)
       .execute();
-    await recordMove(engine, tx, caller, row, now, to, said, phase);
+    await recordMove(tx, row, now, to, said, phase);
     return [];
   });
 }
@@ -97,22 +95,22 @@ export async function releaseRollout(
   report: AttemptReport,
 ): Promise<Rollout> {
   const digest = endDigest({ message, result: undefined, refundAttempt, ...report });
-  const { rollout, changed } = await engine.write(async (tx) => {
-    const row = await lockRollout(engine, tx, caller.namespace, token.id);
+  const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
+    const row = await lockRollout(tx, token.id);
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
     const said = { digest, reports: refundAttempt || isReport(report) };
     const moves = decideRelease(heldOf(row), attempt?.end_digest ?? '', token.attempt, said);
     if (moves && attempt !== undefined) {
-      const heads = await lockAttempts(engine, tx, [row], 'bounded');
-      const now = await readNow(tx, engine.now);
+      const heads = await lockAttempts(tx, [row], 'bounded');
+      const now = await tx.readNow();
       const reported = await writeReport(tx, row, attempt, report, now);
       const shown = await changeAttempt(tx, row, attempt, { ...reported, end_digest: digest });
       const head = heads.get(row.key);
-      await requeue(engine, tx, now, [
+      await requeue(tx, now, [
         { caller, row: { ...row, ...shown }, head, message, metadataJson, refund: refundAttempt },
       ]);
     }
-    const after = await readWritten(engine, tx, caller.namespace, row);
+    const after = await readWritten(tx, row);
     return { rollout: after, changed: moves ? [row.run, row.trajectory] : [] };
   });
   engine.announce(changed.filter((key) => key !== null));
@@ -130,10 +128,10 @@ export async function retryRollout(
   said: RolloutSaid,
 ): Promise<Rollout> {
   return moved(engine, caller, token, 'retry', async (tx, row, to) => {
-    const now = await readNow(tx, engine.now);
+    const now = await tx.readNow();
     const attempts = row.attempt - row.refunded_attempts + 1n;
     // The trajectory of the last attempt was sealed when the attempt ended.
-    await writeRollout(engine, tx, row.key, now, {
+    await writeRollout(tx, row.key, now, {
       ...NOTHING_SHOWN,
       status: to,
       status_message: said.message,
@@ -146,10 +144,10 @@ export async function retryRollout(
       end_time: null,
       status_changes: row.status_changes + 1n,
     });
-    await recordMove(engine, tx, caller, row, now, to, said, '');
+    await recordMove(tx, row, now, to, said, '');
     const triedRollouts = row.attempt > 0n ? -1n : 0n;
     const counts = { terminalRollouts: -1n, triedRollouts, terminalTurns: -row.turns };
-    await countInGroups(engine, tx, now, new Map([[row.group_key, counts]]));
+    await countInGroups(tx, now, new Map([[row.group_key, counts]]));
     return [];
   });
 }
@@ -158,7 +156,7 @@ export async function retryRollout(
  * Locks the run against deletion. A deletion locks only rollouts that are not terminal, and this one is about to become
  * PENDING. Errors: ROLLOUT_NOT_FOUND.
  */
-async function keepTerminal(engine: Engine, tx: Tx, namespace: string, id: string): Promise<void> {
-  const seen = await findRollout(engine, tx, namespace, { id }, 'BASIC');
-  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw rolloutNotFound(id);
+async function keepTerminal(tx: NamespaceTransaction, id: string): Promise<void> {
+  const seen = await findRollout(tx, { id }, 'BASIC');
+  if (seen === undefined || !(await keepRunOf(tx, seen))) throw rolloutNotFound(id);
 }

@@ -1,5 +1,5 @@
-import type { Engine, Tx } from '../engine.ts';
 import { CHUNK } from '../statement_shapes.ts';
+import type { Transaction } from '../transaction.ts';
 
 /** Estimated rows per rollout or environment. A batch has this many times fewer rollouts than rows to remove. */
 const ROWS_EACH = 5;
@@ -9,38 +9,38 @@ const ROWS_EACH = 5;
  * because writers of these rows hold that lock, so nothing is written after the purge. Removes about `limit` rows and
  * returns how many.
  */
-export async function purgeRollouts(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
+export async function purgeRollouts(tx: Transaction, run: bigint, limit: number): Promise<number> {
   return purgeBatches(limit, async (count) => {
-    const some = tx.selectFrom('rollouts').select('key').where('run', '=', run).limit(count);
-    const rows = await engine.lock(some, 'delete').execute();
+    const some = tx.db.selectFrom('rollouts').select('key').where('run', '=', run).limit(count);
+    const rows = await tx.engine.lock(some, 'delete').execute();
     if (rows.length === 0) return 0;
     const keys = rows.map(({ key }) => key);
     let purged = await purgeChanges(tx, run, 'ROLLOUT', keys);
     for (const table of ['attempts', 'validations', 'validation_overrides', 'rollout_environments'] as const) {
-      const { numDeletedRows } = await tx.deleteFrom(table).where('rollout', 'in', keys).executeTakeFirst();
+      const { numDeletedRows } = await tx.db.deleteFrom(table).where('rollout', 'in', keys).executeTakeFirst();
       purged += Number(numDeletedRows);
     }
-    const { numDeletedRows } = await tx.deleteFrom('rollouts').where('key', 'in', keys).executeTakeFirst();
+    const { numDeletedRows } = await tx.db.deleteFrom('rollouts').where('key', 'in', keys).executeTakeFirst();
     return purged + Number(numDeletedRows);
   });
 }
 
 /** Deletes the environments of a run with their links to rollouts. */
-export async function purgeEnvironments(tx: Tx, run: bigint, limit: number): Promise<number> {
+export async function purgeEnvironments(tx: Transaction, run: bigint, limit: number): Promise<number> {
   return purgeBatches(limit, async (count) => {
-    const rows = await tx.selectFrom('environments').select('key').where('run', '=', run).limit(count).execute();
+    const rows = await tx.db.selectFrom('environments').select('key').where('run', '=', run).limit(count).execute();
     if (rows.length === 0) return 0;
     const keys = rows.map(({ key }) => key);
     const changes = await purgeChanges(tx, run, 'ENVIRONMENT', keys);
-    const uses = await tx.deleteFrom('rollout_environments').where('environment', 'in', keys).executeTakeFirst();
-    const { numDeletedRows } = await tx.deleteFrom('environments').where('key', 'in', keys).executeTakeFirst();
+    const uses = await tx.db.deleteFrom('rollout_environments').where('environment', 'in', keys).executeTakeFirst();
+    const { numDeletedRows } = await tx.db.deleteFrom('environments').where('key', 'in', keys).executeTakeFirst();
     return changes + Number(uses.numDeletedRows) + Number(numDeletedRows);
   });
 }
 
-export async function purgeGroups(tx: Tx, run: bigint, limit: number): Promise<number> {
-  const some = tx.selectFrom('groups').select('key').where('run', '=', run).limit(limit);
-  const { numDeletedRows } = await tx.deleteFrom('groups').where('key', 'in', some).executeTakeFirst();
+export async function purgeGroups(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  const some = tx.db.selectFrom('groups').select('key').where('run', '=', run).limit(limit);
+  const { numDeletedRows } = await tx.db.deleteFrom('groups').where('key', 'in', some).executeTakeFirst();
   return Number(numDeletedRows);
 }
 
@@ -57,12 +57,12 @@ async function purgeBatches(limit: number, purgeSome: (count: number) => Promise
 }
 
 async function purgeChanges(
-  tx: Tx,
+  tx: Transaction,
   run: bigint,
   noun: 'ROLLOUT' | 'ENVIRONMENT',
   keys: readonly bigint[],
 ): Promise<number> {
-  const { numDeletedRows } = await tx
+  const { numDeletedRows } = await tx.db
     .deleteFrom('status_changes')
     .where('tree', '=', run)
     .where('entity_kind', '=', noun)

@@ -6,9 +6,10 @@ import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { type OnSuccess, requeued, retryDelayAfter, rolloutSuccess } from '../../../domain/rollout.ts';
 import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timeAttempts, turnsAt } from '../attempt/attempts.ts';
 import { NOTHING_SHOWN, SHOWN_COLUMNS, type Shown, shownOf } from '../attempt/rows.ts';
-import type { Engine, LockedHead, Tx } from '../engine.ts';
+import type { LockedHead } from '../engine.ts';
 import { countInGroups, type GroupCount } from '../group/counters.ts';
 import { recordStatuses } from '../status/status_changes.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindFlag } from '../values.ts';
 import { readFlag } from './rows.ts';
 import type { LockedRollout } from './writing.ts';
@@ -28,19 +29,18 @@ export interface Leaving {
  * Q1, Q3: ends the attempts of rollouts as FAILED and requeues the rollouts. The number of statements does not grow
  * with the rollouts. Groups whose policy may prevent another attempt are locked for the decision.
  */
-export async function requeue(engine: Engine, tx: Tx, now: string, leaving: readonly Leaving[]): Promise<void> {
+export async function requeue(tx: Transaction, now: string, leaving: readonly Leaving[]): Promise<void> {
   if (leaving.length === 0) return;
   const keys = leaving.map(({ row }) => row.key);
-  const ends = await readAttemptEnds(engine, tx, keys);
+  const ends = await readAttemptEnds(tx, keys);
   const policies = await readPolicies(
-    engine,
     tx,
     leaving.map(({ row }) => row.group_key),
   );
   const seals = leaving.map(({ caller, row, head, message }) => {
     return { caller, rollout: row, head, status: 'FAILED', message, end: ends.get(row.key) } as const;
   });
-  await endAttempts(engine, tx, now, seals);
+  await endAttempts(tx, now, seals);
   const moves = leaving.map((each): PendingMove => {
     const { row, refund = false } = each;
     const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
@@ -51,7 +51,7 @@ export async function requeue(engine: Engine, tx: Tx, now: string, leaving: read
     const shown = to === 'PENDING' ? NOTHING_SHOWN : { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) };
     return { ...each, to, delayMs, shown, ended: end };
   });
-  await moveMany(engine, tx, now, moves);
+  await moveMany(tx, now, moves);
 }
 
 interface Policy {
@@ -60,10 +60,11 @@ interface Policy {
 }
 
 /** Locks groups with CANCEL_PENDING first, so that concurrent successes and requeues in a group see each other. */
-async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
+async function readPolicies(tx: Transaction, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
+  const { engine } = tx;
   const locked = await engine
     .lock(
-      tx
+      tx.db
         .selectFrom('groups')
         .select('key')
         .where(engine.among(sql.ref('key'), [...new Set(groups)]))
@@ -74,7 +75,7 @@ async function readPolicies(engine: Engine, tx: Tx, groups: readonly bigint[]): 
     .execute();
   if (locked.length === 0) return new Map();
   const keys = locked.map(({ key }) => key);
-  const successes = await tx
+  const successes = await tx.db
     .selectFrom('rollouts')
     .select('group_key')
     .distinct()
@@ -121,13 +122,12 @@ const COLUMNS = [
 /**
  * Moves locked rollouts that no worker holds afterwards. Writes their StatusChanges and the counters of their groups.
  */
-export async function moveMany(engine: Engine, tx: Tx, now: string, moves: readonly PendingMove[]): Promise<void> {
+export async function moveMany(tx: Transaction, now: string, moves: readonly PendingMove[]): Promise<void> {
   if (moves.length === 0) return;
-  const mark = await engine.changeMark(tx);
+  const mark = await tx.readMark();
   const rows = moves.map((move) => movedRow(move, now, mark));
-  await engine.updateRows(tx, 'rollouts', ['key'], COLUMNS, rows);
+  await tx.engine.updateRows(tx.db, 'rollouts', ['key'], COLUMNS, rows);
   await recordStatuses(
-    engine,
     tx,
     now,
     moves.map(({ caller, row, to, message, metadataJson, phase = '' }) => ({
@@ -136,7 +136,7 @@ export async function moveMany(engine: Engine, tx: Tx, now: string, moves: reado
       move: { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase },
     })),
   );
-  await countInGroups(engine, tx, now, await countsOf(tx, moves));
+  await countInGroups(tx, now, await countsOf(tx, moves));
 }
 
 function movedRow(move: PendingMove, now: string, mark: bigint): unknown[] {
@@ -151,7 +151,7 @@ function movedRow(move: PendingMove, now: string, mark: bigint): unknown[] {
 }
 
 /** The turns of every ended attempt are measured, even if the rollout is PENDING again. */
-async function countsOf(tx: Tx, moves: readonly PendingMove[]): Promise<Map<bigint, GroupCount>> {
+async function countsOf(tx: Transaction, moves: readonly PendingMove[]): Promise<Map<bigint, GroupCount>> {
   const times = await timeAttempts(
     tx,
     moves.map(({ ended }) => ended),

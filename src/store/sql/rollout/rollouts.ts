@@ -26,24 +26,25 @@ import {
   selectValidations,
   validationsByAttempt,
 } from '../attempt/validations.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import { keepGiven } from '../given_fields.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { bindTimings, findStage } from '../stage/rows.ts';
 import { mergeTimings } from '../stage/stages.ts';
 import type { RolloutsTable, Tables } from '../tables.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
 import { type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage, selectRollout } from './rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
 
-export async function getRollout(engine: Engine, namespace: string, id: string): Promise<RolloutRecord | undefined> {
+export async function getRollout(scope: ReadScope, id: string): Promise<RolloutRecord | undefined> {
+  const { engine } = scope;
   const { db } = engine;
-  const place = db.selectFrom('rollouts').where('namespace', '=', namespace).where('id', '=', id);
+  const place = db.selectFrom('rollouts').where('namespace', '=', scope.namespace).where('id', '=', id);
   const key = place.select('key').$asScalar();
   const [rollouts, attempts, validations, overrides, environments] = await engine.readSnapshot([
-    selectRollout(engine, db, namespace, { id }, 'FULL').compile(),
+    selectRollout(engine, db, scope.namespace, { id }, 'FULL').compile(),
     selectAttempts(db, key).compile(),
     selectValidations(db, key).compile(),
     selectStandingOverrides(db, key).compile(),
@@ -77,57 +78,55 @@ function selectEnvironmentIds(db: Db, rollout: Expression<bigint>) {
 }
 
 export async function listRollouts(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: RolloutFilter,
   page: Page<RolloutCursor>,
   view: BookView,
 ): Promise<Rollout[]> {
-  const place = filter.of === undefined ? undefined : await placeOf(engine, namespace, filter.of);
+  const place = filter.of === undefined ? undefined : await placeOf(scope, filter.of);
   if (filter.statuses?.length === 0) return [];
   const query =
     place === undefined
-      ? pageAcrossRuns(engine, namespace, filter, page, view)
+      ? pageAcrossRuns(scope, filter, page, view)
       : Object.keys(filter).length === 1 && page.after === undefined
-        ? firstPage(engine, namespace, filter, place, page.limit, view)
-        : pageOf(engine, namespace, filter, place, page, view);
-  const { rows } = await engine.byIndex().db.executeQuery(query);
+        ? firstPage(scope, filter, place, page.limit, view)
+        : pageOf(scope, filter, place, page, view);
+  const { rows } = await scope.engine.byIndex().db.executeQuery(query);
   return rows.map(readRollout);
 }
 
 /** The first page without filters, which user interfaces poll, so its query is cached. */
 function firstPage(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: RolloutFilter,
   { run, stage, group }: Place,
   limit: number,
   view: BookView,
 ): CompiledQuery<RolloutRow> {
   const name = `rollouts ${view} of ${Object.keys(filter.of ?? {}).join()}`;
-  return engine.kept.page(name, limit, [run, stage ?? 0n, group ?? 0n], (most, inRun, inStage, inGroup) => {
+  return scope.engine.kept.page(name, limit, [run, stage ?? 0n, group ?? 0n], (most, inRun, inStage, inGroup) => {
     const place = {
       run: inRun,
       stage: stage === undefined ? undefined : inStage,
       group: group === undefined ? undefined : inGroup,
     };
-    return pageOf(engine, namespace, filter, place, { limit: most, after: undefined }, view);
+    return pageOf(scope, filter, place, { limit: most, after: undefined }, view);
   });
 }
 
 function pageOf(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: RolloutFilter,
   place: Place,
   { limit, after }: { readonly limit: number | Expression<number>; readonly after: RolloutCursor | undefined },
   view: BookView,
 ) {
+  const { engine } = scope;
   const { db } = engine;
   let page = matching(engine, inPlace(db.selectFrom('rollouts as r').selectAll('r'), place), filter);
   // A condition that no index serves: rollouts are read in the order of their place.
   if (filter.taskId !== undefined) {
-    page = page.where(sql<boolean>`(r.task in ${keyOfTask(db, namespace, filter.taskId)}) is true`);
+    page = page.where(sql<boolean>`(r.task in ${keyOfTask(scope, filter.taskId)}) is true`);
   }
   if (filter.workerId !== undefined) {
     page = page.where(sql<boolean>`(select a.worker_id from ${engine.table('attempts')} as a
@@ -144,23 +143,23 @@ function pageOf(
 
 /** Newest first, by the index of attempts by worker or of rollouts by task. */
 function pageAcrossRuns(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: RolloutFilter,
   { limit, after }: Page<RolloutCursor>,
   view: BookView,
 ) {
+  const { engine } = scope;
   const { db } = engine;
   const { taskId, workerId } = filter;
   const rollouts =
     workerId === undefined
       ? db.selectFrom('rollouts as r').selectAll('r').orderBy('r.key', 'desc')
-      : ofWorker(db, namespace, workerId, after);
+      : ofWorker(db, scope.namespace, workerId, after);
   // The page is limited before runs are joined, so rollouts of deleted runs must be excluded here.
   let page = matching(engine, rollouts, filter).where(
     sql<boolean>`not (select u.hidden from ${engine.table('runs')} as u where u.key = r.run)`,
   );
-  if (taskId !== undefined) page = page.where('r.task', '=', keyOfTask(db, namespace, taskId));
+  if (taskId !== undefined) page = page.where('r.task', '=', keyOfTask(scope, taskId));
   if (after !== undefined && 'key' in after) page = page.where('r.key', '<', after.key);
   return selectPage(engine, db, view, page.limit(limit)).orderBy('r.key', 'desc');
 }
@@ -211,8 +210,8 @@ function inPlace<Row>(
   return stage === undefined ? inRun : inRun.where('r.stage', '=', stage);
 }
 
-function keyOfTask(db: Db, namespace: string, id: string) {
-  return db.selectFrom('tasks').select('key').where('namespace', '=', namespace).where('id', '=', id);
+function keyOfTask(scope: ReadScope, id: string) {
+  return scope.db.selectFrom('tasks').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
 }
 
 interface Place {
@@ -222,14 +221,15 @@ interface Place {
 }
 
 /** Resolves the ids of a filter to row keys. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
-async function placeOf(engine: Engine, namespace: string, of: NonNullable<RolloutFilter['of']>): Promise<Place> {
-  const { db } = engine;
+async function placeOf(scope: ReadScope, of: NonNullable<RolloutFilter['of']>): Promise<Place> {
+  const { namespace } = scope;
+  const { db } = scope.engine;
   if ('runId' in of) {
-    const { key } = await findRunKeys(engine, db, namespace, of.runId);
+    const { key } = await findRunKeys(scope, of.runId);
     return { run: key, stage: undefined, group: undefined };
   }
   if ('stageId' in of) {
-    const stage = await findStage(db, namespace, { id: of.stageId });
+    const stage = await findStage(scope, { id: of.stageId });
     if (stage === undefined) throw stageNotFound(of.stageId);
     return { run: stage.run.key, stage: stage.key, group: undefined };
   }
@@ -274,20 +274,20 @@ export async function updateRollout(
   attempt: number | undefined,
   changes: RolloutChanges,
 ): Promise<Rollout> {
-  const rollout = await engine.write(async (tx) => {
-    const row = await lockRollout(engine, tx, namespace, id);
+  const rollout = await writeIn(engine, namespace, async (tx) => {
+    const row = await lockRollout(tx, id);
     const { metrics, timings, environmentIds, ...own } = changes;
     const ofAttempt = { metrics, timings, environmentIds };
     if (isGiven(own)) requireLease(heldOf(row), attempt);
     const shown = isGiven(ofAttempt) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
     if (isGiven(own) || shown !== undefined) {
-      await writeRollout(engine, tx, row.key, await readNow(tx, engine.now), {
+      await writeRollout(tx, row.key, await tx.readNow(), {
         ...shown,
         ...columnsOf(own),
         ...keepGiven(row, columnsOf(own)),
       });
     }
-    return readWritten(engine, tx, namespace, row);
+    return readWritten(tx, row);
   });
   engine.announce([rollout.run.key]);
   return rollout;
@@ -310,7 +310,7 @@ interface AttemptChanges {
  * ENVIRONMENT_NOT_FOUND, INVALID_REQUEST.
  */
 async function updateAttempt(
-  tx: Tx,
+  tx: Transaction,
   row: LockedRollout,
   number: number | undefined,
   { metrics, timings, environmentIds }: AttemptChanges,
@@ -339,12 +339,17 @@ function columnsOf(changes: Omit<RolloutChanges, keyof AttemptChanges>) {
 }
 
 /** Errors: ENVIRONMENT_NOT_FOUND, INVALID_REQUEST (environment of another run). */
-async function replaceEnvironments(tx: Tx, row: LockedRollout, attempt: bigint, ids: readonly string[]): Promise<void> {
+async function replaceEnvironments(
+  tx: Transaction,
+  row: LockedRollout,
+  attempt: bigint,
+  ids: readonly string[],
+): Promise<void> {
   const { namespace, run } = row;
   const found =
     ids.length === 0
       ? []
-      : await tx
+      : await tx.db
           .selectFrom('environments')
           .select(['key', 'id', 'run'])
           .where('namespace', '=', namespace)
@@ -362,6 +367,10 @@ async function replaceEnvironments(tx: Tx, row: LockedRollout, attempt: bigint, 
     }
     return { rollout: row.key, attempt, environment: environment.key, namespace };
   });
-  await tx.deleteFrom('rollout_environments').where('rollout', '=', row.key).where('attempt', '=', attempt).execute();
-  if (links.length > 0) await tx.insertInto('rollout_environments').values(links).execute();
+  await tx.db
+    .deleteFrom('rollout_environments')
+    .where('rollout', '=', row.key)
+    .where('attempt', '=', attempt)
+    .execute();
+  if (links.length > 0) await tx.db.insertInto('rollout_environments').values(links).execute();
 }

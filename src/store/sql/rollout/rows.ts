@@ -6,10 +6,11 @@ import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { isPaused } from '../../../domain/pauses.ts';
 import type { Rollout, ValidationOverride } from '../../../domain/rollout.ts';
 import type { BookView } from '../../contract/experiment.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import { readPauses } from '../run/pauses.ts';
 import { readTimings } from '../stage/rows.ts';
 import type { RolloutsTable, Tables } from '../tables.ts';
+import type { NamespaceTransaction, ReadScope } from '../transaction.ts';
 import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime } from '../values.ts';
 import { LEASE_COLUMNS, readLease } from './lease_rows.ts';
 import { readResult } from './results.ts';
@@ -17,12 +18,12 @@ import { readResult } from './results.ts';
 export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
 
 /** Selects rollouts (`r`) of visible runs, with columns of their group, stage, run, task, trajectory and override. */
-export function selectRollouts(engine: Engine, db: Db | Tx, view: BookView) {
+export function selectRollouts(engine: Engine, db: Db, view: BookView) {
   return withOthers(engine, db.selectFrom('rollouts as r'), view);
 }
 
 /** Selects a page of rollouts (`r`). The limited page is a subquery, so that planners join only its rows. */
-export function selectPage(engine: Engine, db: Db | Tx, view: BookView, page: PageOfRollouts) {
+export function selectPage(engine: Engine, db: Db, view: BookView, page: PageOfRollouts) {
   // The subquery has the columns and the name of the table.
   return withOthers(engine, db.selectFrom(page.as('r')) as unknown as Rollouts, view);
 }
@@ -146,17 +147,15 @@ export type RolloutPlace = { readonly id: string } | { readonly key: bigint };
 
 /** Returns a rollout, by default in FULL view; undefined if it does not exist. */
 export async function findRollout(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
+  scope: ReadScope,
   place: RolloutPlace,
   view: BookView = 'FULL',
 ): Promise<Rollout | undefined> {
-  const row = await selectRollout(engine, db, namespace, place, view).executeTakeFirst();
+  const row = await selectRollout(scope.engine, scope.db, scope.namespace, place, view).executeTakeFirst();
   return row === undefined ? undefined : readRollout(row);
 }
 
-export function selectRollout(engine: Engine, db: Db | Tx, namespace: string, place: RolloutPlace, view: BookView) {
+export function selectRollout(engine: Engine, db: Db, namespace: string, place: RolloutPlace, view: BookView) {
   const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
   return 'key' in place ? query.where('r.key', '=', place.key) : query.where('r.id', '=', place.id);
 }
@@ -166,12 +165,10 @@ export function selectRollout(engine: Engine, db: Db | Tx, namespace: string, pl
  * because deleting a run locks all others. Errors: ROLLOUT_NOT_FOUND.
  */
 export async function readWritten(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   { id, key }: { readonly id: string; readonly key: bigint },
 ): Promise<Rollout> {
-  const rollout = await findRollout(engine, tx, namespace, { key });
+  const rollout = await findRollout(tx, { key });
   if (rollout === undefined) throw rolloutNotFound(id);
   return rollout;
 }

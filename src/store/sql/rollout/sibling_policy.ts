@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { readShown } from '../attempt/rows.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Transaction } from '../transaction.ts';
 import { moveMany } from './requeueing.ts';
 import type { LockedRollout } from './writing.ts';
 
@@ -12,33 +12,35 @@ const POLICY = 'anabranch';
  * must be written before. The group is locked at the end, and afterwards the transaction may write only the group. The
  * caller announces the run.
  */
-export async function applySuccess(engine: Engine, tx: Tx, success: LockedRollout, now: string): Promise<void> {
+export async function applySuccess(tx: Transaction, success: LockedRollout, now: string): Promise<void> {
   if (!(await cancelsPending(tx, success))) return;
-  await cancelPending(engine, tx, success, now);
-  await engine.lock(tx.selectFrom('groups').select('key').where('key', '=', success.group_key), 'write').execute();
+  await cancelPending(tx, success, now);
+  await tx.engine
+    .lock(tx.db.selectFrom('groups').select('key').where('key', '=', success.group_key), 'write')
+    .execute();
   // A sibling that was requeued before the lock has committed, and one that is requeued later sees the success.
-  await cancelPending(engine, tx, success, now);
+  await cancelPending(tx, success, now);
 }
 
-async function cancelsPending(tx: Tx, { group_key }: LockedRollout): Promise<boolean> {
-  const group = await tx.selectFrom('groups').select('on_success').where('key', '=', group_key).executeTakeFirst();
+async function cancelsPending(tx: Transaction, { group_key }: LockedRollout): Promise<boolean> {
+  const group = await tx.db.selectFrom('groups').select('on_success').where('key', '=', group_key).executeTakeFirst();
   return group?.on_success === 'CANCEL_PENDING';
 }
 
-async function cancelPending(engine: Engine, tx: Tx, success: LockedRollout, now: string): Promise<void> {
-  const query = tx
+async function cancelPending(tx: Transaction, success: LockedRollout, now: string): Promise<void> {
+  const query = tx.db
     .selectFrom('rollouts')
     .selectAll()
     .where('group_key', '=', success.group_key)
     .where(sql<boolean>`status = 'PENDING'`)
     .orderBy('key');
-  const rows = await engine.lock(query, 'write').execute();
+  const rows = await tx.engine.lock(query, 'write').execute();
   if (rows.length === 0) return;
-  const shown = await readShown(engine, tx, rows);
+  const shown = await readShown(tx, rows);
   const said = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
   const caller = { namespace: success.namespace, actor: POLICY };
   const moves = rows.map((row) => {
     return { caller, row, ...said, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
   });
-  await moveMany(engine, tx, now, moves);
+  await moveMany(tx, now, moves);
 }

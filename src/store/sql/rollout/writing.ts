@@ -2,9 +2,9 @@ import type { Selectable, Updateable } from 'kysely';
 import { rolloutNotFound } from '../../../domain/errors.ts';
 import type { Status } from '../../../domain/lifecycle.ts';
 import type { RolloutHolding } from '../../../domain/rollout_moves.ts';
-import type { Engine, Tx } from '../engine.ts';
 import type { RolloutsTable } from '../tables.ts';
 import { together } from '../together.ts';
+import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 
 export type LockedRollout = Selectable<RolloutsTable>;
 
@@ -12,11 +12,11 @@ export type LockedRollout = Selectable<RolloutsTable>;
  * Locks a rollout's row for writing. A deletion of its run may have held the lock, so a separate statement checks the
  * run and sees what that deletion committed. The run is not locked (Q4). Errors: ROLLOUT_NOT_FOUND.
  */
-export async function lockRollout(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedRollout> {
-  const named = tx.selectFrom('rollouts as r').where('r.namespace', '=', namespace).where('r.id', '=', id);
+export async function lockRollout(tx: NamespaceTransaction, id: string): Promise<LockedRollout> {
+  const named = tx.db.selectFrom('rollouts as r').where('r.namespace', '=', tx.namespace).where('r.id', '=', id);
   const visible = named.innerJoin('runs as u', 'u.key', 'r.run').select('u.key').where('u.hidden', '=', 0);
   const [row, run] = await together([
-    engine.lock(named.selectAll('r'), 'write').executeTakeFirst(),
+    tx.engine.lock(named.selectAll('r'), 'write').executeTakeFirst(),
     visible.executeTakeFirst(),
   ]);
   if (row === undefined || run === undefined) throw rolloutNotFound(id);
@@ -33,14 +33,13 @@ export function heldOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'l
  * announces the run after the commit.
  */
 export async function writeRollout(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   key: bigint,
   now: string,
   changes: Updateable<RolloutsTable>,
 ): Promise<void> {
-  const mark = await engine.changeMark(tx);
-  await tx
+  const mark = await tx.readMark();
+  await tx.db
     .updateTable('rollouts')
     .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
     .where('key', '=', key)

@@ -1,8 +1,9 @@
 import { AnabranchError, experimentNotFound, runNotFound } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { BookDeletion, BranchPolicy } from '../../contract/book_deletion.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
+import { type NamespaceTransaction, type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
 
 export async function deleteRun(
@@ -13,7 +14,7 @@ export async function deleteRun(
   cancelLive = false,
 ): Promise<BookDeletion> {
   return deleteBooks(engine, async (tx) => {
-    const row = await tx
+    const row = await tx.db
       .selectFrom('runs')
       .select('key')
       .where('namespace', '=', namespace)
@@ -21,7 +22,7 @@ export async function deleteRun(
       .where('hidden', '=', 0)
       .executeTakeFirst();
     if (row === undefined) throw runNotFound(id);
-    const doom = new Doom(engine, tx, namespace, [row.key], undefined);
+    const doom = new Doom(tx.in(namespace), [row.key], undefined);
     const deletion = await doom.carryOut(`Run ${id}`, onBranches, cancelLive);
     if (!deletion.keys.includes(row.key)) throw runNotFound(id);
     return deletion;
@@ -36,7 +37,7 @@ export async function deleteExperiment(
   cancelLive = false,
 ): Promise<BookDeletion> {
   return deleteBooks(engine, async (tx) => {
-    const query = tx
+    const query = tx.db
       .selectFrom('experiments')
       .select('key')
       .where('namespace', '=', namespace)
@@ -45,12 +46,12 @@ export async function deleteExperiment(
     // This lock prevents new runs and trajectories in the experiment.
     const row = await engine.lock(query, 'delete').executeTakeFirst();
     if (row === undefined) throw experimentNotFound(id);
-    return new Doom(engine, tx, namespace, [], row.key).carryOut(`Experiment ${id}`, onBranches, cancelLive);
+    return new Doom(tx.in(namespace), [], row.key).carryOut(`Experiment ${id}`, onBranches, cancelLive);
   });
 }
 
-async function deleteBooks(engine: Engine, work: (tx: Tx) => Promise<BookDeletion>): Promise<BookDeletion> {
-  const deletion = await engine.write(work, { unbounded: true });
+async function deleteBooks(engine: Engine, work: (tx: Transaction) => Promise<BookDeletion>): Promise<BookDeletion> {
+  const deletion = await write(engine, work, { unbounded: true });
   engine.announce(deletion.keys);
   return deletion;
 }
@@ -77,9 +78,7 @@ interface Outside {
  * another one is retried.
  */
 class Doom {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
-  private readonly namespace: string;
+  private readonly tx: NamespaceTransaction;
   private readonly experiment: bigint | undefined;
   /** Keys of runs to lock next. */
   private wanted: readonly bigint[];
@@ -87,10 +86,8 @@ class Doom {
   /** By key: whether the trajectory was visible before this deletion. */
   private readonly trajectories = new Map<bigint, boolean>();
 
-  constructor(engine: Engine, tx: Tx, namespace: string, runs: readonly bigint[], experiment: bigint | undefined) {
-    this.engine = engine;
+  constructor(tx: NamespaceTransaction, runs: readonly bigint[], experiment: bigint | undefined) {
     this.tx = tx;
-    this.namespace = namespace;
     this.wanted = runs;
     this.experiment = experiment;
   }
@@ -117,18 +114,18 @@ class Doom {
 
   /** Omits runs that were deleted in the meantime. */
   private async lockRuns(): Promise<void> {
-    const query = this.tx
+    const query = this.tx.db
       .selectFrom('runs')
       .select('key')
-      .where('namespace', '=', this.namespace)
+      .where('namespace', '=', this.tx.namespace)
       .where('hidden', '=', 0)
       .orderBy('key');
     if (this.experiment !== undefined && this.runs.size === 0) {
       const ofExperiment = query.where('experiment', '=', this.experiment);
-      for (const { key } of await this.engine.lock(ofExperiment, 'delete').execute()) this.runs.add(key);
+      for (const { key } of await this.tx.engine.lock(ofExperiment, 'delete').execute()) this.runs.add(key);
     }
     for (const keys of paddedChunks(this.wanted)) {
-      for (const { key } of await this.engine.lock(query.where('key', 'in', keys), 'delete').execute())
+      for (const { key } of await this.tx.engine.lock(query.where('key', 'in', keys), 'delete').execute())
         this.runs.add(key);
     }
   }
@@ -141,10 +138,10 @@ class Doom {
   private async lockRollouts(): Promise<bigint> {
     let live = 0n;
     for (const keys of paddedChunks([...this.runs])) {
-      const locked = await this.tx
+      const locked = await this.tx.db
         .with('l', (db) => {
           const open = db.selectFrom('rollouts').select('status').where('run', 'in', keys);
-          return this.engine.lock(open.where('status', 'in', ['PENDING', ...LIVE]).orderBy('key'), 'delete');
+          return this.tx.engine.lock(open.where('status', 'in', ['PENDING', ...LIVE]).orderBy('key'), 'delete');
         })
         .selectFrom('l')
         .select(({ fn }) => fn.countAll<bigint>().as('live'))
@@ -156,17 +153,17 @@ class Doom {
   }
 
   private async lockTrajectories(): Promise<void> {
-    const query = this.tx
+    const query = this.tx.db
       .selectFrom('trajectories')
       .select(['tree', 'key', 'hidden'])
-      .where('namespace', '=', this.namespace)
+      .where('namespace', '=', this.tx.namespace)
       .orderBy('tree')
       .orderBy('key');
     const locked = [];
     if (this.experiment !== undefined) locked.push(query.where('experiment', '=', this.experiment));
     for (const keys of paddedChunks([...this.runs])) locked.push(query.where('run', 'in', keys));
     for (const each of locked) {
-      for (const row of await this.engine.lock(each, 'delete').execute())
+      for (const row of await this.tx.engine.lock(each, 'delete').execute())
         this.trajectories.set(row.key, !isSet(row.hidden));
     }
   }
@@ -175,20 +172,20 @@ class Doom {
   private async findOutside(): Promise<Outside> {
     const runs: { key: bigint; id: string }[] = [];
     const trajectories: OutsideTrajectory[] = [];
-    const branches = this.tx
+    const branches = this.tx.db
       .selectFrom('trajectories as d')
       .innerJoin('trajectories as t', (join) => join.onRef('t.tree', '=', 'd.tree').onRef('t.parent', '=', 'd.key'))
       .leftJoin('runs as r', 'r.key', 't.run')
       .select(['t.tree', 't.key', 't.id', 't.run', 'r.id as run_id'])
-      .where('t.namespace', '=', this.namespace)
+      .where('t.namespace', '=', this.tx.namespace)
       .where('t.purging', '=', 0)
       .orderBy('t.key');
     for (const keys of paddedChunks([...this.runs])) {
       runs.push(
-        ...(await this.tx
+        ...(await this.tx.db
           .selectFrom('runs')
           .select(['key', 'id'])
-          .where('namespace', '=', this.namespace)
+          .where('namespace', '=', this.tx.namespace)
           .where('parent', 'in', keys)
           .where('hidden', '=', 0)
           .orderBy('key')
@@ -213,7 +210,7 @@ class Doom {
         wanted.add(run);
         continue;
       }
-      await this.tx
+      await this.tx.db
         .updateTable('trajectories')
         .set(adopter === undefined ? { experiment: this.experiment ?? null } : { run: adopter })
         .where('tree', '=', tree)
@@ -224,15 +221,15 @@ class Doom {
   }
 
   private async hide(): Promise<void> {
-    const hidden = { hidden: 1, update_time: this.engine.now } as const;
+    const hidden = { hidden: 1, update_time: this.tx.engine.now } as const;
     const purging = { ...hidden, purging: 1, trimming: 0 } as const;
     for (const keys of paddedChunks([...this.runs])) {
-      await this.tx.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();
-      await this.tx.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
+      await this.tx.db.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();
+      await this.tx.db.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
     }
     if (this.experiment === undefined) return;
-    await this.tx.updateTable('trajectories').set(purging).where('experiment', '=', this.experiment).execute();
-    await this.tx.updateTable('experiments').set(hidden).where('key', '=', this.experiment).execute();
+    await this.tx.db.updateTable('trajectories').set(purging).where('experiment', '=', this.experiment).execute();
+    await this.tx.db.updateTable('experiments').set(hidden).where('key', '=', this.experiment).execute();
   }
 }
 

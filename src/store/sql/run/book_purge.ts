@@ -1,8 +1,9 @@
 import { sql } from 'kysely';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { purgeEnvironments, purgeGroups, purgeRollouts } from '../rollout/purge.ts';
 import { purgeTrajectories } from '../trajectory/purge.ts';
 import { markPurging } from '../trajectory/purge_marks.ts';
+import { type Transaction, write } from '../transaction.ts';
 
 /**
  * B2, B4: removes rows of deleted trajectories, runs and experiments, children before parents, so that an interrupted
@@ -33,13 +34,12 @@ async function markLate(engine: Engine, limit: number): Promise<number> {
     .limit(limit)
     .execute();
   for (const [tree, members] of Map.groupBy(late, (each) => each.tree)) {
-    await engine.write(async (tx) => {
-      await engine.lockTree(tx, tree);
+    await write(engine, async (tx) => {
+      await engine.lockTree(tx.db, tree);
       const keys = members.map(({ key }) => key);
-      const query = tx.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', 'in', keys);
+      const query = tx.db.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', 'in', keys);
       const rows = await engine.lock(query.orderBy('key'), 'delete').execute();
       await markPurging(
-        engine,
         tx,
         tree,
         rows.map(({ key }) => key),
@@ -65,22 +65,22 @@ async function purgeRuns(engine: Engine, limit: number): Promise<number> {
     .limit(RUNS)
     .execute();
   if (runs.length === 0) return 0;
-  return engine.write(async (tx) => {
+  return write(engine, async (tx) => {
     let purged = 0;
     for (const { key } of runs) {
       if (purged >= limit) break;
-      purged += await purgeRun(engine, tx, key, limit - purged);
+      purged += await purgeRun(tx, key, limit - purged);
     }
     return purged;
   });
 }
 
-async function purgeRun(engine: Engine, tx: Tx, run: bigint, limit: number): Promise<number> {
-  const query = tx.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
-  if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
+async function purgeRun(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  const query = tx.db.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
+  if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
   // First, because the cancellation of rollouts locks its row before the rollouts.
-  await tx.deleteFrom('rollout_cancellations').where('run', '=', run).execute();
-  let purged = await purgeRollouts(engine, tx, run, limit);
+  await tx.db.deleteFrom('rollout_cancellations').where('run', '=', run).execute();
+  let purged = await purgeRollouts(tx, run, limit);
   if (purged >= limit) return purged;
   // A claim that locked a rollout before the run was hidden may have committed since. Its trajectory must be purged
   // first; without rollouts, no other can follow.
@@ -89,30 +89,30 @@ async function purgeRun(engine: Engine, tx: Tx, run: bigint, limit: number): Pro
     purged += await purge(tx, run, limit - purged);
     if (purged >= limit) return purged;
   }
-  await tx.deleteFrom('runs').where('key', '=', run).execute();
+  await tx.db.deleteFrom('runs').where('key', '=', run).execute();
   return purged + 1;
 }
 
-async function hasTrajectories(tx: Tx, run: bigint): Promise<boolean> {
-  return (await tx.selectFrom('trajectories').select('key').where('run', '=', run).executeTakeFirst()) !== undefined;
+async function hasTrajectories(tx: Transaction, run: bigint): Promise<boolean> {
+  return (await tx.db.selectFrom('trajectories').select('key').where('run', '=', run).executeTakeFirst()) !== undefined;
 }
 
-async function purgeSeries(tx: Tx, run: bigint, limit: number): Promise<number> {
-  const series = await tx.selectFrom('metric_series').select('key').where('run', '=', run).limit(limit).execute();
+async function purgeSeries(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  const series = await tx.db.selectFrom('metric_series').select('key').where('run', '=', run).limit(limit).execute();
   let purged = 0;
   for (const { key } of series) {
     if (purged >= limit) break;
     purged += await purgePoints(tx, key, limit - purged);
     if (purged >= limit) break;
-    await tx.deleteFrom('metric_series').where('key', '=', key).execute();
+    await tx.db.deleteFrom('metric_series').where('key', '=', key).execute();
     purged += 1;
   }
   return purged;
 }
 
 /** Deletes points in ascending order of step. */
-async function purgePoints(tx: Tx, series: bigint, limit: number): Promise<number> {
-  const beyond = await tx
+async function purgePoints(tx: Transaction, series: bigint, limit: number): Promise<number> {
+  const beyond = await tx.db
     .selectFrom('metric_points')
     .select('metric_step')
     .where('series', '=', series)
@@ -120,7 +120,7 @@ async function purgePoints(tx: Tx, series: bigint, limit: number): Promise<numbe
     .offset(limit)
     .limit(1)
     .executeTakeFirst();
-  const points = tx.deleteFrom('metric_points').where('series', '=', series);
+  const points = tx.db.deleteFrom('metric_points').where('series', '=', series);
   const { numDeletedRows } = await (beyond === undefined
     ? points
     : points.where('metric_step', '<', beyond.metric_step)
@@ -128,8 +128,8 @@ async function purgePoints(tx: Tx, series: bigint, limit: number): Promise<numbe
   return Number(numDeletedRows);
 }
 
-async function purgeStages(tx: Tx, run: bigint, limit: number): Promise<number> {
-  const stages = await tx
+async function purgeStages(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  const stages = await tx.db
     .selectFrom('stages')
     .select(['key', 'status_changes'])
     .where('run', '=', run)
@@ -141,25 +141,25 @@ async function purgeStages(tx: Tx, run: bigint, limit: number): Promise<number> 
     if (purged >= limit) break;
     purged += await purgeChanges(tx, run, { noun: 'STAGE', key }, limit - purged);
     if (purged >= limit) break;
-    await tx.deleteFrom('stages').where('key', '=', key).execute();
+    await tx.db.deleteFrom('stages').where('key', '=', key).execute();
     purged += 1;
   }
   return purged;
 }
 
-function purgeHistory(tx: Tx, run: bigint, limit: number): Promise<number> {
+function purgeHistory(tx: Transaction, run: bigint, limit: number): Promise<number> {
   return purgeChanges(tx, run, { noun: 'RUN', key: run }, limit);
 }
 
 /** Deletes changes in ascending order. */
 async function purgeChanges(
-  tx: Tx,
+  tx: Transaction,
   run: bigint,
   { noun, key }: { readonly noun: 'RUN' | 'STAGE'; readonly key: bigint },
   limit: number,
 ): Promise<number> {
   const ofEntity = { tree: run, entity_kind: noun, entity: key };
-  const beyond = await tx
+  const beyond = await tx.db
     .selectFrom('status_changes')
     .select('ordinal')
     .where((eb) => eb.and(ofEntity))
@@ -167,7 +167,7 @@ async function purgeChanges(
     .offset(limit)
     .limit(1)
     .executeTakeFirst();
-  const changes = tx.deleteFrom('status_changes').where((eb) => eb.and(ofEntity));
+  const changes = tx.db.deleteFrom('status_changes').where((eb) => eb.and(ofEntity));
   const { numDeletedRows } = await (beyond === undefined
     ? changes
     : changes.where('ordinal', '<', beyond.ordinal)
@@ -190,10 +190,10 @@ async function purgeExperiments(engine: Engine, limit: number): Promise<number> 
     .limit(limit)
     .execute();
   if (found.length === 0) return 0;
-  return engine.write(async (tx) => {
+  return write(engine, async (tx) => {
     let purged = 0;
     for (const { key } of found) {
-      const { numDeletedRows } = await tx
+      const { numDeletedRows } = await tx.db
         .deleteFrom('experiments')
         .where('key', '=', key)
         .where('hidden', '=', 1)

@@ -5,18 +5,18 @@ import { BRANCH_CONFIG, effectiveConfig } from '../../../domain/run_config.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { MadeRun, NewRunBranch } from '../../contract/run.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { lockExperiment } from '../experiment/experiments.ts';
 import { makeOnce } from '../requests.ts';
 import { together } from '../together.ts';
 import { branchPointOf, makeBranch } from '../trajectory/making.ts';
-import { readNow } from '../trajectory/rows.ts';
+import type { CallerTransaction } from '../transaction.ts';
 import { keepRun } from './keys.ts';
 import {
   defaultName,
   findNamed,
   insertRun,
-  madeRuns,
+  MADE_RUNS,
   mainTrajectoryOf,
   readMade,
   refuseTakenId,
@@ -30,10 +30,9 @@ export async function branchRun(
   making: NewRunBranch,
   key: IdempotencyKey | undefined,
 ): Promise<MadeRun> {
-  const { namespace } = caller;
-  const made = await makeOnce(engine, namespace, key, madeRuns(engine, caller), async (tx) => {
-    const { row, tree, main } = await makeRunBranch(engine, tx, caller, making);
-    return { ref: { tree, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row, main) };
+  const made = await makeOnce(engine, caller, key, MADE_RUNS, async (tx) => {
+    const { row, tree, main } = await makeRunBranch(tx, making);
+    return { ref: { tree, key: row }, id: making.id, made: await readMade(tx, row, main) };
   });
   if (made.created) engine.announce([made.run.key]);
   return made;
@@ -44,23 +43,21 @@ export async function branchRun(
  * trajectory are not blocked.
  */
 async function makeRunBranch(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   making: NewRunBranch,
 ): Promise<{ row: bigint; tree: bigint; main: TrajectoryRef }> {
-  const { namespace } = caller;
-  const seen = await findRun(engine, tx, namespace, { id: making.sourceId }, 'BASIC');
+  const { engine } = tx;
+  const seen = await findRun(tx, { id: making.sourceId }, 'BASIC');
   if (seen === undefined) throw runNotFound(making.sourceId);
-  const experiment = await lockExperiment(engine, tx, namespace, { id: seen.experiment.id });
-  await keepRun(engine, tx, namespace, seen.id);
+  const experiment = await lockExperiment(tx, { id: seen.experiment.id });
+  await keepRun(tx, seen.id);
   const [source, main, named, key, mark] = await together([
-    findRun(engine, tx, namespace, seen),
-    mainTrajectoryOf(engine, tx, namespace, seen),
+    findRun(tx, seen),
+    mainTrajectoryOf(tx, seen),
     making.name === '' ? undefined : findNamed(tx, experiment.key, making.name),
-    engine.nextKey(tx, 'runs'),
-    engine.changeMark(tx),
-    refuseTakenId(tx, namespace, making.id),
+    engine.nextKey(tx.db, 'runs'),
+    tx.readMark(),
+    refuseTakenId(tx, making.id),
   ]);
   if (source === undefined) throw runNotFound(seen.id);
   if (named !== undefined) throw runExists(making.name, named.id);
@@ -69,10 +66,10 @@ async function makeRunBranch(
   const [point, name, now] = await together([
     branchPointOf(tx, main, making.at),
     making.name === '' ? defaultName(tx, experiment) : making.name,
-    readNow(tx, engine.now),
+    tx.readNow(),
   ]);
-  const trajectory = await branchMain(engine, tx, caller, making, { source, main, point, name, key });
-  await insertRun(engine, tx, caller, now, making, {
+  const trajectory = await branchMain(tx, making, { source, main, point, name, key });
+  await insertRun(tx, now, making, {
     key,
     experiment,
     name,
@@ -97,15 +94,13 @@ interface Branching {
 
 /** Creates the branch of the main trajectory, with the name and labels of the new run. */
 async function branchMain(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   { trajectoryId, trajectoryUid, labels }: NewRunBranch,
   { source, main, point, name, key }: Branching,
 ): Promise<TrajectoryRef> {
   const making = { id: trajectoryId, uid: trajectoryUid, name, labels, metadataJson: '' };
   try {
-    return await makeBranch(engine, tx, caller, main, point, making, { run: key, experiment: source.experiment.key });
+    return await makeBranch(tx, main, point, making, { run: key, experiment: source.experiment.key });
   } catch (error) {
     // The trajectory was deleted after it was read.
     if (error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND') throw noMainTrajectory(source.id);

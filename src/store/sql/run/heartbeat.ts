@@ -2,17 +2,17 @@ import { sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Status } from '../../../domain/lifecycle.ts';
 import type { Heartbeat } from '../../contract/run.ts';
-import type { Engine, Tx } from '../engine.ts';
-import { readNow } from '../trajectory/rows.ts';
+import type { Engine } from '../engine.ts';
+import { type Transaction, write, writeIn } from '../transaction.ts';
 import { type EndedRun, lockMains, moveLocked, sealMains } from './moves.ts';
 import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './writing.ts';
 
 /** Accepted in every status, so that a worker learns of a pause or an end. */
 export async function heartbeatRun(engine: Engine, namespace: string, id: string): Promise<Heartbeat> {
-  const { row, now } = await engine.write(async (tx) => {
-    const locked = await lockRun(engine, tx, namespace, id);
-    const time = await readNow(tx, engine.now);
-    await writeRun(engine, tx, locked.key, time, beat(time, locked.heartbeat_timeout_ms));
+  const { row, now } = await writeIn(engine, namespace, async (tx) => {
+    const locked = await lockRun(tx, id);
+    const time = await tx.readNow();
+    await writeRun(tx, locked.key, time, beat(time, locked.heartbeat_timeout_ms));
     return { row: locked, now: time };
   });
   engine.announce([row.key]);
@@ -27,34 +27,34 @@ const SWEEPER = 'anabranch';
  * transactions hold are left to the next sweep.
  */
 export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
-  const failed = await engine.write(async (tx) => {
-    const found = await lockStale(engine, tx, await readNow(tx, engine.now), limit);
-    const mains = await lockMains(engine, tx, found, 'never');
+  const failed = await write(engine, async (tx) => {
+    const found = await lockStale(tx, await tx.readNow(), limit);
+    const mains = await lockMains(tx, found, 'never');
     const stale = found.filter(({ main_trajectory: main }) => main === null || !mains.held.has(main));
-    const now = await readNow(tx, engine.now);
+    const now = await tx.readNow();
     const ended: EndedRun[] = [];
     for (const row of stale) {
       const caller = { namespace: row.namespace, actor: SWEEPER };
       const message = silenceOf(row, now);
       const said = { message, metadataJson: '', phase: undefined, resultJson: '' };
-      await moveLocked(engine, tx, caller, row, now, 'FAILED', said);
+      await moveLocked(tx.as(caller), row, now, 'FAILED', said);
       ended.push({ caller, row, status: 'FAILED', message });
     }
-    const sealed = await sealMains(engine, tx, now, mains, ended);
+    const sealed = await sealMains(tx, now, mains, ended);
     return { runs: stale.map(({ key }) => key), sealed };
   });
   engine.announce([...failed.runs, ...failed.sealed]);
   return failed.runs.length;
 }
 
-async function lockStale(engine: Engine, tx: Tx, now: string, limit: number): Promise<LockedRun[]> {
+async function lockStale(tx: Transaction, now: string, limit: number): Promise<LockedRun[]> {
   const query = selectToWrite(tx)
     // Matches the condition of the index of stale runs literally.
     .where(sql<boolean>`r.fail_when_stale and r.status in ('INITIALIZING', 'RUNNING')`)
     .where('r.stale_time', '<', now)
     .orderBy('r.stale_time')
     .limit(limit);
-  return engine.lockFree(query, 'write').execute();
+  return tx.engine.lockFree(query, 'write').execute();
 }
 
 function silenceOf({ heartbeat_time }: LockedRun, now: string): string {

@@ -1,5 +1,6 @@
 import { runNotFound } from '../../../domain/errors.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db } from '../engine.ts';
+import type { NamespaceTransaction, ReadScope, Transaction } from '../transaction.ts';
 
 /** Row keys of a run and of its experiment. */
 export interface RunKeys {
@@ -8,9 +9,11 @@ export interface RunKeys {
 }
 
 /** Errors: RUN_NOT_FOUND. */
-export async function findRunKeys(engine: Engine, db: Db | Tx, namespace: string, id: string): Promise<RunKeys> {
-  const query = engine.kept.of('keys of run', [namespace, id], (of, own) => selectRunKeys(engine.db, of, own));
-  const [row] = (await db.executeQuery(query)).rows;
+export async function findRunKeys(scope: ReadScope, id: string): Promise<RunKeys> {
+  const query = scope.engine.kept.of('keys of run', [scope.namespace, id], (of, own) =>
+    selectRunKeys(scope.db, of, own),
+  );
+  const [row] = (await scope.db.executeQuery(query)).rows;
   if (row === undefined) throw runNotFound(id);
   return row;
 }
@@ -19,23 +22,19 @@ export async function findRunKeys(engine: Engine, db: Db | Tx, namespace: string
  * Locks a run against deletion (B4) without blocking its verbs. Writers of a run's children take this lock first, so
  * that no orphaned row remains. Errors: RUN_NOT_FOUND.
  */
-export async function keepRun(engine: Engine, tx: Tx, namespace: string, id: string): Promise<RunKeys> {
-  const row = await engine.lock(selectRunKeys(tx, namespace, id), 'keep').executeTakeFirst();
+export async function keepRun(tx: NamespaceTransaction, id: string): Promise<RunKeys> {
+  const row = await tx.engine.lock(selectRunKeys(tx.db, tx.namespace, id), 'keep').executeTakeFirst();
   if (row === undefined) throw runNotFound(id);
   return row;
 }
 
 /** Takes the same lock on the run of a row that was just read. Returns false if the run was deleted since. */
-export async function keepRunOf(
-  engine: Engine,
-  tx: Tx,
-  seen: { readonly run: { readonly key: bigint } },
-): Promise<boolean> {
-  const query = tx.selectFrom('runs').select('key').where('key', '=', seen.run.key).where('hidden', '=', 0);
-  return (await engine.lock(query, 'keep').executeTakeFirst()) !== undefined;
+export async function keepRunOf(tx: Transaction, seen: { readonly run: { readonly key: bigint } }): Promise<boolean> {
+  const query = tx.db.selectFrom('runs').select('key').where('key', '=', seen.run.key).where('hidden', '=', 0);
+  return (await tx.engine.lock(query, 'keep').executeTakeFirst()) !== undefined;
 }
 
-function selectRunKeys(db: Db | Tx, namespace: string, id: string) {
+function selectRunKeys(db: Db, namespace: string, id: string) {
   return db
     .selectFrom('runs')
     .select(['key', 'experiment'])

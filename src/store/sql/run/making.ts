@@ -1,16 +1,15 @@
 import { sql } from 'kysely';
-import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
 import { progressOf, type RunTally } from '../../../domain/progress.ts';
 import type { Plan, Run } from '../../../domain/run.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { MadeRun, RunMaking } from '../../contract/run.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
 import type { LockedExperiment } from '../experiment/experiments.ts';
 import type { Noun } from '../requests.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import { together } from '../together.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
+import type { CallerTransaction, NamespaceTransaction, ReadScope, Transaction } from '../transaction.ts';
 import { bindLabels, flag } from '../values.ts';
 import { findRun } from './rows.ts';
 import { bindPlan } from './values.ts';
@@ -33,19 +32,17 @@ export interface Placement {
 
 /** Inserts a run with the next number of its locked experiment, and its first StatusChange. */
 export async function insertRun(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   now: string,
   making: RunMaking,
   placed: Placement,
 ): Promise<void> {
   const { key, experiment, parent, main, plan } = placed;
   const number = experiment.lastRunNumber + 1n;
-  const counted = tx.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key);
-  const inserted = tx.insertInto('runs').values({
+  const counted = tx.db.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key);
+  const inserted = tx.db.insertInto('runs').values({
     key,
-    namespace: caller.namespace,
+    namespace: tx.namespace,
     id: making.id,
     experiment: experiment.key,
     tree: parent?.tree ?? key,
@@ -84,7 +81,7 @@ export async function insertRun(
   await together([
     counted.execute(),
     inserted.execute(),
-    recordStatus(engine, tx, caller, { tree: key, noun: 'RUN', key }, now, creation),
+    recordStatus(tx, { tree: key, noun: 'RUN', key }, now, creation),
   ]);
 }
 
@@ -96,7 +93,7 @@ const NOTHING_YET: RunTally = Object.freeze({
 });
 
 /** Returns `run-NUMBER` for a run without a name, with a count appended if that name is taken. */
-export async function defaultName(tx: Tx, experiment: LockedExperiment): Promise<string> {
+export async function defaultName(tx: Transaction, experiment: LockedExperiment): Promise<string> {
   const plain = `run-${experiment.lastRunNumber + 1n}`;
   for (let count = 1, name = plain; ; count += 1, name = `${plain}-${count}`) {
     if ((await findNamed(tx, experiment.key, name)) === undefined) return name;
@@ -104,8 +101,8 @@ export async function defaultName(tx: Tx, experiment: LockedExperiment): Promise
 }
 
 /** Returns key, tree and id of the run with a name in an experiment; undefined if there is none. */
-export async function findNamed(tx: Tx, experiment: bigint, name: string) {
-  return tx
+export async function findNamed(tx: Transaction, experiment: bigint, name: string) {
+  return tx.db
     .selectFrom('runs')
     .select(['key', 'tree', 'id'])
     .where('experiment', '=', experiment)
@@ -115,11 +112,11 @@ export async function findNamed(tx: Tx, experiment: bigint, name: string) {
 }
 
 /** Rejects ids of deleted runs too, because they keep their ids until they are purged. */
-export async function refuseTakenId(tx: Tx, namespace: string, id: string): Promise<void> {
-  const taken = await tx
+export async function refuseTakenId(tx: NamespaceTransaction, id: string): Promise<void> {
+  const taken = await tx.db
     .selectFrom('runs')
     .select('key')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where('id', '=', id)
     .executeTakeFirst();
   if (taken !== undefined) throw runExists(id, id);
@@ -136,39 +133,29 @@ export function runExists(named: string, id: string): AnabranchError {
 }
 
 /** How a repeated request finds the run that it created. */
-export function madeRuns(engine: Engine, { namespace }: Caller): Noun<MadeRun> {
-  const find = async (db: Db | Tx, { key }: { readonly key: bigint }) => {
-    const run = await findRun(engine, db, namespace, { key });
+export const MADE_RUNS: Noun<MadeRun> = {
+  name: 'Run',
+  async find(scope, { key }) {
+    const run = await findRun(scope, { key });
     if (run === undefined) return undefined;
-    return { run, created: false, mainTrajectory: await mainTrajectoryOf(engine, db, namespace, run) };
-  };
-  return { name: 'Run', find };
-}
+    return { run, created: false, mainTrajectory: await mainTrajectoryOf(scope, run) };
+  },
+};
 
 /** Returns a run that this transaction created, with its main trajectory. */
 export async function readMade(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   key: bigint,
   main: TrajectoryRef | undefined,
 ): Promise<MadeRun> {
-  const [run, mainTrajectory] = await together([
-    findRun(engine, tx, namespace, { key }),
-    main && findByKey(engine, tx, namespace, main.tree, main.key),
-  ]);
+  const [run, mainTrajectory] = await together([findRun(tx, { key }), main && findByKey(tx, main.tree, main.key)]);
   if (run === undefined) throw new Error('the run created in this transaction is missing');
   return { run, created: true, mainTrajectory };
 }
 
 /** Returns undefined if the run has no main trajectory or it was deleted. */
-export async function mainTrajectoryOf(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
-  { mainTrajectory }: Run,
-): Promise<Trajectory | undefined> {
+export async function mainTrajectoryOf(scope: ReadScope, { mainTrajectory }: Run): Promise<Trajectory | undefined> {
   if (mainTrajectory === undefined) return undefined;
-  const found = await findById(engine, db, namespace, mainTrajectory.id);
+  const found = await findById(scope, mainTrajectory.id);
   return found?.hidden === true ? undefined : found;
 }

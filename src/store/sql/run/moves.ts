@@ -5,15 +5,16 @@ import { pausesAfter } from '../../../domain/pauses.ts';
 import { progressOf } from '../../../domain/progress.ts';
 import type { Run } from '../../../domain/run.ts';
 import type { RunMove, Said } from '../../contract/run.ts';
-import type { Engine, LockedHead, Tx } from '../engine.ts';
+import type { Engine, LockedHead } from '../engine.ts';
 import { markRollouts, unmarkRollouts } from '../rollout/cancellation.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from '../status/status_changes.ts';
 import { stillThere } from '../step/append.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { makeBranch, makeRoot } from '../trajectory/making.ts';
-import { findByKey, readNow } from '../trajectory/rows.ts';
+import { findByKey } from '../trajectory/rows.ts';
 import { sealHeads } from '../trajectory/sealing.ts';
+import { type CallerTransaction, type Transaction, writeAs } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { bindPauses, readPauses } from './pauses.ts';
 import { findRun } from './rows.ts';
@@ -27,29 +28,29 @@ import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
  */
 export async function moveRun(engine: Engine, caller: Caller, id: string, move: RunMove): Promise<Run> {
   const { said } = move;
-  const { run, changed } = await engine.write(async (tx) => {
-    const row = await lockRun(engine, tx, caller.namespace, id);
+  const { run, changed } = await writeAs(engine, caller, async (tx) => {
+    const row = await lockRun(tx, id);
     const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: row.result_json };
     const to = decideMove('run', row.status as Status, stored, move.verb, said);
     const rollouts = { run: row.key, stage: undefined };
-    if (move.verb === 'cancel' && move.cancelRollouts === true) await markRollouts(tx, caller, rollouts, said);
+    if (move.verb === 'cancel' && move.cancelRollouts === true) await markRollouts(tx, rollouts, said);
     if (move.verb === 'reopen') await unmarkRollouts(tx, rollouts);
     const keys: bigint[] = [];
     if (to !== undefined) {
       const seals = isTerminal(to) && !move.keepTrajectoryOpen;
-      const mains = await lockMains(engine, tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
+      const mains = await lockMains(tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
       // Read under the locks, so that no step of the trajectory has a later commit time.
-      const now = await readNow(tx, engine.now);
+      const now = await tx.readNow();
       const [main] = mains.heads;
-      if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(engine, tx, caller, row, main, move);
-      await moveLocked(engine, tx, caller, row, now, to, said);
+      if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(tx, row, main, move);
+      await moveLocked(tx, row, now, to, said);
       keys.push(row.key);
       if (seals) {
         const ended = { caller, row, status: to, message: said.message };
-        keys.push(...(await sealMains(engine, tx, now, mains, [ended])));
+        keys.push(...(await sealMains(tx, now, mains, [ended])));
       }
     }
-    const after = await findRun(engine, tx, caller.namespace, row);
+    const after = await findRun(tx, row);
     if (after === undefined) throw new Error('a run locked in this transaction is missing');
     return { run: after, changed: keys };
   });
@@ -78,8 +79,7 @@ export interface LockedMains {
  * transactions hold.
  */
 export async function lockMains(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   rows: readonly LockedRun[],
   wait: 'never' | 'bounded',
 ): Promise<LockedMains> {
@@ -87,15 +87,14 @@ export async function lockMains(
     tree === null || key === null ? [] : [{ tree, key }],
   );
   if (refs.length === 0) return { heads: [], held: new Set() };
-  const { heads } = await engine.lockHeads(tx, refs.sort(inLockOrder), wait);
+  const { heads } = await tx.engine.lockHeads(tx.db, refs.sort(inLockOrder), wait);
   const held = heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
   return { heads: heads.filter(({ hidden }) => !hidden), held };
 }
 
 /** Seals the open main trajectories of runs. Returns their keys. */
 export async function sealMains(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   now: string,
   { heads }: LockedMains,
   ended: readonly EndedRun[],
@@ -105,7 +104,7 @@ export async function sealMains(
     const run = runs.get(head.key);
     return run === undefined || isSealed(head.status) ? [] : [{ ...run, head }];
   });
-  await sealHeads(engine, tx, now, seals);
+  await sealHeads(tx, now, seals);
   return seals.map(({ head }) => head.key);
 }
 
@@ -114,24 +113,22 @@ export async function sealMains(
  * if it has no step. A deleted main trajectory is not replaced.
  */
 async function replaceSealedMain(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   row: LockedRun,
   locked: LockedHead,
   { trajectoryId: id, trajectoryUid: uid }: RunMove,
 ): Promise<void> {
   if (!isSealed(locked.status)) return;
-  const main = await findByKey(engine, tx, caller.namespace, locked.tree, locked.key);
+  const main = await findByKey(tx, locked.tree, locked.key);
   if (main === undefined) return;
   const making = { id, uid, name: main.name, labels: main.labels, metadataJson: '' };
   const belonging = { run: row.key, experiment: row.experiment };
   const root = { ...making, taskId: main.taskId, root: undefined };
   const ref =
     main.nextStepNumber === 0n
-      ? await makeRoot(engine, tx, caller, await readNow(tx, engine.now), root, [], belonging)
-      : await makeBranch(engine, tx, caller, main, main.nextStepNumber - 1n, making, belonging);
-  await tx
+      ? await makeRoot(tx, await tx.readNow(), root, [], belonging)
+      : await makeBranch(tx, main, main.nextStepNumber - 1n, making, belonging);
+  await tx.db
     .updateTable('runs')
     .set({ main_tree: ref.tree, main_trajectory: ref.key })
     .where('key', '=', row.key)
@@ -140,24 +137,22 @@ async function replaceSealedMain(
 
 /** Moves a locked run to an allowed status, and records its StatusChange. */
 export async function moveLocked(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   row: LockedRun,
   now: string,
   to: Status,
   said: Said,
 ): Promise<void> {
   const begins = to === 'RUNNING';
-  await writeRun(engine, tx, row.key, now, {
+  await writeRun(tx, row.key, now, {
     ...movedColumns(row, to, said, now),
     // What came out is of the end: a run that goes on has nothing yet.
     result_json: isTerminal(to) ? said.resultJson : '',
     pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });
-  const percent = await percentOf(engine, tx, row, to);
-  await recordStatus(engine, tx, caller, entityOf(row), now, statusMove(row, to, said, percent));
+  const percent = await percentOf(tx, row, to);
+  await recordStatus(tx, entityOf(row), now, statusMove(row, to, said, percent));
 }
 
 function entityOf({ key }: LockedRun): StatusEntity {
@@ -165,8 +160,8 @@ function entityOf({ key }: LockedRun): StatusEntity {
 }
 
 /** L5: returns the progress of the run at that time (M2). */
-async function percentOf(engine: Engine, tx: Tx, row: LockedRun, status: Status): Promise<number | undefined> {
-  const tallies = await tallyRuns(engine, tx, row.namespace, [row.key]);
+async function percentOf(tx: Transaction, row: LockedRun, status: Status): Promise<number | undefined> {
+  const tallies = await tallyRuns(tx.in(row.namespace), [row.key]);
   const tally = tallies.get(row.key);
   return tally === undefined ? undefined : progressOf(status, readPlan(row.plan), tally).percent;
 }

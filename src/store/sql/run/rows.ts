@@ -2,12 +2,13 @@ import { type CompiledQuery, type ExpressionBuilder, sql } from 'kysely';
 import type { Run } from '../../../domain/run.ts';
 import type { BookView } from '../../contract/experiment.ts';
 import type { RunPlace } from '../../contract/run.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import type { RunsTable, Tables } from '../tables.ts';
+import type { ReadScope } from '../transaction.ts';
 import { RunReader, type RunValues } from './values.ts';
 
 /** Selects runs (`r`), including hidden ones, with columns of their main trajectory, parent, tree and experiment. */
-export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
+export function selectRuns(engine: Engine, db: Db, view: BookView) {
   return (
     selectBareRuns(engine, db)
       // Subqueries run only for returned rows, whatever the plan, and read the same snapshot.
@@ -27,7 +28,7 @@ export function selectRuns(engine: Engine, db: Db | Tx, view: BookView) {
 }
 
 /** BASIC view without the columns of other runs and experiments. */
-export function selectBareRuns(engine: Engine, db: Db | Tx) {
+export function selectBareRuns(engine: Engine, db: Db) {
   return db
     .selectFrom('runs as r')
     .leftJoin('trajectories as m', (join) =>
@@ -67,7 +68,7 @@ export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: Runs
 }
 
 /** Selects visible runs of a namespace. */
-export function selectVisibleRuns(engine: Engine, db: Db | Tx, namespace: string, view: BookView) {
+export function selectVisibleRuns(engine: Engine, db: Db, namespace: string, view: BookView) {
   return selectRuns(engine, db, view).where('r.namespace', '=', namespace).where(sql<boolean>`not r.hidden`);
 }
 
@@ -83,13 +84,11 @@ export async function readRuns(engine: Engine, query: RunQuery | CompiledQuery<u
 
 /** Returns a run by id, key, or name in an experiment, by default in FULL view; undefined if there is none. */
 export async function findRun(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
+  scope: ReadScope,
   place: RunPlace | { readonly key: bigint },
   view: BookView = 'FULL',
 ): Promise<Run | undefined> {
-  const { rows } = await db.executeQuery(oneRun(engine, namespace, place, view));
+  const { rows } = await scope.db.executeQuery(oneRun(scope.engine, scope.namespace, place, view));
   const row = rows[0];
   return row === undefined ? undefined : readRun(row);
 }

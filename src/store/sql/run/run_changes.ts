@@ -8,6 +8,7 @@ import type { Engine } from '../engine.ts';
 import { readGroups, selectGroups } from '../group/rows.ts';
 import { readRollout, selectPage } from '../rollout/rows.ts';
 import { readStage, selectStages } from '../stage/rows.ts';
+import type { ReadScope } from '../transaction.ts';
 import { findRun } from './rows.ts';
 import { tallyRuns } from './tallies.ts';
 
@@ -16,60 +17,49 @@ import { tallyRuns } from './tallies.ts';
  * the rest, however late it commits.
  */
 export async function readRunChanges(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   runId: string,
   asked: Horizon | undefined,
   allStages: boolean,
 ): Promise<RunChangesRead | undefined> {
-  const horizon = await engine.readHorizon();
-  const run = await findRun(engine, engine.db, namespace, { id: runId }, 'BASIC');
+  const horizon = await scope.engine.readHorizon();
+  const run = await findRun(scope, { id: runId }, 'BASIC');
   if (run === undefined) return undefined;
   const since = asked?.era === horizon.era ? asked : undefined;
   const where = { since, allStages: allStages || asked !== undefined };
-  const [stages, tallies] = await Promise.all([
-    readStages(engine, namespace, run, where),
-    tallyRuns(engine, engine.db, namespace, [run.key]),
-  ]);
+  const [stages, tallies] = await Promise.all([readStages(scope, run, where), tallyRuns(scope, [run.key])]);
   const tally = tallies.get(run.key);
   if (tally === undefined) throw new Error('a run asked for has no tally');
   return { run, stages, tally, horizon, since };
 }
 
-async function readStages(
-  engine: Engine,
-  namespace: string,
-  run: Run,
-  { since, allStages }: ChangedIn,
-): Promise<Stage[]> {
-  let query = selectStages(engine.db, 'BASIC').where('s.run', '=', run.key).where('s.namespace', '=', namespace);
-  if (since !== undefined) query = query.where((eb) => eb.or(engine.changedSince(sql.ref('s.mark'), since)));
+async function readStages(scope: ReadScope, run: Run, { since, allStages }: ChangedIn): Promise<Stage[]> {
+  let query = selectStages(scope.db, 'BASIC').where('s.run', '=', run.key).where('s.namespace', '=', scope.namespace);
+  if (since !== undefined) query = query.where((eb) => eb.or(scope.engine.changedSince(sql.ref('s.mark'), since)));
   else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
   const rows = await query.orderBy('s.key').execute();
   return rows.map(readStage);
 }
 
 export async function readChangedGroups(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   run: bigint,
   where: ChangedIn,
   page: Page<ChangeCursor>,
 ): Promise<ChangedPage<Group>> {
-  const byIndex = engine.byIndex();
-  const { keys, next } = await findPage(byIndex, 'groups', namespace, run, where, page);
+  const byIndex = scope.engine.byIndex();
+  const { keys, next } = await findPage(byIndex, 'groups', scope.namespace, run, where, page);
   return { rows: await groupsOf(byIndex, keys), next };
 }
 
 export async function readChangedRollouts(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   run: bigint,
   where: ChangedIn,
   page: Page<ChangeCursor>,
 ): Promise<ChangedPage<Rollout> & { readonly groups: readonly Group[] }> {
-  const byIndex = engine.byIndex();
-  const { keys, groups, next } = await findPage(byIndex, 'rollouts', namespace, run, where, page);
+  const byIndex = scope.engine.byIndex();
+  const { keys, groups, next } = await findPage(byIndex, 'rollouts', scope.namespace, run, where, page);
   return {
     rows: await rolloutsOf(byIndex, keys),
     groups: where.since === undefined ? [] : await groupsOf(byIndex, [...new Set(groups)]),

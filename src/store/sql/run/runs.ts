@@ -8,7 +8,7 @@ import type { BookView, ExperimentPlace } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { MadeRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { makeOnce } from '../requests.ts';
@@ -16,10 +16,10 @@ import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { together } from '../together.ts';
 import type { Belonging } from '../trajectory/belonging.ts';
 import { makeRoot } from '../trajectory/making.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
 import { bindLabels, bindMetrics, bindTimeBound, flag } from '../values.ts';
-import { defaultName, findNamed, insertRun, madeRuns, readMade, refuseTakenId, runExists } from './making.ts';
+import { defaultName, findNamed, insertRun, MADE_RUNS, readMade, refuseTakenId, runExists } from './making.ts';
 import { findRun, isStale, readRuns, selectVisibleRuns } from './rows.ts';
 import { bindPlan } from './values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
@@ -30,45 +30,43 @@ export async function createRun(
   making: NewRun,
   key: IdempotencyKey | undefined,
 ): Promise<MadeRun> {
-  const { namespace } = caller;
   const inline = encodeStates(making.mainTrajectory?.states ?? []);
-  const made = await makeOnce(engine, namespace, key, madeRuns(engine, caller), async (tx) => {
+  const made = await makeOnce(engine, caller, key, MADE_RUNS, async (tx) => {
     const experiment =
       making.experiment === undefined
-        ? await lockDefaultExperiment(engine, tx, namespace, making.defaultExperimentId)
-        : await lockExperiment(engine, tx, namespace, making.experiment);
+        ? await lockDefaultExperiment(tx, making.defaultExperimentId)
+        : await lockExperiment(tx, making.experiment);
     // The experiment's lock prevents other runs from taking the name or the number.
     const there = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
     if (there !== undefined) {
       if (!making.returnExisting) throw runExists(making.name, there.id);
-      return { ref: there, id: there.id, made: await existing(engine, tx, caller, there, making) };
+      return { ref: there, id: there.id, made: await existing(tx, there, making) };
     }
-    const { key: row, main } = await makeRun(engine, tx, caller, making, experiment, inline);
-    return { ref: { tree: row, key: row }, id: making.id, made: await readMade(engine, tx, namespace, row, main) };
+    const { key: row, main } = await makeRun(tx, making, experiment, inline);
+    return { ref: { tree: row, key: row }, id: making.id, made: await readMade(tx, row, main) };
   });
   if (made.created) engine.announce([made.run.key]);
   return made;
 }
 
 async function makeRun(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   making: NewRun,
   experiment: LockedExperiment,
   inline: readonly EncodedState[],
 ): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
+  const { engine } = tx;
   const configJson = effectiveConfig(experiment.defaultConfigJson, making, ROOT_CONFIG);
   const [name, key, now, mark] = await together([
     making.name === '' ? defaultName(tx, experiment) : making.name,
-    engine.nextKey(tx, 'runs'),
-    readNow(tx, engine.now),
-    engine.changeMark(tx),
-    refuseTakenId(tx, caller.namespace, making.id),
+    engine.nextKey(tx.db, 'runs'),
+    tx.readNow(),
+    tx.readMark(),
+    refuseTakenId(tx, making.id),
   ]);
   const belonging = { run: key, experiment: experiment.key };
-  const main = await makeMain(engine, tx, caller, now, making, { name, inline, belonging });
-  await insertRun(engine, tx, caller, now, making, {
+  const main = await makeMain(tx, now, making, { name, inline, belonging });
+  await insertRun(tx, now, making, {
     key,
     experiment,
     name,
@@ -85,16 +83,14 @@ async function makeRun(
 
 /** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
 async function makeMain(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   now: string,
   { mainTrajectory, labels }: NewRun,
   of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
 ): Promise<TrajectoryRef | undefined> {
   if (mainTrajectory === undefined) return undefined;
   const making = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
-  return makeRoot(engine, tx, caller, now, making, of.inline, of.belonging);
+  return makeRoot(tx, now, making, of.inline, of.belonging);
 }
 
 /**
@@ -102,13 +98,11 @@ async function makeMain(
  * the request states.
  */
 async function existing(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   ref: { readonly tree: bigint; readonly key: bigint },
   making: NewRun,
 ): Promise<MadeRun> {
-  const there = await madeRuns(engine, caller).find(tx, ref);
+  const there = await MADE_RUNS.find(tx, ref);
   if (there === undefined) throw new Error('a run found in this transaction is missing');
   const { run } = there;
   const { configOverridesJson, removedConfigPaths, plan } = run;
@@ -118,20 +112,20 @@ async function existing(
 }
 
 export async function listRuns(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: RunFilter,
   page: Page<bigint>,
   view: BookView,
 ): Promise<Run[]> {
+  const { engine } = scope;
   if (filter.statuses?.length === 0) return [];
-  if (Object.keys(filter).length === 0) return listAllRuns(engine, namespace, page, view);
-  let query = selectVisibleRuns(engine, engine.db, namespace, view);
+  if (Object.keys(filter).length === 0) return listAllRuns(scope, page, view);
+  let query = selectVisibleRuns(engine, scope.db, scope.namespace, view);
   if (filter.experiment !== undefined) {
-    query = query.where('r.experiment', '=', await experimentKey(engine.db, namespace, filter.experiment));
+    query = query.where('r.experiment', '=', await experimentKey(scope, filter.experiment));
   }
   if (filter.parentId !== undefined) {
-    const parent = await runKey(engine.db, namespace, filter.parentId);
+    const parent = await runKey(scope, filter.parentId);
     if (parent === undefined) return [];
     query = query.where('r.parent', '=', parent);
   }
@@ -150,40 +144,35 @@ export async function listRuns(
 }
 
 /** The list without filters, which user interfaces poll, so its queries are cached. */
-function listAllRuns(
-  engine: Engine,
-  namespace: string,
-  { after, limit }: Page<bigint>,
-  view: BookView,
-): Promise<Run[]> {
-  const all = (of: string) => selectVisibleRuns(engine, engine.db, of, view).orderBy('r.key', 'desc');
+function listAllRuns(scope: ReadScope, { after, limit }: Page<bigint>, view: BookView): Promise<Run[]> {
+  const { engine } = scope;
+  const all = (of: string) => selectVisibleRuns(engine, scope.db, of, view).orderBy('r.key', 'desc');
   const query =
     after === undefined
-      ? engine.kept.page(`runs ${view}`, limit, [namespace], (most, of) => all(of).limit(most))
-      : engine.kept.page(`runs after ${view}`, limit, [namespace, after], (most, of, before) =>
+      ? engine.kept.page(`runs ${view}`, limit, [scope.namespace], (most, of) => all(of).limit(most))
+      : engine.kept.page(`runs after ${view}`, limit, [scope.namespace, after], (most, of, before) =>
           all(of).where('r.key', '<', before).limit(most),
         );
   return readRuns(engine, query);
 }
 
 export async function listRunTrees(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   experimentId: string,
   { after = 0n, limit }: Page<bigint>,
 ): Promise<Run[]> {
-  const experiment = await experimentKey(engine.db, namespace, { id: experimentId });
-  const query = selectVisibleRuns(engine, engine.db, namespace, 'BASIC')
+  const experiment = await experimentKey(scope, { id: experimentId });
+  const query = selectVisibleRuns(scope.engine, scope.db, scope.namespace, 'BASIC')
     .where('r.experiment', '=', experiment)
     .where('r.key', '>', after);
-  return readRuns(engine, query.orderBy('r.key').limit(limit));
+  return readRuns(scope.engine, query.orderBy('r.key').limit(limit));
 }
 
-async function experimentKey(db: Db, namespace: string, place: ExperimentPlace): Promise<bigint> {
-  const visible = db
+async function experimentKey(scope: ReadScope, place: ExperimentPlace): Promise<bigint> {
+  const visible = scope.db
     .selectFrom('experiments')
     .select('key')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where(sql<boolean>`not hidden`);
   const row = await ('id' in place
     ? visible.where('id', '=', place.id)
@@ -193,29 +182,29 @@ async function experimentKey(db: Db, namespace: string, place: ExperimentPlace):
   return row.key;
 }
 
-async function runKey(db: Db, namespace: string, id: string): Promise<bigint | undefined> {
-  const query = db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
+async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined> {
+  const query = scope.db.selectFrom('runs').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
   return (await query.where('hidden', '=', 0).executeTakeFirst())?.key;
 }
 
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
-  const run = await againWhenRaced(() => engine.write((tx) => updateLocked(engine, tx, namespace, id, changes)));
+  const run = await againWhenRaced(() => writeIn(engine, namespace, (tx) => updateLocked(tx, id, changes)));
   engine.announce([run.key]);
   return run;
 }
 
-async function updateLocked(engine: Engine, tx: Tx, namespace: string, id: string, changes: RunChanges): Promise<Run> {
-  const row = await lockRun(engine, tx, namespace, id);
+async function updateLocked(tx: NamespaceTransaction, id: string, changes: RunChanges): Promise<Run> {
+  const row = await lockRun(tx, id);
   const { name, metrics } = changes;
   const taken = name === undefined || name === row.name ? undefined : await findNamed(tx, row.experiment, name);
   if (name !== undefined && taken !== undefined) throw runExists(name, taken.id);
-  const now = await readNow(tx, engine.now);
-  await writeRun(engine, tx, row.key, now, {
+  const now = await tx.readNow();
+  await writeRun(tx, row.key, now, {
     ...columnsOf(changes),
     ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
     ...heartbeatColumns(row, changes, now),
   });
-  const updated = await findRun(engine, tx, namespace, row);
+  const updated = await findRun(tx, row);
   if (updated === undefined) throw new Error('a run locked in this transaction is missing');
   return updated;
 }

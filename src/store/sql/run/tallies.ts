@@ -2,10 +2,11 @@ import { type Compilable, type InferResult, sql } from 'kysely';
 import { type Status, TERMINAL_STATUSES } from '../../../domain/lifecycle.ts';
 import type { KindTally, OpenStageTally, RunTally, StageWorkTally } from '../../../domain/progress.ts';
 import { STAGE_KINDS, type StageKind } from '../../../domain/run.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db } from '../engine.ts';
 import { turnsOf } from '../rollout/rows.ts';
 import { padded } from '../statement_shapes.ts';
 import { together } from '../together.ts';
+import type { ReadScope } from '../transaction.ts';
 import { readReal } from '../values.ts';
 
 const NO_ROLLOUTS = Object.freeze({ count: 0n, tried: 0n, turns: 0n });
@@ -16,12 +17,7 @@ const NO_DURATIONS = Object.freeze({ count: 0n, seconds: 0 });
  * Counts what progress is computed from (M2), in four statements for any number of runs. Reads terminal stages by kind
  * and status, each open stage, the counters of groups, and live rollouts. Every requested run has an entry.
  */
-export async function tallyRuns(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
-  runs: readonly bigint[],
-): Promise<Map<bigint, RunTally>> {
+export async function tallyRuns(scope: ReadScope, runs: readonly bigint[]): Promise<Map<bigint, RunTally>> {
   const tallies = new Map(runs.map((run) => [run, new Counting()]));
   if (runs.length === 0) return tallies;
   const keys = padded(runs);
@@ -29,8 +25,8 @@ export async function tallyRuns(
     name: string,
     build: (db: Db, namespace: string, runs: readonly bigint[]) => Compilable<Row>,
   ) => {
-    const query = engine.kept.of(name, [namespace, keys], (of, among) => build(engine.db, of, among));
-    return (await db.executeQuery(query)).rows;
+    const query = scope.engine.kept.of(name, [scope.namespace, keys], (of, among) => build(scope.db, of, among));
+    return (await scope.db.executeQuery(query)).rows;
   };
   const [counts, open, groups, live] = await together([
     ask('tally terminal stages', countTerminalStages),

@@ -3,21 +3,18 @@ import type { Run } from '../../../domain/run.ts';
 import type { Page } from '../../contract/page.ts';
 import type { Db, Engine } from '../engine.ts';
 import { padded } from '../statement_shapes.ts';
+import type { ReadScope } from '../transaction.ts';
 import { selectBareRuns } from './rows.ts';
 import { ID, KEY, PARENT, type RunNames, RunReader, type RunValues } from './values.ts';
 
-export async function listRunTree(
-  engine: Engine,
-  namespace: string,
-  runId: string,
-  page: Page<bigint>,
-): Promise<Run[] | undefined> {
+export async function listRunTree(scope: ReadScope, runId: string, page: Page<bigint>): Promise<Run[] | undefined> {
+  const { engine, namespace } = scope;
   const { after = 0n, limit } = page;
   const query = engine.kept.page('run tree', limit, [namespace, runId, after], (most, of, id, behind) =>
-    selectBareRuns(engine, engine.db)
+    selectBareRuns(engine, scope.db)
       .where('r.namespace', '=', of)
       .where(sql<boolean>`not r.hidden`)
-      .where('r.tree', '=', selectRun(engine.db, of, id).select('one.tree'))
+      .where('r.tree', '=', selectRun(scope.db, of, id).select('one.tree'))
       .where('r.key', '>', behind)
       .orderBy('r.key')
       .limit(most),
@@ -27,27 +24,26 @@ export async function listRunTree(
   const isThere =
     names !== undefined && (rows.length > 0 || (await namesOfTree(engine, namespace, runId)) !== undefined);
   if (!isThere) return undefined;
-  const parents = await parentsOf(engine, namespace, rows);
+  const parents = await parentsOf(scope, rows);
   // A parent was purged since, and its branches with it or before: read again.
-  if (parents === undefined) return listRunTree(engine, namespace, runId, page);
+  if (parents === undefined) return listRunTree(scope, runId, page);
   const reader = new RunReader();
   return rows.map((row) => reader.read(row, { ...names, parentId: parents.get(Number(row[PARENT])) ?? null }));
 }
 
 /** Returns ids of parents by key; most are on the page. Undefined if a parent no longer exists. */
 async function parentsOf(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   rows: readonly RunValues[],
 ): Promise<ReadonlyMap<number, string> | undefined> {
   const ids = new Map(rows.map((row) => [Number(row[KEY]), row[ID]]));
   const parents = rows.flatMap(({ [PARENT]: parent }) => (parent === null ? [] : [Number(parent)]));
   const missing = new Set(parents.filter((key) => !ids.has(key)));
   if (missing.size === 0) return ids;
-  const query = engine.kept.of('ids of runs', [namespace, padded([...missing].map(BigInt))], (of, among) =>
-    engine.db.selectFrom('runs').select(['key', 'id']).where('namespace', '=', of).where('key', 'in', among),
+  const query = scope.engine.kept.of('ids of runs', [scope.namespace, padded([...missing].map(BigInt))], (of, among) =>
+    scope.db.selectFrom('runs').select(['key', 'id']).where('namespace', '=', of).where('key', 'in', among),
   );
-  const { rows: found } = await engine.db.executeQuery(query);
+  const { rows: found } = await scope.db.executeQuery(query);
   for (const { key, id } of found) ids.set(Number(key), id);
   return found.length < missing.size ? undefined : ids;
 }

@@ -1,14 +1,14 @@
 import { sql, type Updateable } from 'kysely';
 import { runNotFound } from '../../../domain/errors.ts';
 import { formatInstant, parseInstant } from '../../../domain/instant.ts';
-import type { Engine, Tx } from '../engine.ts';
 import type { RunsTable } from '../tables.ts';
+import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 
 export type LockedRun = Awaited<ReturnType<ReturnType<typeof selectToWrite>['executeTakeFirstOrThrow']>>;
 
 /** Selects the columns of a run (`r`) that writes depend on. */
-export function selectToWrite(tx: Tx) {
-  return tx
+export function selectToWrite(tx: Transaction) {
+  return tx.db
     .selectFrom('runs as r')
     .select([
       'r.key',
@@ -35,9 +35,9 @@ export function selectToWrite(tx: Tx) {
 }
 
 /** Locks a run's row for writing. Errors: RUN_NOT_FOUND. */
-export async function lockRun(engine: Engine, tx: Tx, namespace: string, id: string): Promise<LockedRun> {
-  const query = selectToWrite(tx).where('r.namespace', '=', namespace).where('r.id', '=', id);
-  const row = await engine.lock(query, 'write').executeTakeFirst();
+export async function lockRun(tx: NamespaceTransaction, id: string): Promise<LockedRun> {
+  const query = selectToWrite(tx).where('r.namespace', '=', tx.namespace).where('r.id', '=', id);
+  const row = await tx.engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) throw runNotFound(id);
   return row;
 }
@@ -47,14 +47,13 @@ export async function lockRun(engine: Engine, tx: Tx, namespace: string, id: str
  * the commit.
  */
 export async function writeRun(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   key: bigint,
   now: string,
   changes: Updateable<RunsTable>,
 ): Promise<void> {
-  const mark = await engine.changeMark(tx);
-  await tx
+  const mark = await tx.readMark();
+  await tx.db
     .updateTable('runs')
     .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
     .where('key', '=', key)

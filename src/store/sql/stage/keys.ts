@@ -1,5 +1,6 @@
 import { stageNotFound } from '../../../domain/errors.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db } from '../engine.ts';
+import type { NamespaceTransaction, ReadScope } from '../transaction.ts';
 
 /** Row keys of a stage and of its run. */
 export interface StageKeys {
@@ -8,9 +9,11 @@ export interface StageKeys {
 }
 
 /** Errors: STAGE_NOT_FOUND. */
-export async function findStageKeys(engine: Engine, db: Db | Tx, namespace: string, id: string): Promise<StageKeys> {
-  const query = engine.kept.of('keys of stage', [namespace, id], (of, own) => selectStageKeys(engine.db, of, own));
-  const [row] = (await db.executeQuery(query)).rows;
+export async function findStageKeys(scope: ReadScope, id: string): Promise<StageKeys> {
+  const query = scope.engine.kept.of('keys of stage', [scope.namespace, id], (of, own) =>
+    selectStageKeys(scope.db, of, own),
+  );
+  const [row] = (await scope.db.executeQuery(query)).rows;
   if (row === undefined) throw stageNotFound(id);
   return row;
 }
@@ -25,14 +28,14 @@ export interface KeptStage extends StageKeys {
  * Locks a stage and its run against deletion (B4), and the queue against closing, until the transaction ends. Other
  * verbs are not blocked. Errors: STAGE_NOT_FOUND.
  */
-export async function keepStage(engine: Engine, tx: Tx, namespace: string, id: string): Promise<KeptStage> {
-  const query = selectStageKeys(tx, namespace, id).select('s.queue_close_time');
-  const row = await engine.lock(query, 'keep').executeTakeFirst();
+export async function keepStage(tx: NamespaceTransaction, id: string): Promise<KeptStage> {
+  const query = selectStageKeys(tx.db, tx.namespace, id).select('s.queue_close_time');
+  const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
   return { key: row.key, run: row.run, id, isQueueOpen: row.queue_close_time === null };
 }
 
-function selectStageKeys(db: Db | Tx, namespace: string, id: string) {
+function selectStageKeys(db: Db, namespace: string, id: string) {
   return db
     .selectFrom('stages as s')
     .innerJoin('runs as r', 'r.key', 's.run')

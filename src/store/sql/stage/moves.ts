@@ -2,11 +2,11 @@ import type { Caller } from '../../../domain/caller.ts';
 import { decideMove, isTerminal, type Status, type Verb } from '../../../domain/lifecycle.ts';
 import type { Stage } from '../../../domain/run.ts';
 import type { Said } from '../../contract/run.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { markRollouts, unmarkRollouts } from '../rollout/cancellation.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from '../status/status_changes.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type CallerTransaction, writeAs, writeIn } from '../transaction.ts';
 import { findStage } from './rows.ts';
 import { endOfStage, type LockedStage, lockStage, writeStage } from './writing.ts';
 
@@ -22,17 +22,17 @@ export async function moveStage(
   said: Said,
   cancelRollouts = false,
 ): Promise<Stage> {
-  const { stage, changed } = await engine.write(async (tx) => {
-    const row = await lockStage(engine, tx, caller.namespace, id, CLOSING.has(verb) ? 'delete' : 'write');
+  const { stage, changed } = await writeAs(engine, caller, async (tx) => {
+    const row = await lockStage(tx, id, CLOSING.has(verb) ? 'delete' : 'write');
     const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: '' };
     const to = decideMove('stage', row.status as Status, stored, verb, said);
     const rollouts = { run: row.run, stage: row.key };
-    if (verb === 'cancel' && cancelRollouts) await markRollouts(tx, caller, rollouts, said);
+    if (verb === 'cancel' && cancelRollouts) await markRollouts(tx, rollouts, said);
     if (verb === 'reopen') await unmarkRollouts(tx, rollouts);
     const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
-    if (to !== undefined) await moveLocked(engine, tx, caller, row, to, said);
-    else if (opens) await writeStage(engine, tx, row.key, await readNow(tx, engine.now), { queue_close_time: null });
-    const after = await findStage(tx, caller.namespace, { id });
+    if (to !== undefined) await moveLocked(tx, row, to, said);
+    else if (opens) await writeStage(tx, row.key, await tx.readNow(), { queue_close_time: null });
+    const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return { stage: after, changed: to !== undefined || opens };
   });
@@ -44,14 +44,14 @@ const CLOSING: ReadonlySet<Verb> = new Set(['complete', 'fail', 'cancel']);
 
 /** Closes the queue of a stage if it is open. After the commit, no transaction creates a rollout in the stage. */
 export async function closeQueue(engine: Engine, namespace: string, id: string): Promise<Stage> {
-  const { stage, closed } = await engine.write(async (tx) => {
-    const row = await lockStage(engine, tx, namespace, id, 'delete');
+  const { stage, closed } = await writeIn(engine, namespace, async (tx) => {
+    const row = await lockStage(tx, id, 'delete');
     const closes = row.queue_close_time === null;
     if (closes) {
-      const now = await readNow(tx, engine.now);
-      await writeStage(engine, tx, row.key, now, { queue_close_time: now });
+      const now = await tx.readNow();
+      await writeStage(tx, row.key, now, { queue_close_time: now });
     }
-    const after = await findStage(tx, namespace, { id });
+    const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return { stage: after, closed: closes };
   });
@@ -59,20 +59,13 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
   return stage;
 }
 
-async function moveLocked(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
-  row: LockedStage,
-  to: Status,
-  said: Said,
-): Promise<void> {
-  const now = await readNow(tx, engine.now);
+async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, said: Said): Promise<void> {
+  const now = await tx.readNow();
   const begins = to === 'RUNNING';
-  const look = () => endOfStage(engine, tx, caller.namespace, row);
+  const look = () => endOfStage(tx, row);
   // Progress counts only stages that are not terminal as open, so it is computed before the move.
   const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
-  await writeStage(engine, tx, row.key, now, {
+  await writeStage(tx, row.key, now, {
     ...movedColumns(row, to, said, now),
     end_expected_turns: end?.expectedTurns ?? null,
     end_expected_substeps: end?.expectedSubsteps ?? null,
@@ -83,7 +76,7 @@ async function moveLocked(
   });
   const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;
   const percent = share === undefined ? undefined : share * 100;
-  await recordStatus(engine, tx, caller, entityOf(row), now, statusMove(row, to, said, percent));
+  await recordStatus(tx, entityOf(row), now, statusMove(row, to, said, percent));
 }
 
 /** A terminal stage has a closed queue, and a reopened stage an open one. */

@@ -4,13 +4,14 @@ import type { Status } from '../../../domain/lifecycle.ts';
 import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
 import type { BookView } from '../../contract/experiment.ts';
 import type { StagePlace } from '../../contract/stage.ts';
-import type { Db, Tx } from '../engine.ts';
+import type { Db } from '../engine.ts';
+import type { ReadScope } from '../transaction.ts';
 import { readMetrics, readOptionalTime } from '../values.ts';
 
 export type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execute']>>[number];
 
 /** Selects stages (`s`) of visible runs, with the ids of the runs (`r`). */
-export function selectStages(db: Db | Tx, view: BookView) {
+export function selectStages(db: Db, view: BookView) {
   return (
     db
       .selectFrom('stages as s')
@@ -45,12 +46,12 @@ export function selectStages(db: Db | Tx, view: BookView) {
 }
 
 /** Returns a stage in FULL view, or undefined. */
-export async function findStage(db: Db | Tx, namespace: string, place: StagePlace): Promise<Stage | undefined> {
-  const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
+export async function findStage(scope: ReadScope, place: StagePlace): Promise<Stage | undefined> {
+  const query = selectStages(scope.db, 'FULL').where('s.namespace', '=', scope.namespace);
   const row = await ('id' in place
     ? query.where('s.id', '=', place.id)
     : query
-        .where('r.namespace', '=', namespace)
+        .where('r.namespace', '=', scope.namespace)
         .where('r.id', '=', place.runId)
         .where('s.kind', '=', place.kind)
         .where('s.number', '=', place.number)

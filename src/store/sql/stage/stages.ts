@@ -6,12 +6,12 @@ import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
 import type { BookView } from '../../contract/experiment.ts';
 import type { Page } from '../../contract/page.ts';
 import type { NewStage, StageChanges, StageFilter } from '../../contract/stage.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { findRunKeys, keepRun } from '../run/keys.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import type { StagesTable } from '../tables.ts';
-import { readNow } from '../trajectory/rows.ts';
+import { type CallerTransaction, type ReadScope, scopeOf, writeAs, writeIn } from '../transaction.ts';
 import { bindMetrics } from '../values.ts';
 import { bindTimings, findStage, readStage, readTimings, selectStages } from './rows.ts';
 import { endOfStage, type LockedStage, lockStage, timeSubsteps, writeStage } from './writing.ts';
@@ -26,12 +26,12 @@ export async function getOrCreateStage(
   making: NewStage,
 ): Promise<{ readonly stage: Stage; readonly created: boolean }> {
   const { namespace } = caller;
-  const there = await findStage(engine.db, namespace, placeOf(making));
+  const there = await findStage(scopeOf(engine, namespace), placeOf(making));
   if (there !== undefined) return { stage: there, created: false };
-  const made = await engine.write(async (tx) => {
-    const run = await keepRun(engine, tx, namespace, making.runId);
-    const created = await insertStage(engine, tx, caller, run.key, making);
-    const stage = await findStage(tx, namespace, placeOf(making));
+  const made = await writeAs(engine, caller, async (tx) => {
+    const run = await keepRun(tx, making.runId);
+    const created = await insertStage(tx, run.key, making);
+    const stage = await findStage(tx, placeOf(making));
     if (stage === undefined) throw new Error('the stage created in this transaction is missing');
     return { stage, created };
   });
@@ -44,12 +44,13 @@ function placeOf({ runId, kind, number }: NewStage) {
 }
 
 /** Returns false if the stage exists. */
-async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, making: NewStage): Promise<boolean> {
-  const { namespace } = caller;
+async function insertStage(tx: CallerTransaction, run: bigint, making: NewStage): Promise<boolean> {
+  const { engine } = tx;
+  const { namespace } = tx.caller;
   const { id, status, phase } = making;
-  const now = await readNow(tx, engine.now);
-  const key = await engine.nextKey(tx, 'stages');
-  const inserted = await tx
+  const now = await tx.readNow();
+  const key = await engine.nextKey(tx.db, 'stages');
+  const inserted = await tx.db
     .insertInto('stages')
     .values({
       key,
@@ -82,14 +83,14 @@ async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, 
       update_time: now,
       status_changes: 1n,
       revision: 1n,
-      mark: await engine.changeMark(tx),
+      mark: await tx.readMark(),
     })
     .onConflict((conflict) => conflict.columns(['run', 'kind', 'number']).doNothing())
     .returning('key')
     .executeTakeFirst();
   if (inserted === undefined) return false;
-  const { share } = await endOfStage(engine, tx, namespace, { run, id });
-  await recordStatus(engine, tx, caller, { tree: run, noun: 'STAGE', key }, now, {
+  const { share } = await endOfStage(tx, { run, id });
+  await recordStatus(tx, { tree: run, noun: 'STAGE', key }, now, {
     ordinal: 0n,
     from: null,
     to: status,
@@ -101,17 +102,16 @@ async function insertStage(engine: Engine, tx: Tx, caller: Caller, run: bigint, 
 }
 
 export async function listStages(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   runId: string,
   filter: StageFilter,
   page: Page<bigint>,
   view: BookView,
 ): Promise<Stage[]> {
-  const run = await findRunKeys(engine, engine.db, namespace, runId);
+  const run = await findRunKeys(scope, runId);
   const { kinds, statuses, descending = false } = filter;
   if (kinds?.length === 0 || statuses?.length === 0) return [];
-  let query = selectStages(engine.db, view).where('s.run', '=', run.key).where('s.namespace', '=', namespace);
+  let query = selectStages(scope.db, view).where('s.run', '=', run.key).where('s.namespace', '=', scope.namespace);
   if (kinds !== undefined) query = query.where('s.kind', 'in', kinds);
   if (statuses !== undefined) query = query.where('s.status', 'in', statuses);
   if (page.after !== undefined) query = query.where('s.key', descending ? '<' : '>', page.after);
@@ -123,15 +123,14 @@ export async function listStages(
 }
 
 export async function getLatestCheckpointedStage(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   runId: string,
   kind: StageKind,
 ): Promise<Stage | undefined> {
-  const run = await findRunKeys(engine, engine.db, namespace, runId);
-  const row = await selectStages(engine.db, 'FULL')
+  const run = await findRunKeys(scope, runId);
+  const row = await selectStages(scope.db, 'FULL')
     .where('s.run', '=', run.key)
-    .where('s.namespace', '=', namespace)
+    .where('s.namespace', '=', scope.namespace)
     .where('s.kind', '=', kind)
     .where('s.status', '=', 'COMPLETED')
     .where('s.model_checkpoint_uri', '<>', '')
@@ -147,11 +146,11 @@ export async function updateStage(
   id: string,
   changes: StageChanges,
 ): Promise<Stage> {
-  const stage = await engine.write(async (tx) => {
-    const row = await lockStage(engine, tx, namespace, id);
-    const now = await readNow(tx, engine.now);
-    await writeStage(engine, tx, row.key, now, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
-    const after = await findStage(tx, namespace, { id });
+  const stage = await writeIn(engine, namespace, async (tx) => {
+    const row = await lockStage(tx, id);
+    const now = await tx.readNow();
+    await writeStage(tx, row.key, now, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
+    const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return after;
   });

@@ -3,11 +3,11 @@ import { stageNotFound } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
 import { type StageEnd, stageEndOf } from '../../../domain/progress.ts';
 import type { StageChanges } from '../../contract/stage.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { keepRunOf } from '../run/keys.ts';
 import { tallyRuns } from '../run/tallies.ts';
 import { readPlan } from '../run/values.ts';
 import type { StagesTable } from '../tables.ts';
+import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 import { readReal } from '../values.ts';
 import { findStage } from './rows.ts';
 
@@ -18,16 +18,14 @@ export type LockedStage = Selectable<StagesTable>;
  * rollouts in the stage (`keepStage`), which closing the queue requires. Errors: STAGE_NOT_FOUND.
  */
 export async function lockStage(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   id: string,
   lock: 'write' | 'delete' = 'write',
 ): Promise<LockedStage> {
-  const seen = await findStage(tx, namespace, { id });
-  if (seen === undefined || !(await keepRunOf(engine, tx, seen))) throw stageNotFound(id);
-  const row = await engine
-    .lock(tx.selectFrom('stages').selectAll().where('key', '=', seen.key), lock)
+  const seen = await findStage(tx, { id });
+  if (seen === undefined || !(await keepRunOf(tx, seen))) throw stageNotFound(id);
+  const row = await tx.engine
+    .lock(tx.db.selectFrom('stages').selectAll().where('key', '=', seen.key), lock)
     .executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
   return row;
@@ -38,14 +36,13 @@ export async function lockStage(
  * the run after the commit.
  */
 export async function writeStage(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   key: bigint,
   now: string,
   changes: Updateable<StagesTable>,
 ): Promise<void> {
-  const mark = await engine.changeMark(tx);
-  await tx
+  const mark = await tx.readMark();
+  await tx.db
     .updateTable('stages')
     .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
     .where('key', '=', key)
@@ -78,13 +75,11 @@ const MOST = 2n ** 63n - 1n;
 
 /** Returns what Progress expects of an open stage, as this transaction sees it, and the share that is done (M2). */
 export async function endOfStage(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   { run, id }: Pick<LockedStage, 'run' | 'id'>,
 ): Promise<StageEnd> {
-  const row = await tx.selectFrom('runs').select('plan').where('key', '=', run).executeTakeFirst();
-  const tally = (await tallyRuns(engine, tx, namespace, [run])).get(run);
+  const row = await tx.db.selectFrom('runs').select('plan').where('key', '=', run).executeTakeFirst();
+  const tally = (await tallyRuns(tx, [run])).get(run);
   const stage = tally?.openStages.find((open) => open.id === id);
   if (row === undefined || tally === undefined || stage === undefined) {
     throw new Error('a stage that is open in this transaction was not counted');

@@ -1,7 +1,7 @@
 import { stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { compareText } from '../../../domain/text_order.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Transaction } from '../transaction.ts';
 import type { EncodedState } from './bytes.ts';
 
 interface ReferredState {
@@ -28,12 +28,10 @@ interface NamespaceStates {
  * these locks in that order and none before the pass, so that transactions do not deadlock.
  */
 export class ReferredStates {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
+  private readonly tx: Transaction;
   private readonly namespaces = new Map<string, NamespaceStates>();
 
-  constructor(engine: Engine, tx: Tx) {
-    this.engine = engine;
+  constructor(tx: Transaction) {
     this.tx = tx;
   }
 
@@ -45,7 +43,12 @@ export class ReferredStates {
     const wanted = [...new Set(digests)];
     if (wanted.length === 0) return;
     const { states, sizes } = this.of(namespace);
-    for (const { digest, size, referenced } of await this.engine.findStates(this.tx, namespace, wanted, 'refer')) {
+    for (const { digest, size, referenced } of await this.tx.engine.findStates(
+      this.tx.db,
+      namespace,
+      wanted,
+      'refer',
+    )) {
       states.set(digest, { namespace, digest, size, referenced, bytes: undefined, used: false });
       sizes.set(digest, size);
     }
@@ -84,7 +87,7 @@ export class ReferredStates {
     const runs = runsOf(this.unmarked());
     if (runs.length === 0) return;
     // All statements are sent at once and run in this order.
-    const waiting = wait === 'briefly' ? this.engine.waitBriefly(this.tx) : undefined;
+    const waiting = wait === 'briefly' ? this.tx.engine.waitBriefly(this.tx.db) : undefined;
     await Promise.all([waiting, ...runs.map((run) => this.mark(run, now))]);
   }
 
@@ -92,11 +95,11 @@ export class ReferredStates {
     const { namespace, bytes } = run[0]!;
     if (bytes !== undefined) {
       const rows = run.flatMap((state) => (state.bytes === undefined ? [] : [{ namespace, now, ...state.bytes }]));
-      await this.engine.insertStates(this.tx, rows);
+      await this.tx.engine.insertStates(this.tx.db, rows);
       return;
     }
     const digests = run.map(({ digest }) => digest);
-    const marked = new Set(await this.engine.referToStates(this.tx, namespace, digests));
+    const marked = new Set(await this.tx.engine.referToStates(this.tx.db, namespace, digests));
     const missing = digests.find((digest) => !marked.has(digest));
     if (missing !== undefined) throw stateNotFound(missing);
   }

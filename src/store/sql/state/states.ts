@@ -6,7 +6,15 @@ import { LIMITS } from '../../../domain/limits.ts';
 import { createStateHasher } from '../../../domain/state_digest.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { StateInfo, StateUpload } from '../../contract/state.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
+import {
+  type NamespaceTransaction,
+  type ReadScope,
+  scopeOf,
+  type Transaction,
+  write,
+  writeIn,
+} from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { chunkDigest, decodeBytes, encodeBytes, stateCorrupt } from './bytes.ts';
 
@@ -55,15 +63,15 @@ export class Upload implements StateUpload {
     const single = this.ordinal === 0n ? this.bytes() : undefined;
     if (single === undefined && this.filled > 0) await this.flush();
     const encoded = single === undefined ? { encoding: 'raw', data: null } : encodeBytes(single);
-    await this.engine.write(async (tx) => {
+    await writeIn(this.engine, this.namespace, async (tx) => {
       if (single === undefined) await this.keepUpload(tx);
-      const [here] = await this.engine.findStates(tx, this.namespace, [digest], 'lock');
+      const [here] = await this.engine.findStates(tx.db, this.namespace, [digest], 'lock');
       if (here !== undefined) {
-        await renew(this.engine, tx, this.namespace, [digest]);
+        await renew(tx, [digest]);
         await dropUpload(tx, this.upload);
         return;
       }
-      await tx
+      await tx.db
         .insertInto('states')
         .values({
           namespace: this.namespace,
@@ -78,14 +86,14 @@ export class Upload implements StateUpload {
         // If another upload stored the state first, this one is deleted below.
         .onConflict((conflict) => conflict.columns(['namespace', 'digest']).doNothing())
         .execute();
-      const kept = await tx
+      const kept = await tx.db
         .selectFrom('states')
         .select('upload')
         .where('namespace', '=', this.namespace)
         .where('digest', '=', bindDigest(digest))
         .executeTakeFirst();
       if (kept?.upload === this.upload)
-        await tx.deleteFrom('state_uploads').where('upload', '=', this.upload).execute();
+        await tx.db.deleteFrom('state_uploads').where('upload', '=', this.upload).execute();
       else await dropUpload(tx, this.upload);
     });
     this.done = true;
@@ -97,15 +105,15 @@ export class Upload implements StateUpload {
     if (this.done) return;
     this.done = true;
     const engine = this.engine.within(undefined);
-    if (this.ordinal > 0n) await engine.write((tx) => dropUpload(tx, this.upload));
+    if (this.ordinal > 0n) await write(engine, (tx) => dropUpload(tx, this.upload));
   }
 
   /**
    * Renews the upload, so that its chunks are kept while more arrive. Errors: DEADLINE_EXCEEDED, if the collector has
    * deleted it.
    */
-  private async keepUpload(tx: Tx): Promise<void> {
-    const { numUpdatedRows } = await tx
+  private async keepUpload(tx: Transaction): Promise<void> {
+    const { numUpdatedRows } = await tx.db
       .updateTable('state_uploads')
       .set({ renew_time: this.engine.now })
       .where('upload', '=', this.upload)
@@ -131,30 +139,30 @@ export class Upload implements StateUpload {
       size: BigInt(bytes.length),
       ...encodeBytes(bytes),
     };
-    await this.engine.write(async (tx) => {
+    await write(this.engine, async (tx) => {
       if (this.ordinal === 0n) {
-        await tx
+        await tx.db
           .insertInto('state_uploads')
           .values({ upload: this.upload, namespace: this.namespace, renew_time: this.engine.now })
           .execute();
       } else await this.keepUpload(tx);
-      await tx.insertInto('state_chunks').values(row).execute();
+      await tx.db.insertInto('state_chunks').values(row).execute();
     });
     this.ordinal += 1n;
     this.filled = 0;
   }
 }
 
-async function dropUpload(tx: Tx, upload: string): Promise<void> {
-  await tx.deleteFrom('state_chunks').where('upload', '=', upload).execute();
-  await tx.deleteFrom('state_uploads').where('upload', '=', upload).execute();
+async function dropUpload(tx: Transaction, upload: string): Promise<void> {
+  await tx.db.deleteFrom('state_chunks').where('upload', '=', upload).execute();
+  await tx.db.deleteFrom('state_uploads').where('upload', '=', upload).execute();
 }
 
-async function renew(engine: Engine, tx: Tx, namespace: string, digests: readonly Digest[]): Promise<void> {
-  await tx
+async function renew(tx: NamespaceTransaction, digests: readonly Digest[]): Promise<void> {
+  await tx.db
     .updateTable('states')
-    .set((eb) => ({ renew_time: engine.now, version: eb('version', '+', 1n) }))
-    .where('namespace', '=', namespace)
+    .set((eb) => ({ renew_time: tx.engine.now, version: eb('version', '+', 1n) }))
+    .where('namespace', '=', tx.namespace)
     .where('digest', 'in', digests.map(bindDigest))
     .execute();
 }
@@ -168,18 +176,16 @@ export async function findStates(
   if (digests.length === 0) return [];
   const distinct = [...new Set(digests)];
   const found = renewing
-    ? await engine.write(async (tx) => {
-        const locked = await engine.findStates(tx, namespace, distinct, 'lock');
+    ? await writeIn(engine, namespace, async (tx) => {
+        const locked = await engine.findStates(tx.db, namespace, distinct, 'lock');
         if (locked.length > 0)
           await renew(
-            engine,
             tx,
-            namespace,
             locked.map(({ digest }) => digest),
           );
         return locked;
       })
-    : await lookUp(engine, namespace, distinct);
+    : await lookUp(scopeOf(engine, namespace), distinct);
   const sizes = new Map(found.map(({ digest, size }) => [digest, size]));
   return distinct.flatMap((digest) => {
     const size = sizes.get(digest);
@@ -187,26 +193,21 @@ export async function findStates(
   });
 }
 
-async function lookUp(engine: Engine, namespace: string, digests: readonly Digest[]): Promise<StateInfo[]> {
-  const rows = await engine.db
+async function lookUp(scope: ReadScope, digests: readonly Digest[]): Promise<StateInfo[]> {
+  const rows = await scope.db
     .selectFrom('states')
     .select(['digest', 'size'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('digest', 'in', digests.map(bindDigest))
     .execute();
   return rows.map((row) => ({ digest: readDigest(row.digest), size: Number(row.size) }));
 }
 
-export async function readState(
-  engine: Engine,
-  namespace: string,
-  digest: Digest,
-  offset: number,
-): Promise<Uint8Array> {
-  const row = await engine.db
+export async function readState(scope: ReadScope, digest: Digest, offset: number): Promise<Uint8Array> {
+  const row = await scope.db
     .selectFrom('states')
     .select(['size', 'encoding', 'data', 'upload'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('digest', '=', bindDigest(digest))
     .executeTakeFirst();
   if (row === undefined) throw stateNotFound(digest);
@@ -222,7 +223,7 @@ export async function readState(
   }
   if (offset >= Number(row.size)) return new Uint8Array();
   if (upload === null) throw stateCorrupt(digest);
-  return (await readChunk(engine, digest, upload, BigInt(Math.floor(offset / CHUNK_BYTES)))).subarray(
+  return (await readChunk(scope.engine, digest, upload, BigInt(Math.floor(offset / CHUNK_BYTES)))).subarray(
     offset % CHUNK_BYTES,
   );
 }
@@ -300,8 +301,8 @@ async function* references(engine: Engine, table: 'step_states' | 'content_state
 }
 
 async function markReferenced(engine: Engine, { namespace, digest, version }: Candidate): Promise<void> {
-  await engine.write(async (tx) => {
-    await tx
+  await write(engine, async (tx) => {
+    await tx.db
       .updateTable('states')
       .set({ referenced: 1, version: version + 1n })
       .where('namespace', '=', namespace)
@@ -312,8 +313,8 @@ async function markReferenced(engine: Engine, { namespace, digest, version }: Ca
 }
 
 async function collectState(engine: Engine, { namespace, digest, version, upload }: Candidate): Promise<boolean> {
-  return engine.write(async (tx) => {
-    const { numDeletedRows } = await tx
+  return write(engine, async (tx) => {
+    const { numDeletedRows } = await tx.db
       .deleteFrom('states')
       .where('namespace', '=', namespace)
       .where('digest', '=', digest)
@@ -321,7 +322,7 @@ async function collectState(engine: Engine, { namespace, digest, version, upload
       .where('referenced', '=', 0)
       .executeTakeFirst();
     if (numDeletedRows === 0n) return false;
-    if (upload !== null) await tx.deleteFrom('state_chunks').where('upload', '=', upload).execute();
+    if (upload !== null) await tx.db.deleteFrom('state_chunks').where('upload', '=', upload).execute();
     return true;
   });
 }
@@ -333,5 +334,5 @@ async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number
     .where('renew_time', '<', engine.hoursAgo(ttlHours))
     .limit(limit)
     .execute();
-  for (const { upload } of broken) await engine.write((tx) => dropUpload(tx, upload));
+  for (const { upload } of broken) await write(engine, (tx) => dropUpload(tx, upload));
 }

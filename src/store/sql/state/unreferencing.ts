@@ -1,6 +1,6 @@
 import type { Digest } from '../../../domain/ids.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 
 /**
@@ -8,12 +8,10 @@ import { bindDigest, readDigest } from '../values.ts';
  * the lock order of appends. Appends that refer to one of them thus wait only for the end of the transaction.
  */
 export class Unreferencing {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
+  private readonly tx: Transaction;
   private readonly namespaces = new Map<string, Set<Digest>>();
 
-  constructor(engine: Engine, tx: Tx) {
-    this.engine = engine;
+  constructor(tx: Transaction) {
     this.tx = tx;
   }
 
@@ -32,8 +30,8 @@ export class Unreferencing {
   }
 
   private async change(namespace: string, digests: readonly Digest[]): Promise<void> {
-    await this.engine.findStates(this.tx, namespace, digests, 'lock');
-    await this.tx
+    await this.tx.engine.findStates(this.tx.db, namespace, digests, 'lock');
+    await this.tx.db
       .updateTable('states')
       .set((eb) => ({ referenced: 0, version: eb('version', '+', 1n) }))
       .where('namespace', '=', namespace)

@@ -11,8 +11,9 @@ import { parseInstant } from '../../../domain/instant.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import type { Page } from '../../contract/page.ts';
 import type { StatusChange, StatusOwner } from '../../contract/status_change.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db } from '../engine.ts';
 import type { StagesTable, StatusChangesTable, Tables } from '../tables.ts';
+import type { CallerTransaction, ReadScope, Transaction } from '../transaction.ts';
 import { readReal } from '../values.ts';
 
 /**
@@ -42,24 +43,22 @@ export interface StatusMove {
  * awaited before the commit.
  */
 export function recordStatus(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   entity: StatusEntity,
   now: string,
   move: StatusMove,
 ): Promise<void> {
-  return recordStatuses(engine, tx, now, [{ caller, entity, move }]);
+  return recordStatuses(tx, now, [{ caller: tx.caller, entity, move }]);
 }
 
 /** Returns the message of the end of a terminal row, because the message in the row may have been changed since. */
 export async function messageOfEnd(
-  tx: Tx,
+  tx: Transaction,
   { tree, noun, key }: StatusEntity,
   row: { readonly status: string; readonly status_message: string; readonly status_changes: bigint },
 ): Promise<string> {
   if (!isTerminal(row.status as Status)) return row.status_message;
-  const { message } = await tx
+  const { message } = await tx.db
     .selectFrom('status_changes')
     .select('message')
     .where('tree', '=', tree)
@@ -77,12 +76,7 @@ export interface RecordedMove {
 }
 
 /** Records many status changes in few statements. */
-export async function recordStatuses(
-  engine: Engine,
-  tx: Tx,
-  now: string,
-  moves: readonly RecordedMove[],
-): Promise<void> {
+export async function recordStatuses(tx: Transaction, now: string, moves: readonly RecordedMove[]): Promise<void> {
   const rows = moves.map(({ caller, entity, move }) => [
     entity.tree,
     entity.noun,
@@ -98,7 +92,7 @@ export async function recordStatuses(
     move.progressPercent ?? null,
     now,
   ]);
-  await engine.insertRows(tx, 'status_changes', CHANGE_COLUMNS, rows);
+  await tx.engine.insertRows(tx.db, 'status_changes', CHANGE_COLUMNS, rows);
 }
 
 const CHANGE_COLUMNS = [
@@ -118,14 +112,13 @@ const CHANGE_COLUMNS = [
 ] as const;
 
 export async function listStatusChanges(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   owner: StatusOwner,
   page: Page<bigint>,
   ascending: boolean,
 ): Promise<StatusChange[]> {
-  const query = engine.db
-    .selectFrom(ownerQuery(engine.db, namespace, owner).as('o'))
+  const query = scope.db
+    .selectFrom(ownerQuery(scope.db, scope.namespace, owner).as('o'))
     .innerJoin('status_changes as c', (join) =>
       join.onRef('c.tree', '=', 'o.tree').on('c.entity_kind', '=', owner.noun).onRef('c.entity', '=', 'o.key'),
     )
@@ -136,7 +129,7 @@ export async function listStatusChanges(
     .limit(page.limit)
     .execute();
   // Every visible owner has a first change, its creation, so only a later page can be empty.
-  if (rows.length === 0 && (page.after === undefined || !(await isThere(engine.db, namespace, owner)))) {
+  if (rows.length === 0 && (page.after === undefined || !(await isThere(scope, owner)))) {
     throw NOT_FOUND[owner.noun](owner.id);
   }
   return rows.map(readChange);
@@ -170,8 +163,8 @@ function readChange(
   };
 }
 
-async function isThere(db: Db, namespace: string, owner: StatusOwner): Promise<boolean> {
-  return (await ownerQuery(db, namespace, owner).executeTakeFirst()) !== undefined;
+async function isThere(scope: ReadScope, owner: StatusOwner): Promise<boolean> {
+  return (await ownerQuery(scope.db, scope.namespace, owner).executeTakeFirst()) !== undefined;
 }
 
 /** Selects the tree and the row key of a visible owner. */

@@ -7,7 +7,7 @@ import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
-import type { Engine, HeadRow, LockedHead, Tx } from '../engine.ts';
+import type { Engine, HeadRow, LockedHead } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
@@ -15,6 +15,7 @@ import { together } from '../together.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
+import { type Transaction, write } from '../transaction.ts';
 import { bindOptionalReal, bindReal, readDigest, readOptionalTime } from '../values.ts';
 import { rangesOver } from './number_ranges.ts';
 import type { Sums } from './row.ts';
@@ -58,13 +59,13 @@ async function appendLocked(
 ): Promise<AppendOutcome[]> {
   const inline = batches.map((batch) => encodeStates(batch.states));
   let members = new Map<bigint, GroupMember>();
-  const outcomes = await engine.write(async (tx) => {
+  const outcomes = await write(engine, async (tx) => {
     const refs = uniqueRefs(batches);
-    const referred = new ReferredStates(engine, tx);
-    const [{ heads, now }] = await together([engine.lockHeads(tx, refs, wait), findStates(referred, batches)]);
+    const referred = new ReferredStates(tx);
+    const [{ heads, now }] = await together([engine.lockHeads(tx.db, refs, wait), findStates(referred, batches)]);
     const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
     members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
-    const group = new Group(engine, tx, now, members, busy, referred);
+    const group = new Group(tx, now, members, busy, referred);
     await group.prepare(batches);
     const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
     await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
@@ -77,8 +78,7 @@ async function appendLocked(
 }
 
 class Group {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
+  private readonly tx: Transaction;
   private readonly now: string;
   private readonly nowInstant: Instant;
   private readonly members: Map<bigint, GroupMember>;
@@ -87,20 +87,18 @@ class Group {
   private readonly sealed: { caller: Caller; member: GroupMember }[] = [];
 
   constructor(
-    engine: Engine,
-    tx: Tx,
+    tx: Transaction,
     now: string,
     members: Map<bigint, GroupMember>,
     busy: ReadonlySet<bigint>,
     referred: ReferredStates,
   ) {
-    this.engine = engine;
     this.tx = tx;
     this.now = now;
     this.nowInstant = now === '' ? 0n : parseInstant(now);
     this.members = members;
     this.busy = busy;
-    this.writer = new StepWriter(engine, tx, now, referred);
+    this.writer = new StepWriter(tx, now, referred);
   }
 
   /** Reads the digests of stored steps that batches repeat. Most groups repeat none. */
@@ -177,10 +175,10 @@ class Group {
     const heads = [...this.members.values()].filter((member) => member.changed).map((member) => this.headRow(member));
     if (heads.length === 0) return;
     await this.writer.write(wait);
-    await this.engine.updateHeads(this.tx, heads);
+    await this.tx.engine.updateHeads(this.tx.db, heads);
     for (const { caller, member } of this.sealed) {
       const { tree, key } = member.locked;
-      await recordStatus(this.engine, this.tx, caller, { tree, noun: 'TRAJECTORY', key }, this.now, {
+      await recordStatus(this.tx.as(caller), { tree, noun: 'TRAJECTORY', key }, this.now, {
         ordinal: 1n,
         from: 'RUNNING',
         to: member.head.status,
@@ -223,7 +221,7 @@ class Group {
     const inherited = wanted.filter((n) => n < member.locked.ownBegin);
     if (inherited.length === 0) return;
     const first = inherited.reduce((least, n) => (n < least ? n : least));
-    const chain = await getLineage(this.tx, batch.caller.namespace, member.locked, first);
+    const chain = await getLineage(this.tx.in(batch.caller.namespace), member.locked, first);
     const segments = segmentsOf(chain, member.locked.ownBegin);
     for (const [owner, owned] of Map.groupBy(inherited, (n) => ownerOf(segments, n))) {
       if (owner !== undefined) await this.loadFrom(member, owner, owned);
@@ -232,7 +230,7 @@ class Group {
 
   private async loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
     for (const { from, to } of rangesOver(numbers)) {
-      const rows = await this.tx
+      const rows = await this.tx.db
         .selectFrom('steps')
         .select(['step_number', 'content_digest', 'commit_time'])
         .where('tree', '=', member.locked.tree)
@@ -299,13 +297,13 @@ function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {
 
 /** Returns the keys of unlocked rows that exist, because another transaction holds them. */
 export async function stillThere(
-  tx: Tx,
+  tx: Transaction,
   refs: readonly TrajectoryRef[],
   heads: readonly LockedHead[],
 ): Promise<Set<bigint>> {
   const locked = new Set(heads.map(({ key }) => key));
   const missing = refs.filter(({ key }) => !locked.has(key));
-  const rows = await tx
+  const rows = await tx.db
     .selectFrom('trajectories')
     .select('key')
     .where(

@@ -11,11 +11,12 @@ import { LIMITS } from '../../../domain/limits.ts';
 import type { StateRef } from '../../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AttachedState } from '../../contract/append.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { together } from '../together.ts';
-import { findById, findByKey, readNow } from '../trajectory/rows.ts';
+import { findById, findByKey } from '../trajectory/rows.ts';
+import { type Transaction, writeAs } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 import { StepWriter } from './writer.ts';
 
@@ -26,19 +27,15 @@ export async function attachState(
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
   const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
   const inline = data === undefined ? [] : encodeStates([{ digest, data }]);
-  return engine.write(async (tx) => {
-    const found = await findById(engine, tx, caller.namespace, trajectoryId);
+  return writeAs(engine, caller, async (tx) => {
+    const found = await findById(tx, trajectoryId);
     if (found === undefined) throw trajectoryNotFound(trajectoryId);
-    await lockRow(engine, tx, found.ref);
-    const row = requireWritable(
-      await findByKey(engine, tx, caller.namespace, found.ref.tree, found.ref.key),
-      trajectoryId,
-      attaching.uid,
-    );
+    await lockRow(tx, found.ref);
+    const row = requireWritable(await findByKey(tx, found.ref.tree, found.ref.key), trajectoryId, attaching.uid);
     requireEpoch(row, attaching.writerEpoch);
     if (stepNumber >= row.nextStepNumber) throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
     if (stepNumber < ownBegin(row)) throw stepInherited(trajectoryId, stepNumber, row.nextStepNumber);
-    const there = await tx
+    const there = await tx.db
       .selectFrom('step_states')
       .select(['digest', 'media_type', 'size'])
       .where('tree', '=', row.ref.tree)
@@ -51,9 +48,9 @@ export async function attachState(
       return { state: { name, digest, mediaType, size: Number(there.size) }, duplicate: true };
     }
     await refuseTooMany(tx, row.ref, stepNumber);
-    const referred = new ReferredStates(engine, tx);
-    const [now] = await together([readNow(tx, engine.now), referred.find(caller.namespace, [digest])]);
-    const writer = new StepWriter(engine, tx, now, referred);
+    const referred = new ReferredStates(tx);
+    const [now] = await together([tx.readNow(), referred.find(caller.namespace, [digest])]);
+    const writer = new StepWriter(tx, now, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
     const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
     await writer.write();
@@ -61,15 +58,9 @@ export async function attachState(
   });
 }
 
-async function lockRow(engine: Engine, tx: Tx, ref: TrajectoryRef): Promise<void> {
-  await engine
-    .lock(tx.selectFrom('trajectories').select('key').where('tree', '=', ref.tree).where('key', '=', ref.key), 'write')
-    .execute();
-}
-
 /** W9: a step has at most 16 states, inline and attached ones together. */
-async function refuseTooMany(tx: Tx, ref: TrajectoryRef, stepNumber: bigint): Promise<void> {
-  const names = await tx
+async function refuseTooMany(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint): Promise<void> {
+  const names = await tx.db
     .selectFrom('step_states')
     .select('name')
     .where('tree', '=', ref.tree)
@@ -97,4 +88,13 @@ function stateConflict(stepNumber: bigint, name: string): AnabranchError {
     `Step ${stepNumber} has another state named "${name}": states never change; attach it under another name.`,
     { metadata: { step_number: `${stepNumber}`, state_name: name } },
   );
+}
+
+async function lockRow(tx: Transaction, ref: TrajectoryRef): Promise<void> {
+  await tx.engine
+    .lock(
+      tx.db.selectFrom('trajectories').select('key').where('tree', '=', ref.tree).where('key', '=', ref.key),
+      'write',
+    )
+    .execute();
 }

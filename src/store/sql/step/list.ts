@@ -7,6 +7,7 @@ import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } 
 import type { Engine } from '../engine.ts';
 import { nextTurn } from '../reading/next_turn.ts';
 import { MOST_SEGMENTS, piecesOf, segmentTable } from '../trajectory/segments.ts';
+import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
 import { BASIC, PAYLOAD, StepReader, type StepRow } from './rows.ts';
 import { sortStates } from './steps.ts';
@@ -24,8 +25,7 @@ const RANKED = sql<number>`(case when s.reward = 'NaN' then null else s.reward e
 const BYTES = sql<bigint>`(octet_length(s.actions) + octet_length(s.observations) + octet_length(s.info_json) + octet_length(s.metadata_json) + octet_length(s.metrics))`;
 
 export async function listSteps(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   where: StepFilter,
   order: StepSort,
   page: StepPage,
@@ -34,9 +34,9 @@ export async function listSteps(
   for (;;) {
     const rows =
       'segments' in where.of && order.by === 'NUMBER'
-        ? await rowsOfLineage(engine, namespace, where, order, page, view)
-        : await rowsInOrder(engine, namespace, where, order, page, view);
-    const steps = await withStates(engine, cutAtBytes(rows, page.maxBytes), view);
+        ? await rowsOfLineage(scope, where, order, page, view)
+        : await rowsInOrder(scope, where, order, page, view);
+    const steps = await withStates(scope.engine, cutAtBytes(rows, page.maxBytes), view);
     // Undefined: steps were deleted between the statements, so the page is read again.
     if (steps !== undefined) return steps;
   }
@@ -73,8 +73,7 @@ async function withStates(
  * whole history.
  */
 async function rowsOfLineage(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   where: StepFilter,
   order: StepSort,
   page: StepPage,
@@ -97,7 +96,7 @@ async function rowsOfLineage(
     const [first, last] = [window[0], window.at(-1)];
     if (first === undefined || last === undefined) break;
     const within = { ...where, of: { tree, segments: window } };
-    rows.push(...(await rowsOf(engine, namespace, within, order, undefined, page.limit - rows.length, view)));
+    rows.push(...(await rowsOf(scope, within, order, undefined, page.limit - rows.length, view)));
     if (descending) high = first.from;
     else low = last.to;
   }
@@ -106,21 +105,20 @@ async function rowsOfLineage(
 
 /** By reward or time, any step can be first, so each batch of segments is asked for its first steps. */
 async function rowsInOrder(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   where: StepFilter,
   order: StepSort,
   { after: cursor, limit }: StepPage,
   view: StepView,
 ): Promise<ListedStep[]> {
   if (!('segments' in where.of) || where.of.segments.length <= MOST_SEGMENTS) {
-    return rowsOf(engine, namespace, where, order, cursor, limit, view);
+    return rowsOf(scope, where, order, cursor, limit, view);
   }
   const { tree, segments } = where.of;
   let first: ListedStep[] = [];
   for (const piece of piecesOf(segments)) {
     const within = { ...where, of: { tree, segments: piece } };
-    const rows = await rowsOf(engine, namespace, within, order, cursor, limit, view);
+    const rows = await rowsOf(scope, within, order, cursor, limit, view);
     first = [...first, ...rows].sort(byOrder(order)).slice(0, limit);
     await nextTurn();
   }
@@ -144,19 +142,16 @@ function byOrder({ by, descending }: StepSort): (a: ListedStep, b: ListedStep) =
 }
 
 async function rowsOf(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   where: StepFilter,
   order: StepSort,
   cursor: StepCursor | undefined,
   limit: number,
   view: StepView,
 ): Promise<ListedStep[]> {
+  const { engine } = scope;
   if ('segments' in where.of && where.of.segments.length === 0) return [];
-  const conditions = [
-    ...filterConditions(engine, namespace, where),
-    ...(cursor === undefined ? [] : [after(order, cursor)]),
-  ];
+  const conditions = [...filterConditions(scope, where), ...(cursor === undefined ? [] : [after(order, cursor)])];
   const rows = await engine.rows<[tree: number, key: number, bytes: number, ...StepRow]>(sql`
     ${'segments' in where.of ? sql`with ${segmentTable(engine, where.of.tree, where.of.segments)}` : sql``}
     select s.tree, s.trajectory, ${view === 'FULL' ? BYTES : sql`0`}, s.step_number, o.id, ${BASIC}
@@ -175,19 +170,19 @@ function source(engine: Engine, where: StepFilter): RawBuilder<unknown> {
     : sql`${trajectories} cross join ${steps}`;
 }
 
-function filterConditions(engine: Engine, namespace: string, where: StepFilter): RawBuilder<unknown>[] {
+function filterConditions(scope: ReadScope, where: StepFilter): RawBuilder<unknown>[] {
   const conditions =
     'segments' in where.of
       ? [
-          sql`o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}`,
+          sql`o.tree = g.tree and o.key = g.key and o.namespace = ${scope.namespace}`,
           sql`s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi`,
         ]
       : [
-          sql`o.namespace = ${namespace} and ${belongs(engine, namespace, where.of)} and o.hidden = ${0}`,
+          sql`o.namespace = ${scope.namespace} and ${belongs(scope, where.of)} and o.hidden = ${0}`,
           sql`s.tree = o.tree and s.trajectory = o.key`,
         ];
   if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
-  if (where.hasState !== undefined) conditions.push(hasState(engine, where.hasState));
+  if (where.hasState !== undefined) conditions.push(hasState(scope.engine, where.hasState));
   // SQLite stores the text 'NaN' and Postgres its own NaN; both would sort it above every number.
   if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
   if (where.maxReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward <= ${where.maxReward}`);
@@ -197,16 +192,12 @@ function filterConditions(engine: Engine, namespace: string, where: StepFilter):
 }
 
 /** Condition on the trajectory `o` for its run, experiment or task. */
-function belongs(
-  engine: Engine,
-  namespace: string,
-  of: Exclude<StepFilter['of'], { readonly tree: bigint }>,
-): RawBuilder<unknown> {
+function belongs(scope: ReadScope, of: Exclude<StepFilter['of'], { readonly tree: bigint }>): RawBuilder<unknown> {
   if ('taskId' in of) return sql`o.task_id = ${of.taskId}`;
   const [column, table, id] =
     'runId' in of ? ['run', 'runs', of.runId] : ['experiment', 'experiments', of.experimentId];
-  return sql`${sql.ref(`o.${column}`)} = (select b.key from ${engine.table(table as 'runs' | 'experiments')} as b
-    where b.namespace = ${namespace} and b.id = ${id} and not b.hidden)`;
+  return sql`${sql.ref(`o.${column}`)} = (select b.key from ${scope.engine.table(table as 'runs' | 'experiments')} as b
+    where b.namespace = ${scope.namespace} and b.id = ${id} and not b.hidden)`;
 }
 
 function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {

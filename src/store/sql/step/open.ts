@@ -4,6 +4,7 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import type { Grant } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
+import { writeAs } from '../transaction.ts';
 
 /** Time that an open waits for a row lock, in milliseconds. */
 const OPEN_WAIT_MS = 3000;
@@ -26,14 +27,14 @@ export async function openForAppend(engine: Engine, caller: Caller, open: OpenRe
 
 /** Returns undefined if another transaction holds the row. */
 function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant | undefined> {
-  return engine.write(async (tx) => {
-    const found = await findById(engine, tx, caller.namespace, open.trajectoryId);
+  return writeAs(engine, caller, async (tx) => {
+    const found = await findById(tx, open.trajectoryId);
     const { ref } = requireWritable(found, open.trajectoryId, open.uid);
-    const { heads } = await engine.lockHeads(tx, [ref], 'never');
+    const { heads } = await engine.lockHeads(tx.db, [ref], 'never');
     if (heads.length === 0) return undefined;
-    const row = await findByKey(engine, tx, caller.namespace, ref.tree, ref.key);
+    const row = await findByKey(tx, ref.tree, ref.key);
     const epoch = decideOpen(row, open);
-    await tx
+    await tx.db
       .updateTable('trajectories')
       .set({ writer_id: open.writerId, writer_epoch: epoch })
       .where('tree', '=', ref.tree)

@@ -6,17 +6,18 @@ import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '..
 import type { Engine } from '../engine.ts';
 import { nextTurn } from '../reading/next_turn.ts';
 import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
+import type { ReadScope } from '../transaction.ts';
 import { readDigest, readOptionalReal } from '../values.ts';
 import { BASIC, FULL, readStateRef, type StateRow, StepReader, type StepRow } from './rows.ts';
 
 export async function readSteps(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   range: StepRange,
   view: StepView,
 ): Promise<OwnedStep[]> {
+  const { engine } = scope;
   const last = range.from + BigInt(range.maxSteps);
   const window = clipSegments(segments, range.from, last < range.to ? last : range.to);
   if (window.length === 0) return [];
@@ -28,7 +29,7 @@ export async function readSteps(
     from g
     cross join ${engine.table('trajectories')} as o
     cross join ${engine.table('steps')} as s
-    where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
+    where o.tree = g.tree and o.key = g.key and o.namespace = ${scope.namespace}
       and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
       and (s.step_number = ${range.from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, range.from)} + ${BigInt(range.maxBytes)})
     order by s.step_number`);
@@ -143,8 +144,7 @@ export function sortStates(states: StateRef[]): StateRef[] {
 }
 
 export async function readOutlines(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   from: bigint,
@@ -153,13 +153,13 @@ export async function readOutlines(
   const window = clipSegments(segments, from, from + BigInt(limit));
   if (window.length === 0) return [];
   const { rows } = await sql<{ step_number: bigint; reward: number | string | null; content_digest: Uint8Array }>`
-    with ${segmentTable(engine, tree, window)}
+    with ${segmentTable(scope.engine, tree, window)}
     select s.step_number, s.reward, s.content_digest
     from g
-    cross join ${engine.table('steps')} as s
-    where s.tree = g.tree and s.namespace = ${namespace}
+    cross join ${scope.engine.table('steps')} as s
+    where s.tree = g.tree and s.namespace = ${scope.namespace}
       and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-    order by s.step_number`.execute(engine.db);
+    order by s.step_number`.execute(scope.db);
   return rows.map((row) => ({
     stepNumber: row.step_number,
     reward: readOptionalReal(row.reward),
@@ -168,8 +168,7 @@ export async function readOutlines(
 }
 
 export async function findCheckpoint(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   atOrBefore: bigint,
@@ -181,10 +180,10 @@ export async function findCheckpoint(
   let end = searched.length;
   for (let count = 1; end > 0; count = Math.min(count * 4, MOST_SEGMENTS)) {
     const piece = searched.slice(Math.max(end - count, 0), end);
-    const number = await latestWith(engine, tree, piece, names);
+    const number = await latestWith(scope.engine, tree, piece, names);
     if (number !== undefined) {
       const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
-      const [found] = await readSteps(engine, namespace, tree, segments, range, 'FULL');
+      const [found] = await readSteps(scope, tree, segments, range, 'FULL');
       return found;
     }
     end -= piece.length;
@@ -219,14 +218,14 @@ async function latestWith(
 }
 
 export async function listStepStates(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   name: string,
   from: bigint,
   limit: number,
 ): Promise<OwnedState[]> {
+  const { engine } = scope;
   const end = segments.at(-1)?.to ?? 0n;
   const found: OwnedState[] = [];
   // States may be rare. Windows of step numbers grow until the page is full, so that no statement sorts a whole
@@ -245,7 +244,7 @@ export async function listStepStates(
       from g
       cross join ${engine.table('trajectories')} as o
       cross join ${engine.table('step_states')} as s
-      where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
+      where o.tree = g.tree and o.key = g.key and o.namespace = ${scope.namespace}
         and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
         and s.name = ${name}
       order by s.step_number

@@ -1,9 +1,9 @@
 import type { Digest } from '../../../domain/ids.ts';
 import { contentStates, type NewStep } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { Engine, Tx } from '../engine.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
 import { STEP_COLUMNS, type Sums, stepRow } from './row.ts';
 
@@ -21,8 +21,7 @@ const CONTENT_STATE_COLUMNS = ['tree', 'trajectory', 'step_number', 'digest', 'n
 
 /** Gathers the rows of new steps and of their references to states in one transaction, and writes them in few statements. */
 export class StepWriter {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
+  private readonly tx: Transaction;
   private readonly now: string;
   private readonly referred: ReferredStates;
   private readonly steps: unknown[][] = [];
@@ -30,8 +29,7 @@ export class StepWriter {
   private readonly contentStates: unknown[][] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
-  constructor(engine: Engine, tx: Tx, now: string, referred: ReferredStates) {
-    this.engine = engine;
+  constructor(tx: Transaction, now: string, referred: ReferredStates) {
     this.tx = tx;
     this.now = now;
     this.referred = referred;
@@ -80,9 +78,9 @@ export class StepWriter {
   async write(wait: 'briefly' | 'bounded' = 'bounded'): Promise<void> {
     await this.referred.write(this.now, wait);
     await Promise.all([
-      this.engine.insertRows(this.tx, 'steps', STEP_COLUMNS, this.steps),
-      this.engine.insertRows(this.tx, 'step_states', STEP_STATE_COLUMNS, this.stepStates),
-      this.engine.insertRows(this.tx, 'content_states', CONTENT_STATE_COLUMNS, this.contentStates),
+      this.tx.engine.insertRows(this.tx.db, 'steps', STEP_COLUMNS, this.steps),
+      this.tx.engine.insertRows(this.tx.db, 'step_states', STEP_STATE_COLUMNS, this.stepStates),
+      this.tx.engine.insertRows(this.tx.db, 'content_states', CONTENT_STATE_COLUMNS, this.contentStates),
     ]);
   }
 

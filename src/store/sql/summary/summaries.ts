@@ -2,6 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { experimentNotFound, runNotFound } from '../../../domain/errors.ts';
 import type { SummaryFilter, SummaryKey, SummaryRow } from '../../contract/summary.ts';
 import type { Engine } from '../engine.ts';
+import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound, readReal } from '../values.ts';
 import { countGroups, readTasks } from './groups.ts';
 import { momentsOf, type Rewards } from './moments.ts';
@@ -9,12 +10,12 @@ import { columnsOf, groupedBy, places, type ValueColumns } from './values.ts';
 
 /** Counts rollouts by combination in one statement, and by combination, task and group outcome in another (M3). */
 export async function summarize(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: SummaryFilter,
   by: readonly SummaryKey[],
 ): Promise<SummaryRow[]> {
-  const from = rolloutsOf(engine, by, await conditionsOf(engine, namespace, filter));
+  const { engine } = scope;
+  const from = rolloutsOf(engine, by, await conditionsOf(scope, filter));
   const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
   const [combinations, groups] = await Promise.all([
     countCombinations(engine, from, values),
@@ -48,14 +49,13 @@ function rolloutsOf(
 
 /** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 async function conditionsOf(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   { runs, experimentId, stageKinds, taskIds, runLabels, labels, createTimeFrom, createTimeTo }: SummaryFilter,
 ): Promise<RawBuilder<unknown>[]> {
+  const { engine, namespace } = scope;
   const conditions = [sql`o.namespace = ${namespace}`, sql`u.namespace = ${namespace}`, sql`not u.hidden`];
-  if (runs.length > 0) conditions.push(engine.among(sql.ref('o.run'), await runKeys(engine, namespace, runs)));
-  if (experimentId !== undefined)
-    conditions.push(sql`u.experiment = ${await experimentKey(engine, namespace, experimentId)}`);
+  if (runs.length > 0) conditions.push(engine.among(sql.ref('o.run'), await runKeys(scope, runs)));
+  if (experimentId !== undefined) conditions.push(sql`u.experiment = ${await experimentKey(scope, experimentId)}`);
   if (stageKinds.length > 0) {
     conditions.push(sql`exists (select 1 from ${engine.table('stages')} as p
       where p.key = o.stage and p.kind in (${sql.join(stageKinds)}))`);
@@ -72,11 +72,11 @@ async function conditionsOf(
   return conditions;
 }
 
-export async function runKeys(engine: Engine, namespace: string, ids: readonly string[]): Promise<bigint[]> {
-  const rows = await engine.db
+export async function runKeys(scope: ReadScope, ids: readonly string[]): Promise<bigint[]> {
+  const rows = await scope.db
     .selectFrom('runs')
     .select(['id', 'key'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('id', 'in', ids)
     .where('hidden', '=', 0)
     .execute();
@@ -85,11 +85,11 @@ export async function runKeys(engine: Engine, namespace: string, ids: readonly s
   return rows.map(({ key }) => key);
 }
 
-export async function experimentKey(engine: Engine, namespace: string, id: string): Promise<bigint> {
-  const row = await engine.db
+export async function experimentKey(scope: ReadScope, id: string): Promise<bigint> {
+  const row = await scope.db
     .selectFrom('experiments')
     .select('key')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('id', '=', id)
     .where('hidden', '=', 0)
     .executeTakeFirst();

@@ -1,23 +1,22 @@
-import type { Engine, Tx } from '../engine.ts';
-import { readNow } from '../trajectory/rows.ts';
+import type { NamespaceTransaction } from '../transaction.ts';
 
 /** A table of the catalogue: rows are found by name, created if missing, and updated if the given fields differ. */
 export interface Catalogue<Given, Row> {
   nameOf(given: Given): string;
   /** Returns the names that exist. */
-  find(tx: Tx, given: readonly Given[]): Promise<ReadonlySet<string>>;
+  find(tx: NamespaceTransaction, given: readonly Given[]): Promise<ReadonlySet<string>>;
   /** Locks the rows that exist, in order of their names. */
-  lock(tx: Tx, given: readonly Given[]): Promise<ReadonlyMap<string, Row>>;
+  lock(tx: NamespaceTransaction, given: readonly Given[]): Promise<ReadonlyMap<string, Row>>;
   /**
    * Inserts missing rows in the order given. A row that another transaction inserted first is left unchanged. Returns
    * the names of the inserted rows.
    */
-  insert(tx: Tx, given: readonly Given[], now: string): Promise<ReadonlySet<string>>;
+  insert(tx: NamespaceTransaction, given: readonly Given[], now: string): Promise<ReadonlySet<string>>;
   /**
    * Returns the row with the given fields applied, or undefined if nothing changes. Absent fields keep their values.
    */
   change(row: Row, given: Given, now: string): Row | undefined;
-  write(tx: Tx, rows: readonly Row[]): Promise<void>;
+  write(tx: NamespaceTransaction, rows: readonly Row[]): Promise<void>;
 }
 
 export interface Upserts {
@@ -30,12 +29,11 @@ export interface Upserts {
  * one succeeds and the others update it.
  */
 export async function upsertAll<Given, Row>(
-  engine: Engine,
-  tx: Tx,
+  tx: NamespaceTransaction,
   { nameOf, find, lock, insert, change, write }: Catalogue<Given, Row>,
   given: readonly Given[],
 ): Promise<Upserts> {
-  const now = await readNow(tx, engine.now);
+  const now = await tx.readNow();
   const byName = (a: Given, b: Given) => (nameOf(a) < nameOf(b) ? -1 : 1);
   const found = await find(tx, given);
   const missing = given.filter((each) => !found.has(nameOf(each))).sort(byName);

@@ -4,60 +4,59 @@ import type { Task } from '../../../domain/rollout.ts';
 import type { BookView } from '../../contract/experiment.ts';
 import type { Page } from '../../contract/page.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../../contract/task.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import { chunksOf } from '../statement_shapes.ts';
 import type { TasksTable } from '../tables.ts';
+import { type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
 
 export async function upsertTasks(engine: Engine, namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted> {
-  const { created, updated } = await engine.write((tx) => upsertAll(engine, tx, catalogueOf(engine, namespace), tasks));
+  const { created, updated } = await writeIn(engine, namespace, (tx) => upsertAll(tx, CATALOGUE, tasks));
   return { created, updated, unchanged: tasks.length - created - updated };
 }
 
 type TaskColumns = Selectable<TasksTable>;
 
-function catalogueOf(engine: Engine, namespace: string): Catalogue<TaskUpsert, TaskColumns> {
-  return {
-    nameOf: ({ id }) => id,
-    async find(tx, tasks) {
-      const found = new Set<string>();
-      for (const ids of chunksOf(tasks.map(({ id }) => id))) {
-        const query = tx.selectFrom('tasks').select('id').where('namespace', '=', namespace).where('id', 'in', ids);
-        for (const { id } of await query.execute()) found.add(id);
-      }
-      return found;
-    },
-    async lock(tx, tasks) {
-      const found = new Map<string, TaskColumns>();
-      for (const ids of chunksOf(tasks.map(({ id }) => id))) {
-        const query = tx.selectFrom('tasks').selectAll().where('namespace', '=', namespace).where('id', 'in', ids);
-        for (const row of await engine.lock(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
-      }
-      return found;
-    },
-    async insert(tx, tasks, now) {
-      const keys = await engine.nextKeys(tx, 'tasks', tasks.length);
-      const made = new Set<string>();
-      const rows = tasks.map((task, i) => newRow(namespace, keys[i]!, task, now));
-      for (const chunk of chunksOf(rows)) {
-        const inserted = await tx
-          .insertInto('tasks')
-          .values(chunk)
-          .onConflict((conflict) => conflict.columns(['namespace', 'id']).doNothing())
-          .returning('id')
-          .execute();
-        for (const { id } of inserted) made.add(id);
-      }
-      return made;
-    },
-    change(row, task, now) {
-      const columns = columnsOf(task);
-      const differs = Object.entries(columns).some(([column, value]) => row[column as keyof TaskColumns] !== value);
-      return differs ? { ...row, ...columns, update_time: now } : undefined;
-    },
-    write: writeTasks,
-  };
-}
+const CATALOGUE: Catalogue<TaskUpsert, TaskColumns> = {
+  nameOf: ({ id }) => id,
+  async find(tx, tasks) {
+    const found = new Set<string>();
+    for (const ids of chunksOf(tasks.map(({ id }) => id))) {
+      const query = tx.db.selectFrom('tasks').select('id').where('namespace', '=', tx.namespace).where('id', 'in', ids);
+      for (const { id } of await query.execute()) found.add(id);
+    }
+    return found;
+  },
+  async lock(tx, tasks) {
+    const found = new Map<string, TaskColumns>();
+    for (const ids of chunksOf(tasks.map(({ id }) => id))) {
+      const query = tx.db.selectFrom('tasks').selectAll().where('namespace', '=', tx.namespace).where('id', 'in', ids);
+      for (const row of await tx.engine.lock(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
+    }
+    return found;
+  },
+  async insert(tx, tasks, now) {
+    const keys = await tx.engine.nextKeys(tx.db, 'tasks', tasks.length);
+    const made = new Set<string>();
+    const rows = tasks.map((task, i) => newRow(tx.namespace, keys[i]!, task, now));
+    for (const chunk of chunksOf(rows)) {
+      const inserted = await tx.db
+        .insertInto('tasks')
+        .values(chunk)
+        .onConflict((conflict) => conflict.columns(['namespace', 'id']).doNothing())
+        .returning('id')
+        .execute();
+      for (const { id } of inserted) made.add(id);
+    }
+    return made;
+  },
+  change(row, task, now) {
+    const columns = columnsOf(task);
+    const differs = Object.entries(columns).some(([column, value]) => row[column as keyof TaskColumns] !== value);
+    return differs ? { ...row, ...columns, update_time: now } : undefined;
+  },
+  write: writeTasks,
+};
 
 /** Returns the columns that the given fields are stored in. */
 function columnsOf(task: TaskUpsert): Partial<TaskColumns> {
@@ -93,9 +92,9 @@ function newRow(namespace: string, key: bigint, task: TaskUpsert, now: string): 
 }
 
 /** Writes complete rows that exist and are locked. */
-async function writeTasks(tx: Tx, rows: readonly TaskColumns[]): Promise<void> {
+async function writeTasks(tx: Transaction, rows: readonly TaskColumns[]): Promise<void> {
   for (const chunk of chunksOf(rows)) {
-    await tx
+    await tx.db
       .insertInto('tasks')
       .values(chunk)
       .onConflict((conflict) =>
@@ -119,7 +118,7 @@ async function writeTasks(tx: Tx, rows: readonly TaskColumns[]): Promise<void> {
 }
 
 /** Rows of tasks (`k`). */
-export function selectTasks(db: Db | Tx, view: BookView = 'FULL') {
+export function selectTasks(db: Db, view: BookView = 'FULL') {
   // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`k.${column}`)}` : sql<string>`''`);
   return db
@@ -142,26 +141,28 @@ export function selectTasks(db: Db | Tx, view: BookView = 'FULL') {
     .select([large('input_json').as('input_json'), large('metadata_json').as('metadata_json')]);
 }
 
-export async function findTask(db: Db | Tx, namespace: string, id: string): Promise<Task | undefined> {
-  const row = await selectTasks(db).where('k.namespace', '=', namespace).where('k.id', '=', id).executeTakeFirst();
+export async function findTask(scope: ReadScope, id: string): Promise<Task | undefined> {
+  const row = await selectTasks(scope.db)
+    .where('k.namespace', '=', scope.namespace)
+    .where('k.id', '=', id)
+    .executeTakeFirst();
   return row === undefined ? undefined : readTask(row);
 }
 
 export async function listTasks(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: TaskFilter,
   page: Page<bigint>,
   view: BookView,
 ): Promise<Task[]> {
   const { ids, category, difficulty, sourceType, tags } = filter;
   if (ids?.length === 0) return [];
-  let query = selectTasks(engine.db, view).where('k.namespace', '=', namespace);
+  let query = selectTasks(scope.db, view).where('k.namespace', '=', scope.namespace);
   if (ids !== undefined) query = query.where('k.id', 'in', ids);
   if (category !== undefined) query = query.where('k.category', '=', category);
   if (difficulty !== undefined) query = query.where('k.difficulty', '=', difficulty);
   if (sourceType !== undefined) query = query.where('k.source_type', '=', sourceType);
-  for (const tag of tags ?? []) query = query.where(engine.hasItem(sql.ref('k.tags'), tag));
+  for (const tag of tags ?? []) query = query.where(scope.engine.hasItem(sql.ref('k.tags'), tag));
   if (page.after !== undefined) query = query.where('k.key', '<', page.after);
   const rows = await query.orderBy('k.key', 'desc').limit(page.limit).execute();
   return rows.map(readTask);

@@ -5,8 +5,9 @@ import type { Validator } from '../../../domain/rollout.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { Page } from '../../contract/page.ts';
 import type { ValidatorUpsert } from '../../contract/task.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import type { ValidatorsTable } from '../tables.ts';
+import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { flag, isSet } from '../values.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
 import { findTask } from './tasks.ts';
@@ -16,11 +17,11 @@ export async function upsertValidators(
   namespace: string,
   validators: readonly ValidatorUpsert[],
 ): Promise<{ readonly ids: readonly string[]; readonly created: number }> {
-  return engine.write(async (tx) => {
-    const tasks = await taskKeys(tx, namespace, validators);
+  return writeIn(engine, namespace, async (tx) => {
+    const tasks = await taskKeys(tx, validators);
     const given = validators.map((validator) => ({ validator, task: tasks.get(validator.taskId) ?? 0n }));
-    const { created } = await upsertAll(engine, tx, catalogueOf(engine, namespace), given);
-    const rows = await tx.selectFrom('validators').select(['task', 'type', 'id']).where(isOneOf(given)).execute();
+    const { created } = await upsertAll(tx, CATALOGUE, given);
+    const rows = await tx.db.selectFrom('validators').select(['task', 'type', 'id']).where(isOneOf(given)).execute();
     const ids = new Map(rows.map(({ task, type, id }) => [tupleKey(task, type), id]));
     return { ids: given.map((each) => ids.get(nameOf(each)) ?? ''), created };
   });
@@ -38,15 +39,14 @@ function nameOf({ validator, task }: Given): string {
 
 /** Tasks are never deleted, so they need no lock. Errors: TASK_NOT_FOUND. */
 async function taskKeys(
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   validators: readonly ValidatorUpsert[],
 ): Promise<Map<string, bigint>> {
   const ids = [...new Set(validators.map(({ taskId }) => taskId))];
-  const rows = await tx
+  const rows = await tx.db
     .selectFrom('tasks')
     .select(['id', 'key'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where('id', 'in', ids)
     .execute();
   const keys = new Map(rows.map(({ id, key }) => [id, key]));
@@ -57,51 +57,49 @@ async function taskKeys(
 
 type ValidatorColumns = Selectable<ValidatorsTable>;
 
-function catalogueOf(engine: Engine, namespace: string): Catalogue<Given, ValidatorColumns> {
-  return {
-    nameOf,
-    async find(tx, given) {
-      const rows = await tx.selectFrom('validators').select(['task', 'type']).where(isOneOf(given)).execute();
-      return new Set(rows.map(({ task, type }) => tupleKey(task, type)));
-    },
-    async lock(tx, given) {
-      const query = tx.selectFrom('validators').selectAll().where(isOneOf(given)).orderBy('task').orderBy('type');
-      const rows = await engine.lock(query, 'write').execute();
-      return new Map(rows.map((row) => [tupleKey(row.task, row.type), row]));
-    },
-    async insert(tx, given, now) {
-      const keys = await engine.nextKeys(tx, 'validators', given.length);
-      const empty = { query: '', method: '', expected_result: '', config_json: '', advisory: 0 } as const;
-      const inserted = await tx
-        .insertInto('validators')
-        .values(
-          given.map(({ validator, task }, i) => ({
-            key: keys[i]!,
-            namespace,
-            id: validator.newId,
-            task,
-            type: validator.type,
-            ...empty,
-            ...columnsOf(validator),
-            create_time: now,
-            update_time: now,
-          })),
-        )
-        .onConflict((conflict) => conflict.columns(['task', 'type']).doNothing())
-        .returning(['task', 'type'])
-        .execute();
-      return new Set(inserted.map(({ task, type }) => tupleKey(task, type)));
-    },
-    change(row, { validator }, now) {
-      const { advisory = flag(isSet(row.advisory)), ...texts } = columnsOf(validator);
-      const differs =
-        advisory !== flag(isSet(row.advisory)) ||
-        Object.entries(texts).some(([column, value]) => row[column as keyof ValidatorColumns] !== value);
-      return differs ? { ...row, ...texts, advisory, update_time: now } : undefined;
-    },
-    write: writeValidators,
-  };
-}
+const CATALOGUE: Catalogue<Given, ValidatorColumns> = {
+  nameOf,
+  async find(tx, given) {
+    const rows = await tx.db.selectFrom('validators').select(['task', 'type']).where(isOneOf(given)).execute();
+    return new Set(rows.map(({ task, type }) => tupleKey(task, type)));
+  },
+  async lock(tx, given) {
+    const query = tx.db.selectFrom('validators').selectAll().where(isOneOf(given)).orderBy('task').orderBy('type');
+    const rows = await tx.engine.lock(query, 'write').execute();
+    return new Map(rows.map((row) => [tupleKey(row.task, row.type), row]));
+  },
+  async insert(tx, given, now) {
+    const keys = await tx.engine.nextKeys(tx.db, 'validators', given.length);
+    const empty = { query: '', method: '', expected_result: '', config_json: '', advisory: 0 } as const;
+    const inserted = await tx.db
+      .insertInto('validators')
+      .values(
+        given.map(({ validator, task }, i) => ({
+          key: keys[i]!,
+          namespace: tx.namespace,
+          id: validator.newId,
+          task,
+          type: validator.type,
+          ...empty,
+          ...columnsOf(validator),
+          create_time: now,
+          update_time: now,
+        })),
+      )
+      .onConflict((conflict) => conflict.columns(['task', 'type']).doNothing())
+      .returning(['task', 'type'])
+      .execute();
+    return new Set(inserted.map(({ task, type }) => tupleKey(task, type)));
+  },
+  change(row, { validator }, now) {
+    const { advisory = flag(isSet(row.advisory)), ...texts } = columnsOf(validator);
+    const differs =
+      advisory !== flag(isSet(row.advisory)) ||
+      Object.entries(texts).some(([column, value]) => row[column as keyof ValidatorColumns] !== value);
+    return differs ? { ...row, ...texts, advisory, update_time: now } : undefined;
+  },
+  write: writeValidators,
+};
 
 /** Returns the columns that the given fields are stored in. */
 function columnsOf({ query, method, expectedResult, configJson, advisory }: ValidatorUpsert) {
@@ -121,8 +119,8 @@ function isOneOf(given: readonly Given[]): RawBuilder<SqlBool> {
 }
 
 /** Writes complete rows that exist and are locked. */
-async function writeValidators(tx: Tx, rows: readonly ValidatorColumns[]): Promise<void> {
-  await tx
+async function writeValidators(tx: Transaction, rows: readonly ValidatorColumns[]): Promise<void> {
+  await tx.db
     .insertInto('validators')
     .values(rows.map((row) => ({ ...row, advisory: flag(isSet(row.advisory)) })))
     .onConflict((conflict) =>
@@ -139,7 +137,7 @@ async function writeValidators(tx: Tx, rows: readonly ValidatorColumns[]): Promi
 }
 
 /** Selects validators (`v`), with the ids of their tasks. */
-export function selectValidators(db: Db | Tx) {
+export function selectValidators(db: Db) {
   return db
     .selectFrom('validators as v')
     .innerJoin('tasks as k', 'k.key', 'v.task')
@@ -159,20 +157,18 @@ export function selectValidators(db: Db | Tx) {
     ]);
 }
 
-export async function findValidator(db: Db | Tx, namespace: string, id: string): Promise<Validator | undefined> {
-  const row = await selectValidators(db).where('v.namespace', '=', namespace).where('v.id', '=', id).executeTakeFirst();
+export async function findValidator(scope: ReadScope, id: string): Promise<Validator | undefined> {
+  const row = await selectValidators(scope.db)
+    .where('v.namespace', '=', scope.namespace)
+    .where('v.id', '=', id)
+    .executeTakeFirst();
   return row === undefined ? undefined : readValidator(row);
 }
 
-export async function listValidators(
-  engine: Engine,
-  namespace: string,
-  taskId: string,
-  page: Page<string>,
-): Promise<Validator[]> {
-  const task = await findTask(engine.db, namespace, taskId);
+export async function listValidators(scope: ReadScope, taskId: string, page: Page<string>): Promise<Validator[]> {
+  const task = await findTask(scope, taskId);
   if (task === undefined) throw taskNotFound(taskId);
-  let query = selectValidators(engine.db).where('v.task', '=', task.key).where('v.namespace', '=', namespace);
+  let query = selectValidators(scope.db).where('v.task', '=', task.key).where('v.namespace', '=', scope.namespace);
   if (page.after !== undefined) query = query.where('v.type', '>', page.after);
   const rows = await query.orderBy('v.type').limit(page.limit).execute();
   return rows.map(readValidator);

@@ -1,6 +1,6 @@
 import { experimentNotFound, invalidField } from '../../../domain/errors.ts';
-import type { Engine, Tx } from '../engine.ts';
 import { keepRun } from '../run/keys.ts';
+import type { NamespaceTransaction } from '../transaction.ts';
 
 /** Row keys of the run and the experiment that a trajectory belongs to. */
 export interface Belonging {
@@ -14,28 +14,26 @@ export interface Belonging {
  * INVALID_REQUEST (the experiment is not the run's).
  */
 export async function lockBelonging(
-  engine: Engine,
-  tx: Tx,
-  namespace: string,
+  tx: NamespaceTransaction,
   runId: string | undefined,
   experimentId: string | undefined,
 ): Promise<Belonging> {
-  const experiment = experimentId === undefined ? undefined : await keepExperiment(engine, tx, namespace, experimentId);
-  const run = runId === undefined ? undefined : await keepRun(engine, tx, namespace, runId);
+  const experiment = experimentId === undefined ? undefined : await keepExperiment(tx, experimentId);
+  const run = runId === undefined ? undefined : await keepRun(tx, runId);
   if (run !== undefined && experiment !== undefined && run.experiment !== experiment) {
     throw invalidField('experiment_id', `is not the experiment of run ${runId}: leave it out, or name that one`);
   }
   return { run: run?.key ?? null, experiment: run?.experiment ?? experiment ?? null };
 }
 
-async function keepExperiment(engine: Engine, tx: Tx, namespace: string, id: string): Promise<bigint> {
-  const query = tx
+async function keepExperiment(tx: NamespaceTransaction, id: string): Promise<bigint> {
+  const query = tx.db
     .selectFrom('experiments')
     .select('key')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where('id', '=', id)
     .where('hidden', '=', 0);
-  const row = await engine.lock(query, 'keep').executeTakeFirst();
+  const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
   if (row === undefined) throw experimentNotFound(id);
   return row.key;
 }

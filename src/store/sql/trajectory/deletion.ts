@@ -1,7 +1,8 @@
 import { AnabranchError, trajectoryNotFound } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { Deletion, OnBranches } from '../../contract/trajectory.ts';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
+import { type Transaction, write, writeIn } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { purgeTree } from './purge.ts';
 import {
@@ -52,8 +53,8 @@ interface Decision {
 }
 
 async function decide(engine: Engine, namespace: string, id: string, onBranches: OnBranches): Promise<Decision> {
-  return engine.write(async (tx) => {
-    const place = await tx
+  return writeIn(engine, namespace, async (tx) => {
+    const place = await tx.db
       .selectFrom('trajectories')
       .select(['tree', 'key', 'hidden'])
       .where('namespace', '=', namespace)
@@ -61,18 +62,18 @@ async function decide(engine: Engine, namespace: string, id: string, onBranches:
       .executeTakeFirst();
     if (place === undefined || isSet(place.hidden)) throw trajectoryNotFound(id);
     const { tree, key } = place;
-    await engine.lockTree(tx, tree);
-    const row = await lockVisible(engine, tx, tree, key);
+    await engine.lockTree(tx.db, tree);
+    const row = await lockVisible(tx, tree, key);
     if (row === undefined) throw trajectoryNotFound(id);
     const living = onBranches === 'CASCADE' ? [] : await livingBranches(tx, tree, key);
     if (living.length > 0 && onBranches === 'REFUSE') throw await hasBranches(tx, tree, key, id, living);
     if (living.length > 0) {
-      await markTrimming(engine, tx, tree, key);
+      await markTrimming(tx, tree, key);
       return { tree, key, keptShared: true, branches: NO_BRANCHES, ancestors: NO_ANCESTORS };
     }
-    await markPurging(engine, tx, tree, [key]);
-    const branches = onBranches === 'CASCADE' ? await markBranches(engine, tx, tree, [key]) : NO_BRANCHES;
-    const ancestors = await markNeedlessAncestors(engine, tx, tree, row.parent);
+    await markPurging(tx, tree, [key]);
+    const branches = onBranches === 'CASCADE' ? await markBranches(tx, tree, [key]) : NO_BRANCHES;
+    const ancestors = await markNeedlessAncestors(tx, tree, row.parent);
     return { tree, key, keptShared: false, branches, ancestors };
   });
 }
@@ -80,22 +81,22 @@ async function decide(engine: Engine, namespace: string, id: string, onBranches:
 const NO_BRANCHES: MarkedBranches = { marked: [], parents: [] };
 const NO_ANCESTORS: MarkedAncestors = { marked: [], parent: null, more: false };
 
-async function lockVisible(engine: Engine, tx: Tx, tree: bigint, key: bigint) {
-  const query = tx
+async function lockVisible(tx: Transaction, tree: bigint, key: bigint) {
+  const query = tx.db
     .selectFrom('trajectories')
     .select('parent')
     .where('tree', '=', tree)
     .where('key', '=', key)
     .where('hidden', '=', 0);
-  return engine.lock(query, 'delete').executeTakeFirst();
+  return tx.engine.lock(query, 'delete').executeTakeFirst();
 }
 
-function branchesOf(tx: Tx, tree: bigint, key: bigint) {
-  return tx.selectFrom('trajectories').where('tree', '=', tree).where('parent', '=', key).where('purging', '=', 0);
+function branchesOf(tx: Transaction, tree: bigint, key: bigint) {
+  return tx.db.selectFrom('trajectories').where('tree', '=', tree).where('parent', '=', key).where('purging', '=', 0);
 }
 
 /** Returns ids of branches, including hidden ones, up to the number that an error lists. */
-async function livingBranches(tx: Tx, tree: bigint, key: bigint): Promise<string[]> {
+async function livingBranches(tx: Transaction, tree: bigint, key: bigint): Promise<string[]> {
   const rows = await branchesOf(tx, tree, key)
     .select('id')
     .orderBy('branch_point')
@@ -105,20 +106,20 @@ async function livingBranches(tx: Tx, tree: bigint, key: bigint): Promise<string
   return rows.map(({ id }) => id);
 }
 
-async function markTrimming(engine: Engine, tx: Tx, tree: bigint, key: bigint): Promise<void> {
-  await tx
+async function markTrimming(tx: Transaction, tree: bigint, key: bigint): Promise<void> {
+  await tx.db
     .updateTable('trajectories')
-    .set({ hidden: 1, trimming: 1, update_time: engine.now })
+    .set({ hidden: 1, trimming: 1, update_time: tx.engine.now })
     .where('tree', '=', tree)
     .where('key', '=', key)
     .execute();
 }
 
 /** Runs a further transaction of the deletion, under the lock of the tree. */
-function inTree<T>(engine: Engine, tree: bigint, work: (tx: Tx) => Promise<T>): Promise<T> {
+function inTree<T>(engine: Engine, tree: bigint, work: (tx: Transaction) => Promise<T>): Promise<T> {
   return engine.giveWayAfter(() =>
-    engine.write(async (tx) => {
-      await engine.lockTree(tx, tree);
+    write(engine, async (tx) => {
+      await engine.lockTree(tx.db, tree);
       return work(tx);
     }),
   );
@@ -130,7 +131,7 @@ async function markAncestors(engine: Engine, tree: bigint, begun: MarkedAncestor
   let { parent, more } = begun;
   while (more) {
     const from = parent;
-    const found = await inTree(engine, tree, (tx) => markNeedlessAncestors(engine, tx, tree, from));
+    const found = await inTree(engine, tree, (tx) => markNeedlessAncestors(tx, tree, from));
     marked.push(...found.marked);
     ({ parent, more } = found);
   }
@@ -142,7 +143,7 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
   let { parents } = begun;
   while (parents.length > 0) {
     const from = parents;
-    const found = await inTree(engine, tree, (tx) => markBranches(engine, tx, tree, from));
+    const found = await inTree(engine, tree, (tx) => markBranches(tx, tree, from));
     engine.announce(found.marked);
     marked.push(...found.marked);
     parents = found.parents;
@@ -156,7 +157,7 @@ async function finish(engine: Engine, tree: bigint, keys: readonly bigint[]): Pr
 }
 
 async function hasBranches(
-  tx: Tx,
+  tx: Transaction,
   tree: bigint,
   key: bigint,
   id: string,

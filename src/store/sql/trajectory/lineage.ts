@@ -1,20 +1,20 @@
 import { sql } from 'kysely';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Ancestor, Owner } from '../../contract/trajectory.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
 import { nextTurn } from '../reading/next_turn.ts';
+import type { ReadScope } from '../transaction.ts';
 import { isSet } from '../values.ts';
 
 /** Ancestors per statement: a statement takes a few milliseconds, and other work runs between two of them. */
 const PIECE = 1000;
 
 /** Returns the chain from the owner of step `from` to the trajectory, read in batches from its end. */
-export async function getLineage(db: Db | Tx, namespace: string, ref: TrajectoryRef, from = 0n): Promise<Ancestor[]> {
+export async function getLineage(scope: ReadScope, ref: TrajectoryRef, from = 0n): Promise<Ancestor[]> {
   const chain: Ancestor[] = [];
   let next: bigint | null = ref.key;
   while (next !== null) {
     if (chain.length > 0) await nextTurn();
-    const rows = await readPiece(db, namespace, { tree: ref.tree, key: next }, from);
+    const rows = await readPiece(scope, { tree: ref.tree, key: next }, from);
     const last = rows.at(-1);
     // The trajectory was deleted, because ancestors exist as long as their branches.
     if (last === undefined) return [];
@@ -30,13 +30,8 @@ export async function getLineage(db: Db | Tx, namespace: string, ref: Trajectory
  * Returns the owner of a step of the lineage; undefined if the trajectory does not exist. The step must be below its
  * end.
  */
-export async function ownerIn(
-  db: Db | Tx,
-  namespace: string,
-  ref: TrajectoryRef,
-  stepNumber: bigint,
-): Promise<bigint | undefined> {
-  return (await getLineage(db, namespace, ref, stepNumber))[0]?.key;
+export async function ownerIn(scope: ReadScope, ref: TrajectoryRef, stepNumber: bigint): Promise<bigint | undefined> {
+  return (await getLineage(scope, ref, stepNumber))[0]?.key;
 }
 
 /**
@@ -44,16 +39,16 @@ export async function ownerIn(
  * join takes the tree from the chain. With a parameter, Postgres could underestimate the rows of the tree and scan them
  * all for each ancestor.
  */
-function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef, from: bigint) {
+function readPiece(scope: ReadScope, { tree, key }: TrajectoryRef, from: bigint) {
   const columns = ['t.tree', 't.key', 't.parent', 't.branch_point', 't.id', 't.name', 't.hidden'] as const;
-  return db
+  return scope.db
     .withRecursive('chain(tree, key, parent, branch_point, id, name, hidden, place)', (cte) =>
       cte
         .selectFrom('trajectories as t')
         .select([...columns, sql<bigint>`1`.as('place')])
         .where('t.tree', '=', tree)
         .where('t.key', '=', key)
-        .where('t.namespace', '=', namespace)
+        .where('t.namespace', '=', scope.namespace)
         .unionAll((eb) =>
           eb
             .selectFrom('trajectories as t')
@@ -70,19 +65,14 @@ function readPiece(db: Db | Tx, namespace: string, { tree, key }: TrajectoryRef,
 }
 
 /** Returns trajectories of a tree by key. Omits those that do not exist or are being purged. */
-export async function getOwners(
-  engine: Engine,
-  namespace: string,
-  tree: bigint,
-  keys: readonly bigint[],
-): Promise<Map<bigint, Owner>> {
-  const rows = await engine.db
+export async function getOwners(scope: ReadScope, tree: bigint, keys: readonly bigint[]): Promise<Map<bigint, Owner>> {
+  const rows = await scope.db
     .selectFrom('trajectories as t')
     .select(['t.key', 't.id', 't.name', 't.hidden'])
     .where('t.tree', '=', tree)
-    .where('t.namespace', '=', namespace)
+    .where('t.namespace', '=', scope.namespace)
     .where('t.purging', '=', 0)
-    .where(engine.among(sql.ref('t.key'), keys))
+    .where(scope.engine.among(sql.ref('t.key'), keys))
     .execute();
   return new Map(rows.map(({ key, id, name, hidden }) => [key, { id, name, hidden: isSet(hidden) }]));
 }

@@ -1,4 +1,3 @@
-import type { Caller } from '../../../domain/caller.ts';
 import {
   AnabranchError,
   stateNotFound,
@@ -9,17 +8,16 @@ import {
 import { depthFault } from '../../../domain/lineage.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, TrajectoryMaking } from '../../contract/trajectory.ts';
-import type { Engine, Tx } from '../engine.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import type { Sums } from '../step/row.ts';
 import { StepWriter, statesOf } from '../step/writer.ts';
 import { together } from '../together.ts';
+import type { CallerTransaction, NamespaceTransaction, Transaction } from '../transaction.ts';
 import { bindLabels, bindOptionalReal, bindReal, isSet, readReal } from '../values.ts';
 import type { Belonging } from './belonging.ts';
 import { ownerIn } from './lineage.ts';
-import { readNow } from './rows.ts';
 
 /** L1: the first status change of a trajectory. */
 const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
@@ -31,18 +29,16 @@ export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'>;
  * STATE_NOT_FOUND.
  */
 export async function makeRoot(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   now: string,
   making: NewRoot,
   inline: readonly EncodedState[],
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  const [row] = await together([engine.nextKey(tx, 'trajectories'), refuseTaken(tx, caller.namespace, making.id)]);
+  const [row] = await together([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, making.id)]);
   const ref = { tree: row, key: row };
-  const sums = await writeRoot(engine, tx, caller, ref, now, making, inline);
-  await insertTrajectory(engine, tx, caller, making, now, {
+  const sums = await writeRoot(tx, ref, now, making, inline);
+  await insertTrajectory(tx, making, now, {
     ...ref,
     ...belonging,
     parent: null,
@@ -59,9 +55,7 @@ export async function makeRoot(
 
 /** Writes step 0, with epoch 0. Returns the sums after it. */
 async function writeRoot(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   ref: TrajectoryRef,
   now: string,
   { root }: NewRoot,
@@ -69,19 +63,19 @@ async function writeRoot(
 ): Promise<Sums> {
   const empty = { rewardSum: 0, branchRewardSum: undefined, byteSum: 0n };
   if (root === undefined) return empty;
-  const referred = new ReferredStates(engine, tx);
-  await referred.find(caller.namespace, statesOf(root));
-  const writer = new StepWriter(engine, tx, now, referred);
+  const referred = new ReferredStates(tx);
+  await referred.find(tx.namespace, statesOf(root));
+  const writer = new StepWriter(tx, now, referred);
   const here = new Set(inline.map(({ digest }) => digest));
-  const missing = writer.missingState(caller.namespace, root, here);
+  const missing = writer.missingState(tx.namespace, root, here);
   if (missing !== undefined) throw stateNotFound(missing);
-  const sums = writer.add(caller.namespace, ref, 0n, empty, [root], inline);
+  const sums = writer.add(tx.namespace, ref, 0n, empty, [root], inline);
   await writer.write();
   return sums;
 }
 
 /** Returns the branch point. Errors: TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END. */
-export async function branchPointOf(tx: Tx, source: Trajectory, at: NewBranch['at']): Promise<bigint> {
+export async function branchPointOf(tx: Transaction, source: Trajectory, at: NewBranch['at']): Promise<bigint> {
   const point = 'tag' in at ? await tagged(tx, source, at.tag) : at.stepNumber;
   if (point >= source.nextStepNumber) throw branchPointBeyondEnd(source, point);
   return point;
@@ -92,23 +86,21 @@ export async function branchPointOf(tx: Tx, source: Trajectory, at: NewBranch['a
  * TRAJECTORY_NOT_FOUND (the step was deleted in the meantime).
  */
 export async function makeBranch(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   source: Trajectory,
   point: bigint,
   making: TrajectoryMaking,
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  const owner = await ownerKey(tx, caller.namespace, source, point);
+  const owner = await ownerKey(tx, source, point);
   const [shared, now, key] = await together([
-    lockStep(engine, tx, source, owner, point),
-    readNow(tx, engine.now),
-    engine.nextKey(tx, 'trajectories'),
-    refuseTaken(tx, caller.namespace, making.id),
+    lockStep(tx, source, owner, point),
+    tx.readNow(),
+    tx.engine.nextKey(tx.db, 'trajectories'),
+    refuseTaken(tx, making.id),
   ]);
   const ref = { tree: source.ref.tree, key };
-  await insertTrajectory(engine, tx, caller, making, now, {
+  await insertTrajectory(tx, making, now, {
     ...ref,
     ...belonging,
     parent: owner,
@@ -127,21 +119,21 @@ export async function makeBranch(
  * Returns the step at the branch point and locks its owner's row against deletion, without blocking the owner's writer.
  * Errors: TRAJECTORY_NOT_FOUND (the step was deleted, or the owner is being purged), BRANCH_TOO_DEEP.
  */
-async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigint, point: bigint) {
+async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, point: bigint) {
   const { tree } = source.ref;
-  const row = tx
+  const row = tx.db
     .selectFrom('trajectories')
     .select(['id', 'depth', 'purging'])
     .where('tree', '=', tree)
     .where('key', '=', owner);
-  const shared = tx
+  const shared = tx.db
     .selectFrom('steps')
     .select(['reward_sum', 'byte_sum'])
     .where('tree', '=', tree)
     .where('trajectory', '=', owner)
     .where('step_number', '=', point);
   const [locked, step] = await together([
-    engine.lock(row, 'keep').executeTakeFirst(),
+    tx.engine.lock(row, 'keep').executeTakeFirst(),
     // Runs under the lock, because the statements run in this order.
     shared.executeTakeFirst(),
   ]);
@@ -151,11 +143,11 @@ async function lockStep(engine: Engine, tx: Tx, source: Trajectory, owner: bigin
   return { step, ownerDepth: locked.depth };
 }
 
-async function refuseTaken(tx: Tx, namespace: string, id: string): Promise<void> {
-  const taken = await tx
+async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> {
+  const taken = await tx.db
     .selectFrom('trajectories')
     .select('key')
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', tx.namespace)
     .where('id', '=', id)
     .executeTakeFirst();
   if (taken !== undefined) throw trajectoryExists(id);
@@ -177,16 +169,14 @@ export interface Placement extends Belonging {
 
 /** The statements are sent in order, so later reads of the transaction see the row. */
 async function insertTrajectory(
-  engine: Engine,
-  tx: Tx,
-  caller: Caller,
+  tx: CallerTransaction,
   making: TrajectoryMaking,
   now: string,
   placement: Placement,
 ): Promise<void> {
-  await insertTrajectories(engine, tx, [trajectoryRow(caller.namespace, making, now, placement)]);
+  await insertTrajectories(tx, [trajectoryRow(tx.namespace, making, now, placement)]);
   const { tree, key } = placement;
-  await recordStatus(engine, tx, caller, { tree, noun: 'TRAJECTORY', key }, now, CREATION);
+  await recordStatus(tx, { tree, noun: 'TRAJECTORY', key }, now, CREATION);
 }
 
 /** Returns the row of a RUNNING trajectory without a writer, in the order of `TRAJECTORY_COLUMNS`. */
@@ -205,8 +195,8 @@ export function trajectoryRow(
   ];
 }
 
-export function insertTrajectories(engine: Engine, tx: Tx, rows: readonly (readonly unknown[])[]): Promise<void> {
-  return engine.insertRows(tx, 'trajectories', TRAJECTORY_COLUMNS, rows);
+export function insertTrajectories(tx: Transaction, rows: readonly (readonly unknown[])[]): Promise<void> {
+  return tx.engine.insertRows(tx.db, 'trajectories', TRAJECTORY_COLUMNS, rows);
 }
 
 const TRAJECTORY_COLUMNS = [
@@ -239,15 +229,15 @@ const TRAJECTORY_COLUMNS = [
   'branch_reward_sum',
 ] as const;
 
-async function ownerKey(tx: Tx, namespace: string, source: Trajectory, at: bigint): Promise<bigint> {
+async function ownerKey(tx: NamespaceTransaction, source: Trajectory, at: bigint): Promise<bigint> {
   if (at >= ownBegin(source)) return source.ref.key;
-  const owner = await ownerIn(tx, namespace, source.ref, at);
+  const owner = await ownerIn(tx, source.ref, at);
   if (owner === undefined) throw stepNotFound(source.id, at, source.nextStepNumber);
   return owner;
 }
 
-async function tagged(tx: Tx, source: Trajectory, tag: string): Promise<bigint> {
-  const row = await tx
+async function tagged(tx: Transaction, source: Trajectory, tag: string): Promise<bigint> {
+  const row = await tx.db
     .selectFrom('tags')
     .select('step_number')
     .where('tree', '=', source.ref.tree)

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
-import type { Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { Unreferencing } from '../state/unreferencing.ts';
+import { type Transaction, write } from '../transaction.ts';
 import { findPurging, findTrimming, fitting, isAnyMarked, type Marked } from './purge_candidates.ts';
 import { markBranches, markPurging } from './purge_marks.ts';
 
@@ -17,12 +18,12 @@ export async function purgeTrajectories(engine: Engine, limit: number): Promise<
   const found = fitting(await findPurging(engine, engine.db), limit);
   if (found.length === 0) return trimAny(engine, limit);
   const trees = [...Map.groupBy(found, ({ tree }) => tree)].sort(([a], [b]) => (a < b ? -1 : 1));
-  return engine.write(async (tx) => {
-    for (const [tree] of trees) await engine.lockTree(tx, tree);
-    const states = new Unreferencing(engine, tx);
+  return write(engine, async (tx) => {
+    for (const [tree] of trees) await engine.lockTree(tx.db, tree);
+    const states = new Unreferencing(tx);
     let rows = 0;
     for (const [tree, members] of trees) {
-      rows += await new TreePurge(engine, tx, tree, states).purge(members, limit);
+      rows += await new TreePurge(tx, tree, states).purge(members, limit);
     }
     await states.write();
     return Math.max(rows, 1);
@@ -32,10 +33,10 @@ export async function purgeTrajectories(engine: Engine, limit: number): Promise<
 async function trimAny(engine: Engine, limit: number): Promise<number> {
   const found = await findTrimming(engine, engine.db);
   if (found === undefined) return 0;
-  return engine.write(async (tx) => {
-    await engine.lockTree(tx, found.tree);
-    const states = new Unreferencing(engine, tx);
-    const rows = await new TreePurge(engine, tx, found.tree, states).trim(found, limit);
+  return write(engine, async (tx) => {
+    await engine.lockTree(tx.db, found.tree);
+    const states = new Unreferencing(tx);
+    const rows = await new TreePurge(tx, found.tree, states).trim(found, limit);
     await states.write();
     return Math.max(rows, 1);
   });
@@ -48,12 +49,12 @@ export async function purgeTree(
   keys: readonly bigint[],
   limit: number,
 ): Promise<boolean> {
-  return engine.write(async (tx) => {
-    await engine.lockTree(tx, tree);
-    const states = new Unreferencing(engine, tx);
-    const purge = new TreePurge(engine, tx, tree, states);
-    const found = fitting(await findPurging(engine, tx, tree), limit);
-    const trimmed = found.length > 0 ? undefined : await findTrimming(engine, tx, tree);
+  return write(engine, async (tx) => {
+    await engine.lockTree(tx.db, tree);
+    const states = new Unreferencing(tx);
+    const purge = new TreePurge(tx, tree, states);
+    const found = fitting(await findPurging(engine, tx.db, tree), limit);
+    const trimmed = found.length > 0 ? undefined : await findTrimming(engine, tx.db, tree);
     if (found.length > 0) await purge.purge(found, limit);
     if (trimmed !== undefined) await purge.trim(trimmed, limit);
     const left = await isAnyMarked(tx, tree, keys);
@@ -75,13 +76,11 @@ interface PurgedRow {
  * states are updated at the end.
  */
 class TreePurge {
-  private readonly engine: Engine;
-  private readonly tx: Tx;
+  private readonly tx: Transaction;
   private readonly tree: bigint;
   private readonly states: Unreferencing;
 
-  constructor(engine: Engine, tx: Tx, tree: bigint, states: Unreferencing) {
-    this.engine = engine;
+  constructor(tx: Transaction, tree: bigint, states: Unreferencing) {
     this.tx = tx;
     this.tree = tree;
     this.states = states;
@@ -129,7 +128,7 @@ class TreePurge {
     if (row === undefined) return 0;
     const needed = await this.lastBranchPoint(key);
     if (needed === undefined) {
-      await markPurging(this.engine, this.tx, this.tree, [key]);
+      await markPurging(this.tx, this.tree, [key]);
       return 0;
     }
     const tags = await this.deleteTags([key], limit);
@@ -148,14 +147,14 @@ class TreePurge {
   }
 
   private async lock(keys: readonly bigint[]): Promise<PurgedRow[]> {
-    const query = this.tx
+    const query = this.tx.db
       .selectFrom('trajectories')
       .select(['key', 'parent', 'branch_point', 'next_step_number'])
       .where('tree', '=', this.tree)
-      .where(this.engine.among(sql.ref('key'), keys))
+      .where(this.tx.engine.among(sql.ref('key'), keys))
       .where('purging', '=', 1)
       .orderBy('key');
-    const rows = await this.engine.lock(query, 'delete').execute();
+    const rows = await this.tx.engine.lock(query, 'delete').execute();
     return rows.map(({ key, parent, branch_point, next_step_number: end }) => {
       return { key, parent, begin: branch_point === null ? 0n : branch_point + 1n, end };
     });
@@ -163,7 +162,7 @@ class TreePurge {
 
   /** Marks branches that an interrupted deletion left unmarked. */
   private async markMissed(keys: readonly bigint[]): Promise<number> {
-    return (await markBranches(this.engine, this.tx, this.tree, keys)).marked.length;
+    return (await markBranches(this.tx, this.tree, keys)).marked.length;
   }
 
   /**
@@ -171,23 +170,23 @@ class TreePurge {
    * created may have a lower key than its parent.
    */
   private async otherBranch(keys: readonly bigint[]): Promise<Marked[]> {
-    return this.tx
+    return this.tx.db
       .selectFrom('trajectories')
       .select(['tree', 'key'])
       .where('tree', '=', this.tree)
-      .where(this.engine.among(sql.ref('parent'), keys))
-      .where(({ not }) => not(this.engine.among(sql.ref('key'), keys)))
+      .where(this.tx.engine.among(sql.ref('parent'), keys))
+      .where(({ not }) => not(this.tx.engine.among(sql.ref('key'), keys)))
       .limit(1)
       .execute();
   }
 
   private async haveMoreReferences(keys: readonly bigint[], limit: number): Promise<boolean> {
     for (const table of REFERENCES) {
-      const beyond = await this.tx
+      const beyond = await this.tx.db
         .selectFrom(table)
         .select('step_number')
         .where('tree', '=', this.tree)
-        .where(this.engine.among(sql.ref('trajectory'), keys))
+        .where(this.tx.engine.among(sql.ref('trajectory'), keys))
         .limit(1)
         .offset(limit)
         .executeTakeFirst();
@@ -203,7 +202,7 @@ class TreePurge {
   private async lastSteps(key: bigint, begin: bigint, end: bigint, limit: number): Promise<bigint> {
     let first = end - BigInt(limit) > begin ? end - BigInt(limit) : begin;
     for (const table of REFERENCES) {
-      const beyond = await this.tx
+      const beyond = await this.tx.db
         .selectFrom(table)
         .select('step_number')
         .where('tree', '=', this.tree)
@@ -220,64 +219,66 @@ class TreePurge {
 
   private async deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
     for (const table of REFERENCES) {
-      const references = await this.tx
+      const references = await this.tx.db
         .deleteFrom(table)
         .where('tree', '=', this.tree)
-        .where(this.engine.among(sql.ref('trajectory'), keys))
+        .where(this.tx.engine.among(sql.ref('trajectory'), keys))
         .where('step_number', '>=', from)
         .returning(['namespace', 'digest'])
         .execute();
       this.states.add(references);
     }
-    await this.tx
+    await this.tx.db
       .deleteFrom('steps')
       .where('tree', '=', this.tree)
-      .where(this.engine.among(sql.ref('trajectory'), keys))
+      .where(this.tx.engine.among(sql.ref('trajectory'), keys))
       .where('step_number', '>=', from)
       .execute();
   }
 
   private async deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
-    const ofKeys = sql`tree = ${this.tree} and ${this.engine.among(sql.ref('trajectory'), keys)}`;
-    const tags = this.engine.table('tags');
+    const ofKeys = sql`tree = ${this.tree} and ${this.tx.engine.among(sql.ref('trajectory'), keys)}`;
+    const tags = this.tx.engine.table('tags');
     const { numAffectedRows = 0n } = await sql`delete from ${tags} where ${ofKeys}
-      and (trajectory, name) in (select trajectory, name from ${tags} where ${ofKeys} limit ${limit})`.execute(this.tx);
+      and (trajectory, name) in (select trajectory, name from ${tags} where ${ofKeys} limit ${limit})`.execute(
+      this.tx.db,
+    );
     return Number(numAffectedRows);
   }
 
   private async deleteRows(keys: readonly bigint[]): Promise<void> {
-    await this.tx
+    await this.tx.db
       .deleteFrom('status_changes')
       .where('tree', '=', this.tree)
       .where('entity_kind', '=', 'TRAJECTORY')
-      .where(this.engine.among(sql.ref('entity'), keys))
+      .where(this.tx.engine.among(sql.ref('entity'), keys))
       .execute();
-    await this.tx
+    await this.tx.db
       .deleteFrom('trajectories')
       .where('tree', '=', this.tree)
-      .where(this.engine.among(sql.ref('key'), keys))
+      .where(this.tx.engine.among(sql.ref('key'), keys))
       .execute();
   }
 
   /** B2: hidden parents whose branches were removed are trimmed again, or purged if no branch remains. */
   private async release(parents: ReadonlySet<bigint>): Promise<void> {
     if (parents.size === 0) return;
-    const query = this.tx
+    const query = this.tx.db
       .selectFrom('trajectories')
       .select('key')
       .where('tree', '=', this.tree)
-      .where(this.engine.among(sql.ref('key'), [...parents]))
+      .where(this.tx.engine.among(sql.ref('key'), [...parents]))
       .where('hidden', '=', 1)
       .where('purging', '=', 0)
       .orderBy('key');
     // Locked before branches are counted, so that no branch is created in between.
-    const hidden = (await this.engine.lock(query, 'delete').execute()).map(({ key }) => key);
+    const hidden = (await this.tx.engine.lock(query, 'delete').execute()).map(({ key }) => key);
     if (hidden.length === 0) return;
-    const needed = await this.tx
+    const needed = await this.tx.db
       .selectFrom('trajectories as t')
       .select('t.key')
       .where('t.tree', '=', this.tree)
-      .where(this.engine.among(sql.ref('t.key'), hidden))
+      .where(this.tx.engine.among(sql.ref('t.key'), hidden))
       .where(({ exists, selectFrom }) =>
         exists(
           selectFrom('trajectories as c')
@@ -289,7 +290,6 @@ class TreePurge {
       .execute();
     const kept = new Set(needed.map(({ key }) => key));
     await markPurging(
-      this.engine,
       this.tx,
       this.tree,
       hidden.filter((key) => !kept.has(key)),
@@ -298,13 +298,13 @@ class TreePurge {
   }
 
   private async lockTrimming(key: bigint) {
-    const query = this.tx
+    const query = this.tx.db
       .selectFrom('trajectories')
       .select('next_step_number')
       .where('tree', '=', this.tree)
       .where('key', '=', key)
       .where('trimming', '=', 1);
-    return this.engine.lock(query, 'delete').executeTakeFirst();
+    return this.tx.engine.lock(query, 'delete').executeTakeFirst();
   }
 
   /**
@@ -312,7 +312,7 @@ class TreePurge {
    * unmarked.
    */
   private async lastBranchPoint(key: bigint): Promise<bigint | undefined> {
-    const row = await this.tx
+    const row = await this.tx.db
       .selectFrom('trajectories')
       .select('branch_point')
       .where('tree', '=', this.tree)
@@ -324,7 +324,7 @@ class TreePurge {
   }
 
   private async sumsBefore(key: bigint, end: bigint) {
-    return this.tx
+    return this.tx.db
       .selectFrom('steps')
       .select(['reward_sum', 'byte_sum'])
       .where('tree', '=', this.tree)
@@ -343,7 +343,7 @@ class TreePurge {
       readonly trimming?: 0 | 1;
     },
   ): Promise<void> {
-    await this.tx
+    await this.tx.db
       .updateTable('trajectories')
       .set(changes)
       .where('tree', '=', this.tree)

@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
+import type { Transaction } from '../transaction.ts';
 
 /** Bound on the trajectories that one transaction purges. */
 const TRAJECTORIES = 100;
@@ -16,7 +17,7 @@ interface Purging extends Marked {
 }
 
 /** Branches have higher keys than their parents, so trajectories with the highest keys have no branches. */
-export async function findPurging(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Purging[]> {
+export async function findPurging(engine: Engine, db: Db, tree?: bigint): Promise<Purging[]> {
   const { rows } = await sql<Purging>`
     select t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
     from ${engine.table('trajectories')} as t where t.purging ${inTree(tree)}
@@ -24,7 +25,7 @@ export async function findPurging(engine: Engine, db: Db | Tx, tree?: bigint): P
   return rows;
 }
 
-export async function findTrimming(engine: Engine, db: Db | Tx, tree?: bigint): Promise<Marked | undefined> {
+export async function findTrimming(engine: Engine, db: Db, tree?: bigint): Promise<Marked | undefined> {
   const { rows } = await sql<Marked>`
     select t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${inTree(tree)}
     limit 1`.execute(db);
@@ -35,8 +36,8 @@ function inTree(tree: bigint | undefined): RawBuilder<unknown> {
   return tree === undefined ? sql`` : sql`and t.tree = ${tree}`;
 }
 
-export async function isAnyMarked(tx: Tx, tree: bigint, keys: readonly bigint[]): Promise<boolean> {
-  const row = await tx
+export async function isAnyMarked(tx: Transaction, tree: bigint, keys: readonly bigint[]): Promise<boolean> {
+  const row = await tx.db
     .selectFrom('trajectories')
     .select('key')
     .where('tree', '=', tree)

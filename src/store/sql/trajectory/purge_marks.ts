@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Engine, Tx } from '../engine.ts';
+import type { Transaction } from '../transaction.ts';
 
 /** Bound on the trajectories that one transaction marks. */
 const MARKS = 250;
@@ -9,13 +9,13 @@ const PARENTS = 250;
 /**
  * Marks trajectories for the purge, so that no call finds them. The caller holds the locks of the tree and the rows.
  */
-export async function markPurging(engine: Engine, tx: Tx, tree: bigint, keys: readonly bigint[]): Promise<void> {
+export async function markPurging(tx: Transaction, tree: bigint, keys: readonly bigint[]): Promise<void> {
   if (keys.length === 0) return;
-  await tx
+  await tx.db
     .updateTable('trajectories')
-    .set({ hidden: 1, purging: 1, trimming: 0, update_time: engine.now })
+    .set({ hidden: 1, purging: 1, trimming: 0, update_time: tx.engine.now })
     .where('tree', '=', tree)
-    .where(engine.among(sql.ref('key'), keys))
+    .where(tx.engine.among(sql.ref('key'), keys))
     .execute();
 }
 
@@ -31,19 +31,14 @@ export interface MarkedBranches {
  * row, and marking locks that row first, so a marked trajectory gets no further branches. The caller holds the lock of
  * the tree.
  */
-export async function markBranches(
-  engine: Engine,
-  tx: Tx,
-  tree: bigint,
-  parents: readonly bigint[],
-): Promise<MarkedBranches> {
+export async function markBranches(tx: Transaction, tree: bigint, parents: readonly bigint[]): Promise<MarkedBranches> {
   const marked: bigint[] = [];
   const left = [...parents];
   while (left.length > 0 && marked.length < MARKS) {
     const some = left.slice(0, PARENTS);
     const limit = MARKS - marked.length;
-    const branches = await lockUnmarkedBranches(engine, tx, tree, some, limit);
-    await markPurging(engine, tx, tree, branches);
+    const branches = await lockUnmarkedBranches(tx, tree, some, limit);
+    await markPurging(tx, tree, branches);
     marked.push(...branches);
     left.push(...branches);
     if (branches.length < limit) left.splice(0, some.length);
@@ -53,26 +48,25 @@ export async function markBranches(
 
 /** The inner select finds branches by parent. With an order by key, SQLite would scan the whole tree. */
 async function lockUnmarkedBranches(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   tree: bigint,
   parents: readonly bigint[],
   limit: number,
 ): Promise<bigint[]> {
-  const branches = tx
+  const branches = tx.db
     .selectFrom('trajectories')
     .select('key')
     .where('tree', '=', tree)
-    .where(engine.among(sql.ref('parent'), parents))
+    .where(tx.engine.among(sql.ref('parent'), parents))
     .where('purging', '=', 0)
     .limit(limit);
-  const query = tx
+  const query = tx.db
     .selectFrom('trajectories')
     .select('key')
     .where('tree', '=', tree)
     .where('key', 'in', branches)
     .orderBy('key');
-  const rows = await engine.lock(query, 'delete').execute();
+  const rows = await tx.engine.lock(query, 'delete').execute();
   return rows.map(({ key }) => key);
 }
 
@@ -89,8 +83,7 @@ export interface MarkedAncestors {
  * purged do not count. The caller holds the lock of the tree.
  */
 export async function markNeedlessAncestors(
-  engine: Engine,
-  tx: Tx,
+  tx: Transaction,
   tree: bigint,
   key: bigint | null,
 ): Promise<MarkedAncestors> {
@@ -98,9 +91,9 @@ export async function markNeedlessAncestors(
   let parent = key;
   while (parent !== null) {
     if (marked.length === MARKS) return { marked, parent, more: true };
-    const row = await lockHidden(engine, tx, tree, parent);
+    const row = await lockHidden(tx, tree, parent);
     if (row === undefined || (await hasLivingBranch(tx, tree, parent))) break;
-    await markPurging(engine, tx, tree, [parent]);
+    await markPurging(tx, tree, [parent]);
     marked.push(parent);
     parent = row.parent;
   }
@@ -108,19 +101,19 @@ export async function markNeedlessAncestors(
 }
 
 /** Locks the row of a hidden trajectory that is kept for its branches. */
-async function lockHidden(engine: Engine, tx: Tx, tree: bigint, key: bigint) {
-  const query = tx
+async function lockHidden(tx: Transaction, tree: bigint, key: bigint) {
+  const query = tx.db
     .selectFrom('trajectories')
     .select('parent')
     .where('tree', '=', tree)
     .where('key', '=', key)
     .where('hidden', '=', 1)
     .where('purging', '=', 0);
-  return engine.lock(query, 'delete').executeTakeFirst();
+  return tx.engine.lock(query, 'delete').executeTakeFirst();
 }
 
-async function hasLivingBranch(tx: Tx, tree: bigint, key: bigint): Promise<boolean> {
-  const branch = await tx
+async function hasLivingBranch(tx: Transaction, tree: bigint, key: bigint): Promise<boolean> {
+  const branch = await tx.db
     .selectFrom('trajectories')
     .select('key')
     .where('tree', '=', tree)

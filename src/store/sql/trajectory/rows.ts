@@ -1,9 +1,10 @@
-import { type CompiledQuery, type Selectable, type SelectQueryBuilder, sql } from 'kysely';
+import type { CompiledQuery, Selectable, SelectQueryBuilder } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db } from '../engine.ts';
 import type { Tables, TrajectoriesTable } from '../tables.ts';
+import type { ReadScope } from '../transaction.ts';
 import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime, readReal } from '../values.ts';
 
 export type TrajectoryRow = Selectable<TrajectoriesTable> & {
@@ -14,7 +15,7 @@ export type TrajectoryRow = Selectable<TrajectoriesTable> & {
 };
 
 /** Selects all columns of trajectories (`t`), with the ids of root, parent, run and experiment. */
-export function selectTrajectories(db: Db | Tx) {
+export function selectTrajectories(db: Db) {
   return db
     .selectFrom('trajectories as t')
     .selectAll('t')
@@ -38,32 +39,21 @@ export function selectTrajectories(db: Db | Tx) {
 
 export type TrajectoryQuery = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', TrajectoryRow>;
 
-export async function findById(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
-  id: string,
-): Promise<Trajectory | undefined> {
-  const query = engine.kept.of('trajectory by id', [namespace, id], (of, own) =>
-    selectTrajectories(engine.db).where('t.namespace', '=', of).where('t.id', '=', own),
+export async function findById(scope: ReadScope, id: string): Promise<Trajectory | undefined> {
+  const query = scope.engine.kept.of('trajectory by id', [scope.namespace, id], (of, own) =>
+    selectTrajectories(scope.db).where('t.namespace', '=', of).where('t.id', '=', own),
   );
-  return readFirst(db, query);
+  return readFirst(scope.db, query);
 }
 
-export async function findByKey(
-  engine: Engine,
-  db: Db | Tx,
-  namespace: string,
-  tree: bigint,
-  key: bigint,
-): Promise<Trajectory | undefined> {
-  const query = engine.kept.of('trajectory by key', [tree, key, namespace], (inTree, own, of) =>
-    selectTrajectories(engine.db).where('t.tree', '=', inTree).where('t.key', '=', own).where('t.namespace', '=', of),
+export async function findByKey(scope: ReadScope, tree: bigint, key: bigint): Promise<Trajectory | undefined> {
+  const query = scope.engine.kept.of('trajectory by key', [tree, key, scope.namespace], (inTree, own, of) =>
+    selectTrajectories(scope.db).where('t.tree', '=', inTree).where('t.key', '=', own).where('t.namespace', '=', of),
   );
-  return readFirst(db, query);
+  return readFirst(scope.db, query);
 }
 
-async function readFirst(db: Db | Tx, query: CompiledQuery<TrajectoryRow>): Promise<Trajectory | undefined> {
+async function readFirst(db: Db, query: CompiledQuery<TrajectoryRow>): Promise<Trajectory | undefined> {
   const [row] = (await db.executeQuery(query)).rows;
   return row === undefined ? undefined : readTrajectory(row);
 }
@@ -97,12 +87,4 @@ export function readTrajectory(row: TrajectoryRow): Trajectory {
     sealTime: readOptionalTime(row.seal_time),
     hidden: isSet(row.hidden),
   };
-}
-
-/** Returns the time of the database as text for time columns. Read once per transaction. */
-export async function readNow(tx: Tx, now: ReturnType<typeof sql<string>>): Promise<string> {
-  const { rows } = await sql<{ now: string }>`select ${now} as now`.execute(tx);
-  const row = rows[0];
-  if (row === undefined) throw new Error('the database returned no time');
-  return row.now;
 }

@@ -1,7 +1,8 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { isSealed, type SealStatus } from '../../../domain/lifecycle.ts';
-import type { Engine, HeadRow, LockedHead, Tx } from '../engine.ts';
+import type { HeadRow, LockedHead } from '../engine.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindOptionalReal, bindReal } from '../values.ts';
 
 /** A trajectory to seal because its run or attempt has ended. */
@@ -16,18 +17,18 @@ export interface HeadSeal {
  * Seals locked trajectories and records their StatusChanges, in a constant number of statements. Sealed trajectories
  * are not changed.
  */
-export async function sealHeads(engine: Engine, tx: Tx, now: string, seals: readonly HeadSeal[]): Promise<void> {
+export async function sealHeads(tx: Transaction, now: string, seals: readonly HeadSeal[]): Promise<void> {
   const open = seals.filter(({ head }) => !isSealed(head.status));
   if (open.length === 0) return;
-  await engine.updateHeads(
-    tx,
+  await tx.engine.updateHeads(
+    tx.db,
     open.map((seal) => sealed(seal, now)),
   );
   const moves = open.map(({ caller, head, status, message }): RecordedMove => {
     const entity = { tree: head.tree, noun: 'TRAJECTORY', key: head.key } as const;
     return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: status, message } };
   });
-  await recordStatuses(engine, tx, now, moves);
+  await recordStatuses(tx, now, moves);
 }
 
 function sealed({ head, status, message }: HeadSeal, now: string): HeadRow {

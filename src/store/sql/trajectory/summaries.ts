@@ -3,6 +3,7 @@ import type { SummaryFilter, SummaryKey, TrajectorySummaryRow } from '../../cont
 import type { Engine } from '../engine.ts';
 import { momentsOf, type Rewards } from '../summary/moments.ts';
 import { experimentKey, runKeys } from '../summary/summaries.ts';
+import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound, readReal } from '../values.ts';
 
 /**
@@ -10,14 +11,14 @@ import { bindTimeBound, readReal } from '../values.ts';
  * number of trajectories, and a third one if a sum of squares of rewards could overflow.
  */
 export async function summarizeTrajectories(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: SummaryFilter,
   by: readonly SummaryKey[],
 ): Promise<TrajectorySummaryRow[]> {
+  const { engine } = scope;
   // Trajectories have no stage.
   if (filter.stageKinds.length > 0) return [];
-  const conditions = await conditionsOf(engine, namespace, filter);
+  const conditions = await conditionsOf(scope, filter);
   const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
   const [counted, sums] = await Promise.all([
     countTrajectories(engine, conditions, values),
@@ -35,19 +36,19 @@ export async function summarizeTrajectories(
 }
 
 /** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
-async function conditionsOf(engine: Engine, namespace: string, filter: SummaryFilter): Promise<RawBuilder<unknown>> {
+async function conditionsOf(scope: ReadScope, filter: SummaryFilter): Promise<RawBuilder<unknown>> {
+  const { engine } = scope;
   const { runs, experimentId, taskIds, runLabels, labels, createTimeFrom, createTimeTo } = filter;
   const conditions = [
-    sql`u.namespace = ${namespace}`,
+    sql`u.namespace = ${scope.namespace}`,
     sql`not u.hidden`,
-    sql`t.namespace = ${namespace}`,
+    sql`t.namespace = ${scope.namespace}`,
     sql`not t.hidden`,
     sql`t.parent is null`,
     sql`not exists (select 1 from ${engine.table('rollouts')} as o where o.run = u.key)`,
   ];
-  if (runs.length > 0) conditions.push(engine.among(sql.ref('u.key'), await runKeys(engine, namespace, runs)));
-  if (experimentId !== undefined)
-    conditions.push(sql`u.experiment = ${await experimentKey(engine, namespace, experimentId)}`);
+  if (runs.length > 0) conditions.push(engine.among(sql.ref('u.key'), await runKeys(scope, runs)));
+  if (experimentId !== undefined) conditions.push(sql`u.experiment = ${await experimentKey(scope, experimentId)}`);
   if (taskIds.length > 0) conditions.push(sql`t.task_id in (${sql.join(taskIds)})`);
   for (const [key, value] of runLabels)
     conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);

@@ -2,7 +2,8 @@ import { AnabranchError, stepNotFound, tagNotFound, trajectoryNotFound } from '.
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Page } from '../../contract/page.ts';
 import type { Tag } from '../../contract/tag.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
+import { type ReadScope, writeIn } from '../transaction.ts';
 
 export async function setTag(
   engine: Engine,
@@ -12,52 +13,47 @@ export async function setTag(
   stepNumber: bigint,
   expected: bigint | undefined,
 ): Promise<Tag> {
-  return engine.write(async (tx) => {
-    const query = visible(tx, namespace, trajectoryId);
+  return writeIn(engine, namespace, async (tx) => {
+    const query = visible(tx, trajectoryId);
     const row = await engine.lock(query, 'write').executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(trajectoryId);
     if (stepNumber >= row.next_step_number) throw stepNotFound(trajectoryId, stepNumber, row.next_step_number);
-    const there = await tagOf(tx, row, name);
+    const there = await tagOf(tx.db, row, name);
     const at = there?.step_number ?? -1n;
     if (expected !== undefined && expected !== at) throw tagMoved(trajectoryId, name, at, expected);
     const tag = { step_number: stepNumber, update_time: engine.now };
     if (there === undefined)
-      await tx
+      await tx.db
         .insertInto('tags')
         .values({ tree: row.tree, trajectory: row.key, name, namespace, ...tag })
         .execute();
     else
-      await tx
+      await tx.db
         .updateTable('tags')
         .set(tag)
         .where('tree', '=', row.tree)
         .where('trajectory', '=', row.key)
         .where('name', '=', name)
         .execute();
-    return readTag(trajectoryId, await tagOf(tx, row, name), name);
+    return readTag(trajectoryId, await tagOf(tx.db, row, name), name);
   });
 }
 
-export async function getTag(engine: Engine, namespace: string, trajectoryId: string, name: string): Promise<Tag> {
-  const row = await requireVisible(engine.db, namespace, trajectoryId);
-  return readTag(trajectoryId, await tagOf(engine.db, row, name), name);
+export async function getTag(scope: ReadScope, trajectoryId: string, name: string): Promise<Tag> {
+  const row = await requireVisible(scope, trajectoryId);
+  return readTag(trajectoryId, await tagOf(scope.db, row, name), name);
 }
 
-export async function listTags(
-  engine: Engine,
-  namespace: string,
-  trajectoryId: string,
-  page: Page<string>,
-): Promise<Tag[]> {
+export async function listTags(scope: ReadScope, trajectoryId: string, page: Page<string>): Promise<Tag[]> {
   // One statement, so that a deleted trajectory is not mistaken for one without tags.
-  const rows = await engine.db
+  const rows = await scope.db
     .selectFrom('trajectories as t')
     .leftJoin('tags as g', (join) => {
       const own = join.onRef('g.tree', '=', 't.tree').onRef('g.trajectory', '=', 't.key');
       return page.after === undefined ? own : own.on('g.name', '>', page.after);
     })
     .select(['g.name', 'g.step_number', 'g.update_time'])
-    .where('t.namespace', '=', namespace)
+    .where('t.namespace', '=', scope.namespace)
     .where('t.id', '=', trajectoryId)
     .where('t.hidden', '=', 0)
     .orderBy('g.name')
@@ -72,9 +68,9 @@ export async function listTags(
 }
 
 export async function deleteTag(engine: Engine, namespace: string, trajectoryId: string, name: string): Promise<void> {
-  await engine.write(async (tx) => {
-    const row = await requireVisible(tx, namespace, trajectoryId);
-    const { numDeletedRows } = await tx
+  await writeIn(engine, namespace, async (tx) => {
+    const row = await requireVisible(tx, trajectoryId);
+    const { numDeletedRows } = await tx.db
       .deleteFrom('tags')
       .where('tree', '=', row.tree)
       .where('trajectory', '=', row.key)
@@ -90,26 +86,22 @@ interface TagRow {
   readonly update_time: string;
 }
 
-function visible(db: Db | Tx, namespace: string, id: string) {
-  return db
+function visible(scope: ReadScope, id: string) {
+  return scope.db
     .selectFrom('trajectories')
     .select(['tree', 'key', 'next_step_number'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('id', '=', id)
     .where('hidden', '=', 0);
 }
 
-async function requireVisible(db: Db | Tx, namespace: string, id: string): Promise<{ tree: bigint; key: bigint }> {
-  const row = await visible(db, namespace, id).executeTakeFirst();
+async function requireVisible(scope: ReadScope, id: string): Promise<{ tree: bigint; key: bigint }> {
+  const row = await visible(scope, id).executeTakeFirst();
   if (row === undefined) throw trajectoryNotFound(id);
   return row;
 }
 
-async function tagOf(
-  db: Db | Tx,
-  { tree, key }: { tree: bigint; key: bigint },
-  name: string,
-): Promise<TagRow | undefined> {
+async function tagOf(db: Db, { tree, key }: { tree: bigint; key: bigint }, name: string): Promise<TagRow | undefined> {
   return db
     .selectFrom('tags')
     .select(['name', 'step_number', 'update_time'])

@@ -4,14 +4,15 @@ import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { NewBranch, NewTrajectory, TrajectoryChanges, TrajectoryFilter } from '../../contract/trajectory.ts';
-import type { Db, Engine, Tx } from '../engine.ts';
+import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { makeOnce, type Noun } from '../requests.ts';
 import { encodeStates } from '../state/bytes.ts';
+import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
 import { lockBelonging } from './belonging.ts';
 import { branchPointOf, makeBranch, makeRoot } from './making.ts';
-import { findById, findByKey, readNow, readTrajectory, selectTrajectories } from './rows.ts';
+import { findById, findByKey, readTrajectory, selectTrajectories } from './rows.ts';
 
 export async function createTrajectory(
   engine: Engine,
@@ -20,11 +21,11 @@ export async function createTrajectory(
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
   const inline = encodeStates(making.states);
-  return makeOnce(engine, caller.namespace, key, trajectoryOf(engine, caller), async (tx) => {
-    const belonging = await lockBelonging(engine, tx, caller.namespace, making.runId, making.experimentId);
-    const now = await readNow(tx, engine.now);
-    const ref = await makeRoot(engine, tx, caller, now, making, inline, belonging);
-    return { ref, id: making.id, made: await readMade(engine, tx, caller.namespace, ref) };
+  return makeOnce(engine, caller, key, MADE_TRAJECTORIES, async (tx) => {
+    const belonging = await lockBelonging(tx, making.runId, making.experimentId);
+    const now = await tx.readNow();
+    const ref = await makeRoot(tx, now, making, inline, belonging);
+    return { ref, id: making.id, made: await readMade(tx, ref) };
   });
 }
 
@@ -34,49 +35,45 @@ export async function branchTrajectory(
   making: NewBranch,
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
-  const { namespace } = caller;
-  return makeOnce(engine, namespace, key, trajectoryOf(engine, caller), async (tx) => {
-    const source = await findById(engine, tx, namespace, making.sourceId);
+  return makeOnce(engine, caller, key, MADE_TRAJECTORIES, async (tx) => {
+    const source = await findById(tx, making.sourceId);
     if (source === undefined || source.hidden) throw trajectoryNotFound(making.sourceId);
     const belonging = await lockBelonging(
-      engine,
       tx,
-      namespace,
       source.runId === '' ? undefined : source.runId,
       source.experimentId === '' ? undefined : source.experimentId,
     );
     const point = await branchPointOf(tx, source, making.at);
-    const ref = await makeBranch(engine, tx, caller, source, point, making, belonging);
-    return { ref, id: making.id, made: await readMade(engine, tx, namespace, ref) };
+    const ref = await makeBranch(tx, source, point, making, belonging);
+    return { ref, id: making.id, made: await readMade(tx, ref) };
   });
 }
 
-function trajectoryOf(engine: Engine, { namespace }: Caller): Noun<Trajectory> {
-  const find = async (db: Db | Tx, { tree, key }: TrajectoryRef) => {
-    const found = await findByKey(engine, db, namespace, tree, key);
+const MADE_TRAJECTORIES: Noun<Trajectory> = {
+  name: 'Trajectory',
+  async find(scope, { tree, key }) {
+    const found = await findByKey(scope, tree, key);
     return found?.hidden === true ? undefined : found;
-  };
-  return { name: 'Trajectory', find };
-}
+  },
+};
 
-async function readMade(engine: Engine, tx: Tx, namespace: string, { tree, key }: TrajectoryRef): Promise<Trajectory> {
-  const made = await findByKey(engine, tx, namespace, tree, key);
+async function readMade(tx: NamespaceTransaction, { tree, key }: TrajectoryRef): Promise<Trajectory> {
+  const made = await findByKey(tx, tree, key);
   if (made === undefined) throw new Error('the trajectory created in this transaction is missing');
   return made;
 }
 
 export async function listTrajectories(
-  engine: Engine,
-  namespace: string,
+  scope: ReadScope,
   filter: TrajectoryFilter,
   page: Page<bigint>,
 ): Promise<Trajectory[]> {
   if (filter.statuses?.length === 0) return [];
-  let query = selectTrajectories(engine.db).where('t.namespace', '=', namespace).where('t.hidden', '=', 0);
+  let query = selectTrajectories(scope.db).where('t.namespace', '=', scope.namespace).where('t.hidden', '=', 0);
   if (filter.taskId !== undefined) query = query.where('t.task_id', '=', filter.taskId);
-  if (filter.runId !== undefined) query = query.where('t.run', '=', keyOfRun(engine.db, namespace, filter.runId));
+  if (filter.runId !== undefined) query = query.where('t.run', '=', keyOfRun(scope, filter.runId));
   if (filter.experimentId !== undefined)
-    query = query.where('t.experiment', '=', keyOfExperiment(engine.db, namespace, filter.experimentId));
+    query = query.where('t.experiment', '=', keyOfExperiment(scope, filter.experimentId));
   if (filter.name !== undefined) query = query.where('t.name', '=', filter.name);
   if (filter.statuses !== undefined) query = query.where('t.status', 'in', filter.statuses);
   if (filter.withoutRun === true) query = query.where('t.run', 'is', null);
@@ -86,12 +83,9 @@ export async function listTrajectories(
     query = query.where('t.create_time', '>=', bindTimeBound(filter.createTimeFrom));
   if (filter.createTimeTo !== undefined) query = query.where('t.create_time', '<', bindTimeBound(filter.createTimeTo));
   for (const [key, value] of filter.labels ?? []) {
-    query = query.where((eb) => engine.hasPair(eb.ref('t.labels'), key, value));
+    query = query.where((eb) => scope.engine.hasPair(eb.ref('t.labels'), key, value));
   }
-  const places = await Promise.all([
-    placeOf(engine.db, namespace, filter.parentId),
-    placeOf(engine.db, namespace, filter.treeId),
-  ]);
+  const places = await Promise.all([placeOf(scope, filter.parentId), placeOf(scope, filter.treeId)]);
   const [parent, root] = places;
   if (parent === 'nowhere' || root === 'nowhere') return [];
   if (parent !== undefined) query = query.where('t.tree', '=', parent.tree).where('t.parent', '=', parent.key);
@@ -101,12 +95,12 @@ export async function listTrajectories(
   return rows.map(readTrajectory);
 }
 
-function keyOfRun(db: Db, namespace: string, id: string) {
-  return db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
+function keyOfRun(scope: ReadScope, id: string) {
+  return scope.db.selectFrom('runs').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
 }
 
-function keyOfExperiment(db: Db, namespace: string, id: string) {
-  return db.selectFrom('experiments').select('key').where('namespace', '=', namespace).where('id', '=', id);
+function keyOfExperiment(scope: ReadScope, id: string) {
+  return scope.db.selectFrom('experiments').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
 }
 
 /**
@@ -114,30 +108,24 @@ function keyOfExperiment(db: Db, namespace: string, id: string) {
  * that are being purged.
  */
 async function placeOf(
-  db: Db,
-  namespace: string,
+  scope: ReadScope,
   id: string | undefined,
 ): Promise<{ tree: bigint; key: bigint } | 'nowhere' | undefined> {
   if (id === undefined) return undefined;
-  const row = await db
+  const row = await scope.db
     .selectFrom('trajectories')
     .select(['tree', 'key'])
-    .where('namespace', '=', namespace)
+    .where('namespace', '=', scope.namespace)
     .where('id', '=', id)
     .where('purging', '=', 0)
     .executeTakeFirst();
   return row ?? 'nowhere';
 }
 
-export async function listTree(
-  engine: Engine,
-  namespace: string,
-  tree: bigint,
-  page: Page<bigint>,
-): Promise<Trajectory[]> {
-  let query = selectTrajectories(engine.db)
+export async function listTree(scope: ReadScope, tree: bigint, page: Page<bigint>): Promise<Trajectory[]> {
+  let query = selectTrajectories(scope.db)
     .where('t.tree', '=', tree)
-    .where('t.namespace', '=', namespace)
+    .where('t.namespace', '=', scope.namespace)
     .where('t.purging', '=', 0);
   if (page.after !== undefined) query = query.where('t.key', '>', page.after);
   const rows = await query.orderBy('t.key').limit(page.limit).execute();
@@ -150,10 +138,10 @@ export async function updateTrajectory(
   id: string,
   changes: TrajectoryChanges,
 ): Promise<Trajectory> {
-  return engine.write(async (tx) => {
+  return writeIn(engine, namespace, async (tx) => {
     const row = await engine
       .lock(
-        tx
+        tx.db
           .selectFrom('trajectories')
           .select(['tree', 'key', 'metrics'])
           .where('namespace', '=', namespace)
@@ -163,7 +151,7 @@ export async function updateTrajectory(
       )
       .executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(id);
-    await tx
+    await tx.db
       .updateTable('trajectories')
       .set({
         update_time: engine.now,
@@ -175,7 +163,7 @@ export async function updateTrajectory(
       .where('tree', '=', row.tree)
       .where('key', '=', row.key)
       .execute();
-    const updated = await findByKey(engine, tx, namespace, row.tree, row.key);
+    const updated = await findByKey(tx, row.tree, row.key);
     if (updated === undefined) throw trajectoryNotFound(id);
     return updated;
   });
