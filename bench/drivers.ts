@@ -74,8 +74,8 @@ async function openPostgres(url: string): Promise<Driver> {
       await client.query('begin');
       for (const table of tables) {
         const text = `copy ${table} (${namesOf(table).join(', ')}) from stdin (format binary)`;
-        const types = COLUMNS[table].map(([, type]) => type);
-        await copy(text, encodeCopy(types, rows[table]));
+        const columns = COLUMNS[table].map(([, type], i) => ({ name: i, type }));
+        await copy(text, encodeCopy(columns, rows[table]));
       }
       await client.query('commit');
     },

@@ -1,6 +1,7 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import pg from 'pg';
 import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
+import { METRIC_POINTS } from '../src/store/sql/tables/metrics.ts';
 
 /**
  * Hand-written SQL for the tables of runs: what a user with one question would write against the schema. It runs in the
@@ -152,14 +153,12 @@ async function openPostgres(url: string): Promise<RunSql> {
       return rows(aggregate($, series), [buckets, pointsEach]);
     },
     async insertPoints(points) {
-      const made = points.map(({ series, metricStep, value }) => [
-        BigInt(series),
-        BigInt(metricStep),
-        'default',
-        value,
-      ]);
-      const bytes = encodeCopy(['int8', 'int8', 'text', 'float8'], made);
-      const text = 'copy metric_points (series, metric_step, namespace, value) from stdin (format binary)';
+      const made = points.map(({ series, metricStep, value }) => {
+        return { series: BigInt(series), metric_step: BigInt(metricStep), namespace: 'default', value };
+      });
+      const bytes = encodeCopy(METRIC_POINTS.order, made);
+      const names = METRIC_POINTS.order.map(({ name }) => name).join(', ');
+      const text = `copy metric_points (${names}) from stdin (format binary)`;
       await new Promise<void>((resolve, reject) => {
         client.query(new CopyQuery(text, bytes, (error) => (error ? reject(error) : resolve())));
       });

@@ -1,5 +1,8 @@
 import pg from 'pg';
 import { expect, it } from 'vitest';
+import type { Engine, Tx } from '../../src/store/sql/engine.ts';
+import { CONTENT_STATES } from '../../src/store/sql/tables/steps.ts';
+import { rowUpdate } from '../../src/store/sql/tables/table.ts';
 import { TABLES } from '../../src/store/sql/tables.ts';
 import { describeStoreOn } from './on_store.ts';
 
@@ -52,6 +55,25 @@ describeStoreOn(['postgres'], 'TABLES', (on) => {
     );
     expect(omissible.length).toBeGreaterThan(10);
     expect(omissible.filter((column) => !defaults.has(column))).toEqual([]);
+  });
+
+  it('do not compile with a row that lacks a column, or has another type or name of one', () => {
+    const row = { tree: 1n, trajectory: 1n, step_number: 0n, digest: new Uint8Array(32), namespace: '' };
+    const { namespace, ...lacking } = row;
+    const move = rowUpdate(CONTENT_STATES, ['tree'], ['namespace']);
+    const written = (engine: Engine, tx: Tx) => [
+      engine.insertRows(tx, CONTENT_STATES, [row]),
+      // @ts-expect-error: no namespace
+      engine.insertRows(tx, CONTENT_STATES, [lacking]),
+      // @ts-expect-error: a number instead of a bigint
+      engine.insertRows(tx, CONTENT_STATES, [{ ...row, tree: 1 }]),
+      engine.updateRows(tx, move, [{ tree: 1n, namespace }]),
+      // @ts-expect-error: no namespace
+      engine.updateRows(tx, move, [{ tree: 1n }]),
+      // @ts-expect-error: the table has no such column
+      rowUpdate(CONTENT_STATES, ['tree'], ['name']),
+    ];
+    expect(written).toBeTypeOf('function'); // The compiler checks the rest.
   });
 
   it('are listed under their names', () => {

@@ -43,10 +43,18 @@ const USUAL_BYTES = 16;
  * Encodes rows in Postgres' binary format. Values are bound as in other statements: flags are 0 or 1, times are texts
  * in UTC, and NaN may be a text.
  */
-export function encodeCopy(types: readonly PostgresType[], rows: readonly (readonly unknown[])[]): Buffer {
-  const writer = new CopyWriter(HEAD_BYTES + rows.length * types.length * USUAL_BYTES);
-  for (const row of rows) writer.row(types, row);
+export function encodeCopy<Name extends PropertyKey>(
+  columns: readonly CopiedColumn<Name>[],
+  rows: readonly Readonly<Record<Name, unknown>>[],
+): Buffer {
+  const writer = new CopyWriter(HEAD_BYTES + rows.length * columns.length * USUAL_BYTES);
+  for (const row of rows) writer.row(columns, row);
   return writer.finish();
+}
+
+interface CopiedColumn<Name> {
+  readonly name: Name;
+  readonly type: PostgresType;
 }
 
 class CopyWriter {
@@ -61,10 +69,10 @@ class CopyWriter {
     this.length = SIGNATURE.copy(this.bytes);
   }
 
-  row(types: readonly PostgresType[], row: readonly unknown[]): void {
+  row<Name extends PropertyKey>(columns: readonly CopiedColumn<Name>[], row: Readonly<Record<Name, unknown>>): void {
     this.reserve(2);
-    this.length = this.bytes.writeInt16BE(types.length, this.length);
-    for (let i = 0; i < types.length; i += 1) this.value(types[i]!, row[i]);
+    this.length = this.bytes.writeInt16BE(columns.length, this.length);
+    for (const { name, type } of columns) this.value(type, row[name]);
   }
 
   finish(): Buffer {

@@ -1,7 +1,6 @@
 import { CompiledQuery, Kysely, PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
 import type { Segment } from '../../domain/lineage.ts';
-import { tupleKey } from '../../domain/tuple_key.ts';
 import type { Horizon } from '../contract/run.ts';
 import { type CallScope, DatabaseSilent, StoreOpenError } from '../contract/store.ts';
 import { migrate } from '../migrations/migrate.ts';
@@ -9,12 +8,10 @@ import { ChangeListeners } from '../sql/changes.ts';
 import {
   type Engine,
   type FoundState,
-  type HeadRow,
   type KeyedTable,
   Later,
   type LockableQuery,
   type LockedHead,
-  type ManyRowsTable,
   type NewStateRow,
   type QueriesOf,
   type Queue,
@@ -36,24 +33,22 @@ import { ReadLanes, type Timed } from '../sql/reading/lanes.ts';
 import { nextTurn } from '../sql/reading/next_turn.ts';
 import { ReadTurns } from '../sql/reading/turns.ts';
 import { padded } from '../sql/statement_shapes.ts';
-import { STEP_COLUMNS, type StepRow } from '../sql/step/row.ts';
+import type { StepRow } from '../sql/step/row.ts';
+import { STATES } from '../sql/tables/states.ts';
 import { STEPS } from '../sql/tables/steps.ts';
-import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
+import { type Row, type RowOf, type RowUpdate, type Table, valuesOf } from '../sql/tables/table.ts';
+import type { Tables } from '../sql/tables.ts';
 import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
-import { bindDigest, bindOptionalReal, bindReal, readDigest } from '../sql/values.ts';
+import { bindDigest, bindOptionalReal, readDigest } from '../sql/values.ts';
 import { postgresAggregates } from './aggregates.ts';
-import { ARRAY_TYPES, typesOf } from './column_types.ts';
-import { encodeCopy } from './copy.ts';
 import { isRetryable } from './errors.ts';
 import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import { Notifier } from './notify.ts';
 import { type Lease, Pool } from './pool.ts';
 import { lockQueued, nextOfStage } from './queue.ts';
+import { insertInChunks, insertRows, namesOf, updateRows } from './rows.ts';
 import { SCHEMA, sequenceOf } from './schema.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
-
-/** Rows of one insert statement are powers of two up to this number, so that few statement texts serve all sizes. */
-const MAX_ROWS = 64;
 
 const MAX_TRIES = 5;
 
@@ -426,40 +421,15 @@ class PostgresEngine implements Engine {
   }
 
   async insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void> {
-    const rows = states.map((state) => [
-      state.namespace,
-      bindDigest(state.digest),
-      BigInt(state.size),
-      state.encoding,
-      state.data,
-      1,
-      0,
-      state.now,
-    ]);
-    this.insertInChunks(tx, 'states', STATE_COLUMNS, rows, REFERENCE_IF_HERE);
+    insertInChunks(this.pipelineOf(tx), STATES, states.map(stateRow), REFERENCE_IF_HERE);
   }
 
-  async insertRows<T extends StoredTable>(
-    tx: Tx,
-    table: T,
-    columns: readonly ColumnOf<T>[],
-    rows: readonly (readonly unknown[])[],
-  ): Promise<void> {
-    if (rows.length < WORTH_COPYING) return this.insertInChunks(tx, table, columns, rows, '');
-    const text = `copy ${SCHEMA}.${table} (${columns.join(', ')}) from stdin (format binary)`;
-    this.pipelineOf(tx).copy(text, encodeCopy(typesOf(table, columns), rows));
+  async insertRows<T extends Table>(tx: Tx, table: T, rows: readonly RowOf<T>[]): Promise<void> {
+    insertRows(this.pipelineOf(tx), table, rows);
   }
 
-  async updateRows<T extends ManyRowsTable>(
-    tx: Tx,
-    table: T,
-    keys: readonly ColumnOf<T>[],
-    columns: readonly ColumnOf<T>[],
-    rows: readonly (readonly unknown[])[],
-  ): Promise<void> {
-    if (rows.length === 0) return;
-    const values = [...keys, ...columns].map((_column, i) => rows.map((row) => row[i]));
-    this.pipelineOf(tx).send(updateText(table, keys, columns), values);
+  async updateRows(tx: Tx, update: RowUpdate, rows: readonly Row[]): Promise<void> {
+    updateRows(this.pipelineOf(tx), update, rows);
   }
 
   among(column: RawBuilder<unknown>, keys: readonly bigint[]) {
@@ -483,28 +453,13 @@ class PostgresEngine implements Engine {
     return (await this.pipelineOf(tx).ask(text, [...parameters])).rows as Row[];
   }
 
-  async updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void> {
-    this.pipelineOf(tx).send(UPDATE_HEADS, [
-      heads.map((head) => head.tree),
-      heads.map((head) => head.key),
-      heads.map((head) => head.nextStepNumber),
-      heads.map((head) => head.rewardSum),
-      heads.map((head) => head.branchRewardSum),
-      heads.map((head) => head.byteSum),
-      heads.map((head) => head.status),
-      heads.map((head) => head.statusMessage),
-      heads.map((head) => head.updateTime),
-      heads.map((head) => head.sealTime),
-    ]);
-  }
-
-  async appendOne(seen: SeenHead, { values, sums }: StepRow): Promise<string | undefined> {
+  async appendOne(seen: SeenHead, { row, sums }: StepRow): Promise<string | undefined> {
     this.parts.turns.wrote();
     const lease = await this.lease();
     try {
-      const moved = [bindReal(sums.rewardSum), sums.byteSum, bindOptionalReal(sums.branchRewardSum)];
+      const moved = [row.reward_sum, row.byte_sum, bindOptionalReal(sums.branchRewardSum)];
       const head = [seen.tree, seen.key, seen.nextStepNumber, seen.writerEpoch, ...moved];
-      const { rows } = await lease.query(APPEND_ONE, [...head, ...values.filter((_, i) => !GIVEN_BY_HEAD.has(i))]);
+      const { rows } = await lease.query(APPEND_ONE, [...head, ...valuesOf(row, OWN_COLUMNS)]);
       return (rows as { update_time: string }[])[0]?.update_time;
     } catch (error) {
       if (this.isWorthRetrying(error)) return undefined;
@@ -589,21 +544,6 @@ class PostgresEngine implements Engine {
     return parts.closed;
   }
 
-  private insertInChunks(
-    tx: Tx,
-    table: keyof Tables,
-    columns: readonly string[],
-    rows: readonly (readonly unknown[])[],
-    suffix: string,
-  ): void {
-    const pipeline = this.pipelineOf(tx);
-    for (let at = 0; at < rows.length; ) {
-      const count = Math.min(MAX_ROWS, 2 ** Math.floor(Math.log2(rows.length - at)));
-      pipeline.send(insertText(table, columns, count, suffix), rows.slice(at, at + count).flat());
-      at += count;
-    }
-  }
-
   private pipelineOf(tx: Tx): PipelinedTransaction {
     const transaction = this.transactions.get(tx);
     if (transaction === undefined) throw new Error('a write outside a transaction of this engine');
@@ -611,19 +551,19 @@ class PostgresEngine implements Engine {
   }
 }
 
-/** From this number of rows on, a COPY costs less than prepared inserts, although it is parsed each time. */
-const WORTH_COPYING = 16;
-
-const STATE_COLUMNS = [
-  'namespace',
-  'digest',
-  'size',
-  'encoding',
-  'data',
-  'referenced',
-  'version',
-  'renew_time',
-] as const;
+function stateRow({ namespace, digest, size, encoding, data, now }: NewStateRow): RowOf<typeof STATES> {
+  return {
+    namespace,
+    digest: bindDigest(digest),
+    size: BigInt(size),
+    encoding,
+    data,
+    upload: null,
+    referenced: 1,
+    version: 0n,
+    renew_time: now,
+  };
+}
 
 /** Conflicts with no writer, and is visible in `pg_locks` until the transaction ends. */
 const MARK_REFERRER = `lock table ${SCHEMA}.states in row share mode`;
@@ -685,12 +625,6 @@ const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch
   join ${SCHEMA}.trajectories as t on t.tree = k.tree and t.key = k.key
   order by t.tree, t.key for no key update of t`;
 
-const UPDATE_HEADS = `update ${SCHEMA}.trajectories as t set next_step_number = h.next_step_number, reward_sum = h.reward_sum,
-  branch_reward_sum = h.branch_reward_sum, byte_sum = h.byte_sum, status = h.status, status_message = h.status_message, update_time = h.update_time, seal_time = h.seal_time
-  from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::double precision[], $5::double precision[], $6::bigint[], $7::text[], $8::text[],
-    $9::timestamptz[], $10::timestamptz[]) as h (tree, key, next_step_number, reward_sum, branch_reward_sum, byte_sum, status, status_message, update_time, seal_time)
-  where t.tree = h.tree and t.key = h.key`;
-
 /** SQL of the step columns whose values come from the head. $7 belongs to the head only. */
 const HEAD_COLUMNS: Readonly<Record<string, string>> = {
   tree: '$1',
@@ -701,7 +635,7 @@ const HEAD_COLUMNS: Readonly<Record<string, string>> = {
   byte_sum: '$6',
   commit_time: 'm.update_time',
 };
-const GIVEN_BY_HEAD = new Set(STEP_COLUMNS.flatMap((column, i) => (column in HEAD_COLUMNS ? [i] : [])));
+const OWN_COLUMNS = STEPS.order.filter(({ name }) => !(name in HEAD_COLUMNS));
 
 /**
  * The update checks and locks the row: Postgres evaluates its conditions on the latest version, even if another
@@ -718,48 +652,20 @@ const APPEND_ONE = `with free as materialized (
       and t.next_step_number = $3::bigint and t.writer_epoch = $4::bigint and t.status = 'RUNNING' and not t.hidden
     returning t.update_time),
   s as (
-    insert into ${SCHEMA}.steps (${STEP_COLUMNS.join(', ')})
+    insert into ${SCHEMA}.steps (${namesOf(STEPS.order)})
     select ${stepValues()} from m)
   select update_time from m`;
 
 function stepValues(): string {
   let parameter = 7;
-  return STEP_COLUMNS.map((column) => {
-    const known = HEAD_COLUMNS[column];
-    if (known !== undefined) return known;
-    parameter += 1;
-    return `$${parameter}::${STEPS.columns[column].type}`;
-  }).join(', ');
-}
-
-const insertTexts = new Map<string, string>();
-
-function insertText(table: string, columns: readonly string[], count: number, suffix: string): string {
-  const key = tupleKey(table, count);
-  let text = insertTexts.get(key);
-  if (text === undefined) {
-    const rows = Array.from(
-      { length: count },
-      (_, row) => `(${columns.map((_column, i) => `$${row * columns.length + i + 1}`).join(', ')})`,
-    );
-    text = `insert into ${SCHEMA}.${table} (${columns.join(', ')}) values ${rows.join(', ')}${suffix}`;
-    insertTexts.set(key, text);
-  }
-  return text;
-}
-
-function updateText<T extends ManyRowsTable>(
-  table: T,
-  keys: readonly ColumnOf<T>[],
-  columns: readonly ColumnOf<T>[],
-): string {
-  const all = [...keys, ...columns];
-  const arrays = typesOf(table, all)
-    .map((type, i) => `$${i + 1}::${ARRAY_TYPES[type]}`)
+  return STEPS.order
+    .map(({ name, type }) => {
+      const known = HEAD_COLUMNS[name];
+      if (known !== undefined) return known;
+      parameter += 1;
+      return `$${parameter}::${type}`;
+    })
     .join(', ');
-  const set = columns.map((column) => `${column} = v.${column}`).join(', ');
-  const where = keys.map((column) => `t.${column} = v.${column}`).join(' and ');
-  return `update ${SCHEMA}.${table} as t set ${set} from unnest(${arrays}) as v (${all.join(', ')}) where ${where}`;
 }
 
 async function backOff(attempt: number): Promise<void> {

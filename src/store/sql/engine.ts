@@ -11,7 +11,8 @@ import type { PointBatch } from './metric/point_batch.ts';
 import type { Stretch } from './metric/stretches.ts';
 import type { EncodedState } from './state/bytes.ts';
 import type { StepRow } from './step/row.ts';
-import type { ColumnOf, RolloutsTable, StoredTable, Tables } from './tables.ts';
+import type { Row, RowOf, RowUpdate, Table } from './tables/table.ts';
+import type { RolloutsTable, Tables } from './tables.ts';
 
 export type Db = Kysely<Tables>;
 /** Runs the statements of a transaction. */
@@ -157,25 +158,11 @@ export interface Engine {
    */
   outwaitReferrers(): Promise<boolean>;
 
-  /** Inserts rows (values in the order of `columns`), in few statements or fast ones. */
-  insertRows<T extends StoredTable>(
-    tx: Tx,
-    table: T,
-    columns: readonly ColumnOf<T>[],
-    rows: readonly (readonly unknown[])[],
-  ): Promise<void>;
+  /** Inserts rows, in few statements or fast ones. */
+  insertRows<T extends Table>(tx: Tx, table: T, rows: readonly RowOf<T>[]): Promise<void>;
 
-  /**
-   * Updates `columns` of the rows found by `keys`, in one statement or fast ones. Each of `rows` has the values of the
-   * keys, then those of the columns.
-   */
-  updateRows<T extends ManyRowsTable>(
-    tx: Tx,
-    table: T,
-    keys: readonly ColumnOf<T>[],
-    columns: readonly ColumnOf<T>[],
-    rows: readonly (readonly unknown[])[],
-  ): Promise<void>;
+  /** Updates many rows, in one statement or fast ones. */
+  updateRows<Updated extends Row>(tx: Tx, update: RowUpdate<Updated>, rows: readonly NoInfer<Updated>[]): Promise<void>;
 
   /** Condition that a column has one of these values. The text of the statement does not depend on their number. */
   among(column: RawBuilder<unknown>, keys: readonly bigint[]): RawBuilder<SqlBool>;
@@ -203,9 +190,6 @@ export interface Engine {
    * not awaited.
    */
   ask<Row>(tx: Tx, query: CompiledQuery<Row>): Promise<Row[]>;
-
-  /** Writes the heads of trajectories, in few or fast statements. */
-  updateHeads(tx: Tx, heads: readonly HeadRow[]): Promise<void>;
 
   /**
    * Appends one step to one trajectory in one round trip. Only engines with costly round trips have it. The statement
@@ -259,9 +243,6 @@ export type RowsOf<Rows extends readonly object[]> = { -readonly [I in keyof Row
 /** Tables whose rows have keys of their own. */
 export type KeyedTable = 'trajectories' | 'experiments' | 'runs' | 'stages' | 'metric_series' | RolloutTable;
 type RolloutTable = 'tasks' | 'validators' | 'groups' | 'rollouts' | 'environments';
-
-/** Tables that `updateRows` supports. */
-export type ManyRowsTable = 'rollouts' | 'attempts';
 
 /** PENDING rollouts of a stage: all of them, or those of one task. */
 export interface Queue {
@@ -355,18 +336,4 @@ export interface FoundState {
 export interface NewStateRow extends EncodedState {
   readonly namespace: string;
   readonly now: string;
-}
-
-/** A trajectory's head after an append. */
-export interface HeadRow {
-  readonly tree: bigint;
-  readonly key: bigint;
-  readonly nextStepNumber: bigint;
-  readonly rewardSum: number | string;
-  readonly branchRewardSum: number | string | null;
-  readonly byteSum: bigint;
-  readonly status: string;
-  readonly statusMessage: string;
-  readonly updateTime: string;
-  readonly sealTime: string | null;
 }

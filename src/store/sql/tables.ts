@@ -39,10 +39,6 @@ export const TABLES = {
   rollout_cancellations: ROLLOUT_CANCELLATIONS,
 } as const;
 
-export type StoredTable = keyof typeof TABLES;
-
-export type ColumnOf<T extends StoredTable> = Extract<keyof Tables[T], string>;
-
 type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name]> };
 
 /** The tables as Kysely knows them. */

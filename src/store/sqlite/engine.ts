@@ -11,11 +11,9 @@ import { ChangeListeners } from '../sql/changes.ts';
 import {
   type Engine,
   type FoundState,
-  type HeadRow,
   type KeyedTable,
   Later,
   type LockedHead,
-  type ManyRowsTable,
   type NewStateRow,
   type QueriesOf,
   type Queue,
@@ -32,7 +30,8 @@ import type { Stretch } from '../sql/metric/stretches.ts';
 import { readingDialect } from '../sql/reading/dialect.ts';
 import { nextTurn } from '../sql/reading/next_turn.ts';
 import { ReadTurns } from '../sql/reading/turns.ts';
-import type { ColumnOf, StoredTable, Tables } from '../sql/tables.ts';
+import { type NamedColumn, type Row, type RowOf, type RowUpdate, type Table, valuesOf } from '../sql/tables/table.ts';
+import type { Tables } from '../sql/tables.ts';
 import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
 import { readNow } from '../sql/transaction.ts';
 import { bindDigest, isSet } from '../sql/values.ts';
@@ -55,8 +54,6 @@ const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, status, status_message, seal_time, writer_id, writer_epoch,
   next_step_number, reward_sum, branch_reward_sum, byte_sum, ${CLOCK}() as now
   from trajectories where tree = ? and key = ?`;
-const UPDATE_HEAD = `update trajectories set next_step_number = ?, reward_sum = ?, branch_reward_sum = ?, byte_sum = ?, status = ?, status_message = ?,
-  update_time = ?, seal_time = ? where key = ?`;
 const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ?';
 
 const REFER_TO_STATE = 'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ?';
@@ -335,30 +332,21 @@ class SqliteEngine implements Engine {
     }
   }
 
-  async insertRows<T extends StoredTable>(
-    _tx: Tx,
-    table: T,
-    columns: readonly ColumnOf<T>[],
-    rows: readonly (readonly unknown[])[],
-  ): Promise<void> {
-    if (rows.length === 0) return;
-    const insert = this.writer.prepare(
-      `insert into ${table} (${columns.join(', ')}) values (${columns.map(() => '?').join(', ')})`,
-    );
-    for (const row of rows) insert.run(row);
+  async insertRows<T extends Table>(_tx: Tx, { name, order }: T, rows: readonly RowOf<T>[]): Promise<void> {
+    const names = order.map((column) => column.name).join(', ');
+    this.runEach(`insert into ${name} (${names}) values (${order.map(() => '?').join(', ')})`, order, rows);
   }
 
-  async updateRows<T extends ManyRowsTable>(
-    _tx: Tx,
-    table: T,
-    keys: readonly ColumnOf<T>[],
-    columns: readonly ColumnOf<T>[],
-    rows: readonly (readonly unknown[])[],
-  ): Promise<void> {
-    const set = columns.map((column, i) => `${column} = ?${keys.length + i + 1}`).join(', ');
-    const where = keys.map((column, i) => `${column} = ?${i + 1}`).join(' and ');
-    const update = this.writer.prepare(`update ${table} set ${set} where ${where}`);
-    for (const row of rows) update.run(row);
+  async updateRows(_tx: Tx, { table, keys, columns }: RowUpdate, rows: readonly Row[]): Promise<void> {
+    const set = columns.map(({ name }) => `${name} = ?`).join(', ');
+    const where = keys.map(({ name }) => `${name} = ?`).join(' and ');
+    this.runEach(`update ${table} set ${set} where ${where}`, [...columns, ...keys], rows);
+  }
+
+  private runEach(text: string, columns: readonly NamedColumn[], rows: readonly Row[]): void {
+    if (rows.length === 0) return;
+    const statement = this.writer.prepare(text);
+    for (const row of rows) statement.run(valuesOf(row, columns));
   }
 
   among(column: RawBuilder<unknown>, keys: readonly bigint[]) {
@@ -395,23 +383,6 @@ class SqliteEngine implements Engine {
   /** Reads on the writing connection, which sees the transaction's own writes. */
   private readOwn({ sql: text, parameters }: CompiledQuery<unknown>): unknown[] {
     return this.writer.prepare(text).all(parameters);
-  }
-
-  async updateHeads(_tx: Tx, heads: readonly HeadRow[]): Promise<void> {
-    const update = this.writer.prepare(UPDATE_HEAD);
-    for (const head of heads) {
-      update.run([
-        head.nextStepNumber,
-        head.rewardSum,
-        head.branchRewardSum,
-        head.byteSum,
-        head.status,
-        head.statusMessage,
-        head.updateTime,
-        head.sealTime,
-        head.key,
-      ]);
-    }
   }
 
   async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {

@@ -9,6 +9,8 @@ import { readResult } from '../rollout/results.ts';
 import { lastAppend, readFlag, turnsOf } from '../rollout/rows.ts';
 import type { LockedRollout } from '../rollout/writing.ts';
 import { readTimings } from '../stage/rows.ts';
+import { ATTEMPTS } from '../tables/attempts.ts';
+import { rowUpdate } from '../tables/table.ts';
 import { together } from '../together.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { sealHeads } from '../trajectory/sealing.ts';
@@ -101,6 +103,8 @@ export interface AttemptSeal {
   readonly message: string;
 }
 
+const END = rowUpdate(ATTEMPTS, ['rollout', 'number'], ['status', 'message', 'end_time', 'reward', 'turns']);
+
 /** Ends attempts without a result, stores their rewards and turns, and seals their trajectories. */
 export async function endAttempts(
   tx: Transaction,
@@ -108,10 +112,10 @@ export async function endAttempts(
   seals: readonly (AttemptSeal & { readonly end: AttemptEnd | undefined })[],
 ): Promise<void> {
   const rows = seals.map(({ rollout, status, message, end }) => {
-    return [rollout.key, rollout.attempt, status, message, now, rewardAt(end), turnsAt(end)];
+    const ending = { status, message, end_time: now, reward: rewardAt(end), turns: turnsAt(end) };
+    return { rollout: rollout.key, number: rollout.attempt, ...ending };
   });
-  const columns = ['status', 'message', 'end_time', 'reward', 'turns'] as const;
-  await tx.engine.updateRows(tx.db, 'attempts', ['rollout', 'number'], columns, rows);
+  await tx.engine.updateRows(tx.db, END, rows);
   await sealAttempts(tx, now, seals);
 }
 

@@ -1,5 +1,7 @@
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { ClaimRequest } from '../../contract/rollout.ts';
+import { REQUESTS } from '../tables/changes.ts';
+import type { RowOf } from '../tables/table.ts';
 import { together } from '../together.ts';
 import type { Transaction } from '../transaction.ts';
 import type { Granted } from './making.ts';
@@ -73,32 +75,27 @@ export async function keepClaims(
   for (const each of granted) {
     if (each.request.key !== undefined) of.set(each.at, [...(of.get(each.at) ?? []), each]);
   }
-  const rows = [...of].flatMap(([place, claims]) => {
+  const rows = [...of].flatMap(([place, claims]): RowOf<typeof REQUESTS> | [] => {
     const { caller, key } = requests[place]!;
     const [first] = claims;
     if (key === undefined || first === undefined) return [];
     const pairs = claims.map(({ row }) => [`${row.key}`, `${row.attempt + 1n}`]);
-    const identity = [caller.namespace, key.rpc, key.requestId] as const;
-    const made = [first.row.run, first.row.key, first.row.id, now, JSON.stringify(pairs)];
-    return [{ name: tupleKey(...identity), row: [...identity, key.requestDigest, ...made] }];
+    return {
+      namespace: caller.namespace,
+      rpc: key.rpc,
+      request_id: key.requestId,
+      request_digest: key.requestDigest,
+      tree: first.row.run,
+      resource: first.row.key,
+      resource_id: first.row.id,
+      create_time: now,
+      claims: JSON.stringify(pairs),
+    };
   });
-  rows.sort((a, b) => (a.name < b.name ? -1 : 1));
-  await tx.engine.insertRows(
-    tx.db,
-    'requests',
-    COLUMNS,
-    rows.map(({ row }) => row),
-  );
+  rows.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+  await tx.engine.insertRows(tx.db, REQUESTS, rows);
 }
 
-const COLUMNS = [
-  'namespace',
-  'rpc',
-  'request_id',
-  'request_digest',
-  'tree',
-  'resource',
-  'resource_id',
-  'create_time',
-  'claims',
-] as const;
+function keyOf({ namespace, rpc, request_id }: RowOf<typeof REQUESTS>): string {
+  return tupleKey(namespace, rpc, request_id);
+}

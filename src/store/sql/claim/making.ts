@@ -2,12 +2,17 @@ import { parseInstant } from '../../../domain/instant.ts';
 import { beginLease, type Lease } from '../../../domain/lease.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../../contract/rollout.ts';
+import { NOTHING_SHOWN } from '../attempt/rows.ts';
 import { Later } from '../engine.ts';
-import { bindLease, LEASE_COLUMNS, leaseValues } from '../rollout/lease_rows.ts';
+import { bindLease, LEASE_COLUMNS } from '../rollout/lease_rows.ts';
 import { readRollout } from '../rollout/rows.ts';
 import { bindPauses } from '../run/pauses.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
-import { insertTrajectories, trajectoryRow } from '../trajectory/making.ts';
+import { ATTEMPTS } from '../tables/attempts.ts';
+import { ROLLOUTS } from '../tables/rollouts.ts';
+import { type RowOf, rowUpdate, type UpdateOf } from '../tables/table.ts';
+import { TRAJECTORIES } from '../tables/trajectories.ts';
+import { trajectoryRow } from '../trajectory/making.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindReal } from '../values.ts';
 import { plannedTurns, type Taken } from './places.ts';
@@ -110,32 +115,26 @@ async function writeAttempts(
   mark: bigint,
   attempts: readonly NewAttempt[],
 ): Promise<void> {
-  const trajectories = attempts.map((attempt) => trajectoryRowOf(attempt, now));
-  await insertTrajectories(tx, trajectories);
-  const rows = attempts.map(({ row, number, made, request }) => {
-    const { tree, key } = made.ref;
-    return [
-      row.key,
-      number,
-      row.namespace,
-      tree,
-      key,
-      'INITIALIZING',
-      '',
-      request.workerId,
-      now,
-      null,
-      row.claimable_time,
-    ];
-  });
-  await tx.engine.insertRows(tx.db, 'attempts', ATTEMPT_COLUMNS, rows);
+  await tx.engine.insertRows(
+    tx.db,
+    TRAJECTORIES,
+    attempts.map((attempt) => trajectoryRowOf(attempt, now)),
+  );
+  await tx.engine.insertRows(
+    tx.db,
+    ATTEMPTS,
+    attempts.map((attempt) => attemptRow(attempt, now)),
+  );
   await recordStatuses(tx, now, attempts.flatMap(movesOf));
-  const claimed = attempts.map((attempt) => claimedRow(attempt, now, mark));
-  await tx.engine.updateRows(tx.db, 'rollouts', ['key'], CLAIMED_COLUMNS, claimed);
+  await tx.engine.updateRows(
+    tx.db,
+    CLAIM,
+    attempts.map((attempt) => claimedRow(attempt, now, mark)),
+  );
 }
 
 /** Returns the row of the attempt's trajectory, which has no labels. */
-function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: string): unknown[] {
+function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: string): RowOf<typeof TRAJECTORIES> {
   const { ref, parent, taskId, nextStepNumber, rewardSum } = made;
   return trajectoryRow(row.namespace, made, now, {
     ...ref,
@@ -152,19 +151,23 @@ function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: 
   });
 }
 
-const ATTEMPT_COLUMNS = [
-  'rollout',
-  'number',
-  'namespace',
-  'tree',
-  'trajectory',
-  'status',
-  'message',
-  'worker_id',
-  'claim_time',
-  'end_time',
-  'claimable_time',
-] as const;
+function attemptRow({ row, number, made, request }: NewAttempt, now: string): RowOf<typeof ATTEMPTS> {
+  return {
+    rollout: row.key,
+    number,
+    namespace: row.namespace,
+    tree: made.ref.tree,
+    trajectory: made.ref.key,
+    status: 'INITIALIZING',
+    message: '',
+    worker_id: request.workerId,
+    claim_time: now,
+    end_time: null,
+    ...NOTHING_SHOWN,
+    claimable_time: row.claimable_time,
+    end_digest: '',
+  };
+}
 
 /** L5: the status changes of an attempt are the creation of its trajectory and the move of its rollout. */
 function movesOf({ row, made, request: { caller } }: NewAttempt): RecordedMove[] {
@@ -177,27 +180,30 @@ function movesOf({ row, made, request: { caller } }: NewAttempt): RecordedMove[]
   ];
 }
 
-const CLAIMED_COLUMNS = [
-  'status',
-  'status_message',
-  'phase',
-  'attempt',
-  'tree',
-  'trajectory',
-  'worker_id',
-  ...LEASE_COLUMNS,
-  'update_time',
-  'status_changes',
-  'revision',
-  'mark',
-] as const;
+const CLAIM = rowUpdate(
+  ROLLOUTS,
+  ['key'],
+  [
+    'status',
+    'status_message',
+    'phase',
+    'attempt',
+    'tree',
+    'trajectory',
+    'worker_id',
+    ...LEASE_COLUMNS,
+    'update_time',
+    'status_changes',
+    'revision',
+    'mark',
+  ],
+);
 
-function claimedRow({ row, number, made, request, lease }: NewAttempt, now: string, mark: bigint): unknown[] {
-  const { tree, key } = made.ref;
-  return [
-    ...[row.key, 'INITIALIZING', '', '', number, tree, key, request.workerId, ...leaseValues(lease), now],
-    ...[row.status_changes + 1n, row.revision + 1n, mark],
-  ];
+function claimedRow(attempt: NewAttempt, now: string, mark: bigint): UpdateOf<typeof CLAIM> {
+  const { row, made } = attempt;
+  const { tree, key: trajectory } = made.ref;
+  const status_changes = row.status_changes + 1n;
+  return { key: row.key, ...claimedFields(attempt, now), tree, trajectory, status_changes, mark };
 }
 
 /** Returns the claim as a read after the commit would. */

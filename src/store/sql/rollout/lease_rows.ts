@@ -26,9 +26,3 @@ export function bindLease({ end, ms, attemptEnd, paused }: Lease): LeaseRow {
     paused_us: paused / 1000n,
   };
 }
-
-/** Returns the values in the order of `LEASE_COLUMNS`. */
-export function leaseValues(lease: Lease): unknown[] {
-  const bound = bindLease(lease);
-  return LEASE_COLUMNS.map((column) => bound[column]);
-}

@@ -7,10 +7,12 @@ import type { LeaseState, LeaseToken } from '../../contract/rollout.ts';
 import { lockAttempts, readAttemptEnds } from '../attempt/attempts.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import { readPauses } from '../run/pauses.ts';
+import { ROLLOUTS } from '../tables/rollouts.ts';
+import { rowUpdate } from '../tables/table.ts';
 import { together } from '../together.ts';
 import { type NamespaceTransaction, type Transaction, write, writeIn } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
-import { LEASE_COLUMNS, leaseValues, readLease } from './lease_rows.ts';
+import { bindLease, LEASE_COLUMNS, readLease } from './lease_rows.ts';
 import { type Leaving, requeue } from './requeueing.ts';
 import { heldOf, type LockedRollout } from './writing.ts';
 
@@ -111,11 +113,13 @@ interface LeaseWrite {
   readonly lease: Lease;
 }
 
+const LEASE_UPDATE = rowUpdate(ROLLOUTS, ['key'], LEASE_COLUMNS);
+
 /** Watchers of a run do not see leases (M5), so writes of leases set neither mark nor revision. */
 async function writeLeases(tx: Transaction, writes: readonly LeaseWrite[]): Promise<void> {
   if (writes.length === 0) return;
-  const rows = writes.map(({ row, lease }) => [row.key, ...leaseValues(lease)]);
-  await tx.engine.updateRows(tx.db, 'rollouts', ['key'], LEASE_COLUMNS, rows);
+  const rows = writes.map(({ row, lease }) => ({ key: row.key, ...bindLease(lease) }));
+  await tx.engine.updateRows(tx.db, LEASE_UPDATE, rows);
 }
 
 /** Actor of the status changes of rollouts that are requeued because their lease ended. */

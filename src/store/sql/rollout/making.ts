@@ -3,6 +3,7 @@ import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { CreatedRollout, NewRollout } from '../../contract/rollout.ts';
+import { NOTHING_SHOWN } from '../attempt/rows.ts';
 import type { Engine } from '../engine.ts';
 import { differingFields, type GivenRow } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
@@ -10,6 +11,8 @@ import { type GroupRef, makeGroups } from '../group/making.ts';
 import { type KeptStage, keepStage, type StageKeys } from '../stage/keys.ts';
 import { chunksOf } from '../statement_shapes.ts';
 import { recordStatuses } from '../status/status_changes.ts';
+import { ROLLOUTS } from '../tables/rollouts.ts';
+import type { RowOf } from '../tables/table.ts';
 import { together } from '../together.ts';
 import { branchPointBeyondEnd } from '../trajectory/making.ts';
 import { findById } from '../trajectory/rows.ts';
@@ -188,7 +191,7 @@ class Making {
       const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
       return newRow(namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
     });
-    await engine.insertRows(tx.db, 'rollouts', COLUMNS, rows);
+    await engine.insertRows(tx.db, ROLLOUTS, rows);
     const creations = keys.map((key) => {
       const entity = { tree: stage.run, noun: 'ROLLOUT', key } as const;
       return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };
@@ -198,57 +201,7 @@ class Making {
   }
 }
 
-const COLUMNS = [
-  'key',
-  'namespace',
-  'id',
-  'run',
-  'stage',
-  'group_key',
-  'group_number',
-  'number',
-  'task',
-  'labels',
-  'input_json',
-  'priority',
-  'max_turns',
-  'max_attempts',
-  'attempt_timeout_ms',
-  'retry_delay_ms',
-  'start_trajectory',
-  'start_step',
-  'model_uri',
-  'status',
-  'status_message',
-  'phase',
-  'attempt',
-  'tree',
-  'trajectory',
-  'worker_id',
-  'lease_ms',
-  'lease_end_time',
-  'result',
-  'summary_json',
-  'result_success',
-  'validation_passed',
-  'override',
-  'success',
-  'reward',
-  'turns',
-  'metrics',
-  'timings',
-  'metadata_json',
-  'claimable_time',
-  'start_time',
-  'end_time',
-  'create_time',
-  'update_time',
-  'status_changes',
-  'revision',
-  'mark',
-] as const;
-
-/** Returns the row of a new PENDING rollout, in the order of `COLUMNS`. */
+/** Returns the row of a new PENDING rollout. */
 function newRow(
   namespace: string,
   { run, key: stage }: StageKeys,
@@ -256,18 +209,51 @@ function newRow(
   { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
   now: string,
   mark: bigint,
-): unknown[] {
-  const { id, groupNumber, number, labels, inputJson, priority, maxTurns, maxAttempts, startFrom, modelUri } = making;
-  const attemptTimeoutMs = making.attemptTimeoutMs === undefined ? null : BigInt(making.attemptTimeoutMs);
-  return [
-    ...[key, namespace, id, run, stage, group, groupNumber, number, task],
-    ...[bindLabels(labels), inputJson, BigInt(priority), maxTurns ?? null, BigInt(maxAttempts)],
-    ...[attemptTimeoutMs, BigInt(making.retryDelayMs)],
-    ...[startFrom?.trajectoryId ?? null, startFrom?.stepNumber ?? null, modelUri],
-    ...['PENDING', '', '', 0n, null, null, '', 0n, null],
-    ...['', '', null, null, null, null, null, 0n, '{}', '{}', making.metadataJson],
-    ...[now, null, null, now, now, 1n, 1n, mark],
-  ];
+): RowOf<typeof ROLLOUTS> {
+  const { startFrom, attemptTimeoutMs } = making;
+  return {
+    key,
+    namespace,
+    id: making.id,
+    run,
+    stage,
+    group_key: group,
+    group_number: making.groupNumber,
+    number: making.number,
+    task,
+    labels: bindLabels(making.labels),
+    input_json: making.inputJson,
+    priority: BigInt(making.priority),
+    max_turns: making.maxTurns ?? null,
+    max_attempts: BigInt(making.maxAttempts),
+    refunded_attempts: 0n,
+    attempt_timeout_ms: attemptTimeoutMs === undefined ? null : BigInt(attemptTimeoutMs),
+    retry_delay_ms: BigInt(making.retryDelayMs),
+    start_trajectory: startFrom?.trajectoryId ?? null,
+    start_step: startFrom?.stepNumber ?? null,
+    model_uri: making.modelUri,
+    status: 'PENDING',
+    status_message: '',
+    phase: '',
+    attempt: 0n,
+    tree: null,
+    trajectory: null,
+    worker_id: '',
+    lease_ms: 0n,
+    lease_end_time: null,
+    attempt_end_time: null,
+    paused_us: 0n,
+    ...NOTHING_SHOWN,
+    metadata_json: making.metadataJson,
+    first_given: '',
+    claimable_time: now,
+    end_time: null,
+    create_time: now,
+    update_time: now,
+    status_changes: 1n,
+    revision: 1n,
+    mark,
+  };
 }
 
 interface ExistingRow extends GivenRow {

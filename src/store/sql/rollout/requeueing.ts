@@ -9,6 +9,8 @@ import { NOTHING_SHOWN, SHOWN_COLUMNS, type Shown, shownOf } from '../attempt/ro
 import type { LockedHead } from '../engine.ts';
 import { countInGroups, type GroupCount } from '../group/counters.ts';
 import { recordStatuses } from '../status/status_changes.ts';
+import { ROLLOUTS } from '../tables/rollouts.ts';
+import { rowUpdate, type UpdateOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindFlag } from '../values.ts';
 import { readFlag } from './rows.ts';
@@ -101,23 +103,27 @@ export interface PendingMove extends Leaving {
   readonly phase?: string;
 }
 
-const COLUMNS = [
-  'status',
-  'status_message',
-  'phase',
-  'refunded_attempts',
-  'worker_id',
-  'lease_ms',
-  'lease_end_time',
-  'attempt_end_time',
-  ...SHOWN_COLUMNS,
-  'claimable_time',
-  'end_time',
-  'update_time',
-  'status_changes',
-  'revision',
-  'mark',
-] as const;
+const MOVE = rowUpdate(
+  ROLLOUTS,
+  ['key'],
+  [
+    'status',
+    'status_message',
+    'phase',
+    'refunded_attempts',
+    'worker_id',
+    'lease_ms',
+    'lease_end_time',
+    'attempt_end_time',
+    ...SHOWN_COLUMNS,
+    'claimable_time',
+    'end_time',
+    'update_time',
+    'status_changes',
+    'revision',
+    'mark',
+  ],
+);
 
 /**
  * Moves locked rollouts that no worker holds afterwards. Writes their StatusChanges and the counters of their groups.
@@ -126,7 +132,7 @@ export async function moveMany(tx: Transaction, now: string, moves: readonly Pen
   if (moves.length === 0) return;
   const mark = await tx.readMark();
   const rows = moves.map((move) => movedRow(move, now, mark));
-  await tx.engine.updateRows(tx.db, 'rollouts', ['key'], COLUMNS, rows);
+  await tx.engine.updateRows(tx.db, MOVE, rows);
   await recordStatuses(
     tx,
     now,
@@ -139,15 +145,28 @@ export async function moveMany(tx: Transaction, now: string, moves: readonly Pen
   await countInGroups(tx, now, await countsOf(tx, moves));
 }
 
-function movedRow(move: PendingMove, now: string, mark: bigint): unknown[] {
+function movedRow(move: PendingMove, now: string, mark: bigint): UpdateOf<typeof MOVE> {
   const { row, to, message, phase = '', refund, delayMs = 0, shown } = move;
-  const success = bindFlag(rolloutSuccess(to, readFlag(shown.success)));
-  const ofAttempt = SHOWN_COLUMNS.map((column) => (column === 'success' ? success : shown[column]));
   const claimable = formatInstant(parseInstant(now) + BigInt(delayMs) * NANOS_PER_MS, 6);
-  const times = isTerminal(to) ? [row.claimable_time, now] : [claimable, null];
-  const refunded = row.refunded_attempts + (refund === true ? 1n : 0n);
-  const counts = [row.status_changes + 1n, row.revision + 1n, mark];
-  return [row.key, to, message, phase, refunded, '', 0n, null, null, ...ofAttempt, ...times, now, ...counts];
+  return {
+    key: row.key,
+    status: to,
+    status_message: message,
+    phase,
+    refunded_attempts: row.refunded_attempts + (refund === true ? 1n : 0n),
+    worker_id: '',
+    lease_ms: 0n,
+    lease_end_time: null,
+    attempt_end_time: null,
+    ...shown,
+    success: bindFlag(rolloutSuccess(to, readFlag(shown.success))),
+    claimable_time: isTerminal(to) ? row.claimable_time : claimable,
+    end_time: isTerminal(to) ? now : null,
+    update_time: now,
+    status_changes: row.status_changes + 1n,
+    revision: row.revision + 1n,
+    mark,
+  };
 }
 
 /** The turns of every ended attempt are measured, even if the rollout is PENDING again. */

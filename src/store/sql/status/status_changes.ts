@@ -12,6 +12,7 @@ import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import type { Page } from '../../contract/page.ts';
 import type { StatusChange, StatusOwner } from '../../contract/status_change.ts';
 import type { Db } from '../engine.ts';
+import { STATUS_CHANGES } from '../tables/changes.ts';
 import type { StagesTable, StatusChangesTable, Tables } from '../tables.ts';
 import type { CallerTransaction, ReadScope, Transaction } from '../transaction.ts';
 import { readReal } from '../values.ts';
@@ -77,39 +78,23 @@ export interface RecordedMove {
 
 /** Records many status changes in few statements. */
 export async function recordStatuses(tx: Transaction, now: string, moves: readonly RecordedMove[]): Promise<void> {
-  const rows = moves.map(({ caller, entity, move }) => [
-    entity.tree,
-    entity.noun,
-    entity.key,
-    move.ordinal,
-    caller.namespace,
-    move.from,
-    move.to,
-    move.phase ?? '',
-    move.message,
-    move.metadataJson ?? '',
-    caller.actor,
-    move.progressPercent ?? null,
-    now,
-  ]);
-  await tx.engine.insertRows(tx.db, 'status_changes', CHANGE_COLUMNS, rows);
+  const rows = moves.map(({ caller, entity, move }) => ({
+    tree: entity.tree,
+    entity_kind: entity.noun,
+    entity: entity.key,
+    ordinal: move.ordinal,
+    namespace: caller.namespace,
+    old_status: move.from,
+    new_status: move.to,
+    phase: move.phase ?? '',
+    message: move.message,
+    metadata_json: move.metadataJson ?? '',
+    actor: caller.actor,
+    progress_percent: move.progressPercent ?? null,
+    change_time: now,
+  }));
+  await tx.engine.insertRows(tx.db, STATUS_CHANGES, rows);
 }
-
-const CHANGE_COLUMNS = [
-  'tree',
-  'entity_kind',
-  'entity',
-  'ordinal',
-  'namespace',
-  'old_status',
-  'new_status',
-  'phase',
-  'message',
-  'metadata_json',
-  'actor',
-  'progress_percent',
-  'change_time',
-] as const;
 
 export async function listStatusChanges(
   scope: ReadScope,

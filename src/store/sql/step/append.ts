@@ -7,12 +7,12 @@ import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
-import type { Engine, HeadRow, LockedHead } from '../engine.ts';
+import type { Engine, LockedHead } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import { together } from '../together.ts';
-import { inLockOrder } from '../trajectory/heads.ts';
+import { HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { type Transaction, write } from '../transaction.ts';
@@ -175,7 +175,7 @@ class Group {
     const heads = [...this.members.values()].filter((member) => member.changed).map((member) => this.headRow(member));
     if (heads.length === 0) return;
     await this.writer.write(wait);
-    await this.tx.engine.updateHeads(this.tx.db, heads);
+    await this.tx.engine.updateRows(this.tx.db, HEAD_UPDATE, heads);
     for (const { caller, member } of this.sealed) {
       const { tree, key } = member.locked;
       await recordStatus(this.tx.as(caller), { tree, noun: 'TRAJECTORY', key }, this.now, {
@@ -200,14 +200,14 @@ class Group {
     return {
       tree: locked.tree,
       key: locked.key,
-      nextStepNumber: head.end,
-      rewardSum: bindReal(head.rewardSum),
-      branchRewardSum: bindOptionalReal(sums.branchRewardSum),
-      byteSum: sums.byteSum,
+      next_step_number: head.end,
+      reward_sum: bindReal(head.rewardSum),
+      branch_reward_sum: bindOptionalReal(sums.branchRewardSum),
+      byte_sum: sums.byteSum,
       status: head.status,
-      statusMessage: head.statusMessage,
-      updateTime: this.now,
-      sealTime,
+      status_message: head.statusMessage,
+      update_time: this.now,
+      seal_time: sealTime,
     };
   }
 

@@ -1,5 +1,7 @@
 import { addOwnReward, addReward, type NewStep } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { STEPS } from '../tables/steps.ts';
+import type { RowOf } from '../tables/table.ts';
 import { bindClientTime, bindDigest, bindMetrics, bindOptionalReal, bindReal, flag } from '../values.ts';
 import { bindActions, bindObservations, type StateSizes } from './content_json.ts';
 
@@ -11,35 +13,12 @@ export interface Sums {
   readonly byteSum: bigint;
 }
 
-export const STEP_COLUMNS = [
-  'tree',
-  'trajectory',
-  'step_number',
-  'namespace',
-  'reward',
-  'terminated',
-  'truncated',
-  'writer_epoch',
-  'reward_sum',
-  'byte_sum',
-  'commit_time',
-  'start_time',
-  'end_time',
-  'content_digest',
-  'metrics',
-  'actions',
-  'observations',
-  'info_json',
-  'metadata_json',
-] as const;
-
 /** A row's fixed columns, roughly; what counts is that a step is never free. */
 const ROW_BYTES = 128;
 
 /** A row of `steps`, and the sums after it. */
 export interface StepRow {
-  /** In the order of `STEP_COLUMNS`. */
-  readonly values: unknown[];
+  readonly row: RowOf<typeof STEPS>;
   readonly sums: Sums;
 }
 
@@ -50,7 +29,7 @@ export function stepRow(
   before: Sums,
   step: NewStep,
   sizes: StateSizes,
-  commitTime: string | null,
+  commitTime: string,
 ): StepRow {
   const actions = bindActions(step.actions, sizes);
   const observations = bindObservations(step.observations, sizes);
@@ -67,26 +46,26 @@ export function stepRow(
         Buffer.byteLength(step.infoJson) +
         Buffer.byteLength(step.metadataJson),
     );
-  const values = [
-    ref.tree,
-    ref.key,
-    step.stepNumber,
+  const row = {
+    tree: ref.tree,
+    trajectory: ref.key,
+    step_number: step.stepNumber,
     namespace,
-    bindOptionalReal(step.reward),
-    flag(step.terminated),
-    flag(step.truncated),
-    writerEpoch,
-    bindReal(rewardSum),
-    byteSum,
-    commitTime,
-    bindClientTime(step.startTime),
-    bindClientTime(step.endTime),
-    bindDigest(step.contentDigest),
+    reward: bindOptionalReal(step.reward),
+    terminated: flag(step.terminated),
+    truncated: flag(step.truncated),
+    writer_epoch: writerEpoch,
+    reward_sum: bindReal(rewardSum),
+    byte_sum: byteSum,
+    commit_time: commitTime,
+    start_time: bindClientTime(step.startTime),
+    end_time: bindClientTime(step.endTime),
+    content_digest: bindDigest(step.contentDigest),
     metrics,
     actions,
     observations,
-    step.infoJson,
-    step.metadataJson,
-  ];
-  return { values, sums: { rewardSum, branchRewardSum, byteSum } };
+    info_json: step.infoJson,
+    metadata_json: step.metadataJson,
+  };
+  return { row, sums: { rewardSum, branchRewardSum, byteSum } };
 }

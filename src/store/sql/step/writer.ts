@@ -3,30 +3,20 @@ import { contentStates, type NewStep } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
+import { CONTENT_STATES, STEP_STATES, STEPS } from '../tables/steps.ts';
+import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
-import { STEP_COLUMNS, type Sums, stepRow } from './row.ts';
-
-const STEP_STATE_COLUMNS = [
-  'tree',
-  'trajectory',
-  'step_number',
-  'name',
-  'namespace',
-  'digest',
-  'media_type',
-  'size',
-] as const;
-const CONTENT_STATE_COLUMNS = ['tree', 'trajectory', 'step_number', 'digest', 'namespace'] as const;
+import { type Sums, stepRow } from './row.ts';
 
 /** Gathers the rows of new steps and of their references to states in one transaction, and writes them in few statements. */
 export class StepWriter {
   private readonly tx: Transaction;
   private readonly now: string;
   private readonly referred: ReferredStates;
-  private readonly steps: unknown[][] = [];
-  private readonly stepStates: unknown[][] = [];
-  private readonly contentStates: unknown[][] = [];
+  private readonly steps: RowOf<typeof STEPS>[] = [];
+  private readonly stepStates: RowOf<typeof STEP_STATES>[] = [];
+  private readonly contentStates: RowOf<typeof CONTENT_STATES>[] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
   constructor(tx: Transaction, now: string, referred: ReferredStates) {
@@ -54,9 +44,9 @@ export class StepWriter {
     const sizes = this.referred.sizes(namespace);
     let sums = before;
     for (const step of steps) {
-      const row = stepRow(namespace, ref, writerEpoch, sums, step, sizes, this.now);
-      sums = row.sums;
-      this.steps.push(row.values);
+      const added = stepRow(namespace, ref, writerEpoch, sums, step, sizes, this.now);
+      sums = added.sums;
+      this.steps.push(added.row);
       this.addStates(namespace, ref, step);
     }
     return sums;
@@ -78,9 +68,9 @@ export class StepWriter {
   async write(wait: 'briefly' | 'bounded' = 'bounded'): Promise<void> {
     await this.referred.write(this.now, wait);
     await Promise.all([
-      this.tx.engine.insertRows(this.tx.db, 'steps', STEP_COLUMNS, this.steps),
-      this.tx.engine.insertRows(this.tx.db, 'step_states', STEP_STATE_COLUMNS, this.stepStates),
-      this.tx.engine.insertRows(this.tx.db, 'content_states', CONTENT_STATE_COLUMNS, this.contentStates),
+      this.tx.engine.insertRows(this.tx.db, STEPS, this.steps),
+      this.tx.engine.insertRows(this.tx.db, STEP_STATES, this.stepStates),
+      this.tx.engine.insertRows(this.tx.db, CONTENT_STATES, this.contentStates),
     ]);
   }
 
@@ -88,7 +78,13 @@ export class StepWriter {
     for (const state of step.states) this.addState(namespace, ref, step.stepNumber, state);
     for (const digest of contentStates(step)) {
       this.referred.use(namespace, digest);
-      this.contentStates.push([ref.tree, ref.key, step.stepNumber, bindDigest(digest), namespace]);
+      this.contentStates.push({
+        tree: ref.tree,
+        trajectory: ref.key,
+        step_number: step.stepNumber,
+        digest: bindDigest(digest),
+        namespace,
+      });
     }
   }
 
@@ -99,7 +95,16 @@ export class StepWriter {
     { name, digest, mediaType }: NewStep['states'][number],
   ): number {
     const size = this.referred.use(namespace, digest);
-    this.stepStates.push([ref.tree, ref.key, stepNumber, name, namespace, bindDigest(digest), mediaType, BigInt(size)]);
+    this.stepStates.push({
+      tree: ref.tree,
+      trajectory: ref.key,
+      step_number: stepNumber,
+      name,
+      namespace,
+      digest: bindDigest(digest),
+      media_type: mediaType,
+      size: BigInt(size),
+    });
     return size;
   }
 }

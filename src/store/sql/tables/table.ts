@@ -6,7 +6,7 @@ type Columns = Readonly<Record<string, Column<unknown, unknown>>>;
 export interface Table<Described extends Columns = Columns> {
   readonly name: string;
   readonly columns: Described;
-  /** The columns in the order of the description. */
+  /** The columns in the order of the description. Statements that write rows in bulk name them in this order. */
   readonly order: readonly NamedColumn[];
 }
 
@@ -19,7 +19,43 @@ export function table<Described extends Columns>(name: string, columns: Describe
   return { name, columns, order: Object.entries(columns).map(([column, { type }]) => ({ name: column, type })) };
 }
 
+/** Any row that is written in bulk, by column. */
+export type Row = Readonly<Record<string, unknown>>;
+
+/** Returns the values of a row in the order of the columns. */
+export function valuesOf(row: Row, columns: readonly NamedColumn[]): unknown[] {
+  return columns.map(({ name }) => row[name]);
+}
+
 /** Types of the columns in queries. */
 export type TypeOf<T extends Table> = {
   [Name in keyof T['columns']]: T['columns'][Name] extends Column<infer Typed, unknown> ? Typed : never;
 };
+
+/** A row for `Engine.insertRows`. It has every column, also those with a default. */
+export type RowOf<T extends Table> = {
+  readonly [Name in keyof T['columns']]: T['columns'][Name] extends Column<unknown, infer Value> ? Value : never;
+};
+
+type NameIn<T extends Table> = Extract<keyof T['columns'], string>;
+
+/** An update of many rows at once: `keys` find a row, and `columns` are set. */
+export interface RowUpdate<Updated extends Row = Row> {
+  readonly table: string;
+  readonly keys: readonly NamedColumn[];
+  readonly columns: readonly NamedColumn[];
+  /** For the compiler only; never set. */
+  readonly row?: Updated;
+}
+
+export function rowUpdate<T extends Table, const Key extends NameIn<T>, const Name extends NameIn<T>>(
+  { name, order }: T,
+  keys: readonly Key[],
+  columns: readonly Name[],
+): RowUpdate<Pick<RowOf<T>, Key | Name>> {
+  const among = (names: readonly string[]) => order.filter((column) => names.includes(column.name));
+  return { table: name, keys: among(keys), columns: among(columns) };
+}
+
+/** A row for `Engine.updateRows`: the keys and all columns of the update. */
+export type UpdateOf<U extends RowUpdate> = U extends RowUpdate<infer Updated> ? Updated : never;

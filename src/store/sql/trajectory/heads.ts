@@ -1,6 +1,8 @@
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { LockedHead } from '../engine.ts';
+import { rowUpdate, type UpdateOf } from '../tables/table.ts';
+import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { isSet, readOptionalReal, readReal } from '../values.ts';
 
 /** Columns that an engine's `lockHeads` selects. */
@@ -42,6 +44,24 @@ export function readHead(row: HeadColumns): LockedHead {
     byteSum: row.byte_sum,
   };
 }
+
+/** What an append or a seal changes. */
+export const HEAD_UPDATE = rowUpdate(
+  TRAJECTORIES,
+  ['tree', 'key'],
+  [
+    'next_step_number',
+    'reward_sum',
+    'branch_reward_sum',
+    'byte_sum',
+    'status',
+    'status_message',
+    'update_time',
+    'seal_time',
+  ],
+);
+
+export type HeadRow = UpdateOf<typeof HEAD_UPDATE>;
 
 /** Every transaction locks heads in this order, so that they do not deadlock. */
 export function inLockOrder(a: TrajectoryRef, b: TrajectoryRef): number {

@@ -36,6 +36,9 @@ export class KnownHeads {
   }
 }
 
+/** `Engine.appendOne` sets the commit time, and ignores the one of the row. */
+const SET_BY_ENGINE = '';
+
 const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /**
@@ -57,7 +60,7 @@ export async function appendToKnown(
   const { locked, sums } = seen;
   const head = { ...seen.head };
   if (!appends(head, batch)) return undefined;
-  const row = stepRow(locked.namespace, locked, head.writerEpoch, sums, step, NO_SIZES, null);
+  const row = stepRow(locked.namespace, locked, head.writerEpoch, sums, step, NO_SIZES, SET_BY_ENGINE);
   const { tree, key } = locked;
   // Concurrent appends must not use a head that this statement may change.
   known.forget(key);

@@ -13,6 +13,8 @@ import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import type { Sums } from '../step/row.ts';
 import { StepWriter, statesOf } from '../step/writer.ts';
+import type { RowOf } from '../tables/table.ts';
+import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { together } from '../together.ts';
 import type { CallerTransaction, NamespaceTransaction, Transaction } from '../transaction.ts';
 import { bindLabels, bindOptionalReal, bindReal, isSet, readReal } from '../values.ts';
@@ -154,18 +156,21 @@ async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> 
 }
 
 /** Columns of a new trajectory that do not come from the request. */
-export interface Placement extends Belonging {
-  readonly tree: bigint;
-  readonly key: bigint;
-  readonly parent: bigint | null;
-  readonly branch_point: bigint | null;
-  readonly task_id: string;
-  readonly next_step_number: bigint;
-  readonly reward_sum: number | string;
-  readonly branch_reward_sum: number | string | null;
-  readonly byte_sum: bigint;
-  readonly depth: bigint;
-}
+type Placement = Pick<
+  RowOf<typeof TRAJECTORIES>,
+  | 'tree'
+  | 'key'
+  | 'parent'
+  | 'branch_point'
+  | 'task_id'
+  | 'next_step_number'
+  | 'reward_sum'
+  | 'branch_reward_sum'
+  | 'byte_sum'
+  | 'run'
+  | 'experiment'
+  | 'depth'
+>;
 
 /** The statements are sent in order, so later reads of the transaction see the row. */
 async function insertTrajectory(
@@ -174,60 +179,39 @@ async function insertTrajectory(
   now: string,
   placement: Placement,
 ): Promise<void> {
-  await insertTrajectories(tx, [trajectoryRow(tx.namespace, making, now, placement)]);
+  await tx.engine.insertRows(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, making, now, placement)]);
   const { tree, key } = placement;
   await recordStatus(tx, { tree, noun: 'TRAJECTORY', key }, now, CREATION);
 }
 
-/** Returns the row of a RUNNING trajectory without a writer, in the order of `TRAJECTORY_COLUMNS`. */
+/** Returns the row of a RUNNING trajectory without a writer. */
 export function trajectoryRow(
   namespace: string,
   { id, uid, name, labels, metadataJson }: TrajectoryMaking,
   now: string,
-  place: Placement,
-): unknown[] {
-  const { tree, key, parent, branch_point, task_id, next_step_number, run, experiment, depth } = place;
-  const { reward_sum, branch_reward_sum, byte_sum } = place;
-  return [
-    ...[tree, key, namespace, id, uid, parent, branch_point, name, task_id, bindLabels(labels), metadataJson, '{}'],
-    ...['RUNNING', '', '', 0n, next_step_number, reward_sum, byte_sum, 0, now, now, null, run, experiment, depth],
-    branch_reward_sum,
-  ];
+  placement: Placement,
+): RowOf<typeof TRAJECTORIES> {
+  return {
+    ...placement,
+    namespace,
+    id,
+    uid,
+    name,
+    labels: bindLabels(labels),
+    metadata_json: metadataJson,
+    metrics: '{}',
+    status: 'RUNNING',
+    status_message: '',
+    writer_id: '',
+    writer_epoch: 0n,
+    hidden: 0,
+    create_time: now,
+    update_time: now,
+    seal_time: null,
+    purging: 0,
+    trimming: 0,
+  };
 }
-
-export function insertTrajectories(tx: Transaction, rows: readonly (readonly unknown[])[]): Promise<void> {
-  return tx.engine.insertRows(tx.db, 'trajectories', TRAJECTORY_COLUMNS, rows);
-}
-
-const TRAJECTORY_COLUMNS = [
-  'tree',
-  'key',
-  'namespace',
-  'id',
-  'uid',
-  'parent',
-  'branch_point',
-  'name',
-  'task_id',
-  'labels',
-  'metadata_json',
-  'metrics',
-  'status',
-  'status_message',
-  'writer_id',
-  'writer_epoch',
-  'next_step_number',
-  'reward_sum',
-  'byte_sum',
-  'hidden',
-  'create_time',
-  'update_time',
-  'seal_time',
-  'run',
-  'experiment',
-  'depth',
-  'branch_reward_sum',
-] as const;
 
 async function ownerKey(tx: NamespaceTransaction, source: Trajectory, at: bigint): Promise<bigint> {
   if (at >= ownBegin(source)) return source.ref.key;

@@ -1,9 +1,10 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { isSealed, type SealStatus } from '../../../domain/lifecycle.ts';
-import type { HeadRow, LockedHead } from '../engine.ts';
+import type { LockedHead } from '../engine.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindOptionalReal, bindReal } from '../values.ts';
+import { HEAD_UPDATE, type HeadRow } from './heads.ts';
 
 /** A trajectory to seal because its run or attempt has ended. */
 export interface HeadSeal {
@@ -20,8 +21,9 @@ export interface HeadSeal {
 export async function sealHeads(tx: Transaction, now: string, seals: readonly HeadSeal[]): Promise<void> {
   const open = seals.filter(({ head }) => !isSealed(head.status));
   if (open.length === 0) return;
-  await tx.engine.updateHeads(
+  await tx.engine.updateRows(
     tx.db,
+    HEAD_UPDATE,
     open.map((seal) => sealed(seal, now)),
   );
   const moves = open.map(({ caller, head, status, message }): RecordedMove => {
@@ -32,12 +34,16 @@ export async function sealHeads(tx: Transaction, now: string, seals: readonly He
 }
 
 function sealed({ head, status, message }: HeadSeal, now: string): HeadRow {
-  const { tree, key, nextStepNumber, byteSum } = head;
-  const sums = {
-    rewardSum: bindReal(head.rewardSum),
-    branchRewardSum: bindOptionalReal(head.branchRewardSum),
-    byteSum,
+  return {
+    tree: head.tree,
+    key: head.key,
+    next_step_number: head.nextStepNumber,
+    reward_sum: bindReal(head.rewardSum),
+    branch_reward_sum: bindOptionalReal(head.branchRewardSum),
+    byte_sum: head.byteSum,
+    status,
+    status_message: message,
+    update_time: now,
+    seal_time: now,
   };
-  const end = { status, statusMessage: message, updateTime: now, sealTime: now };
-  return { tree, key, nextStepNumber, ...sums, ...end };
 }
