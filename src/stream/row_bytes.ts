@@ -13,3 +13,22 @@ export function rowBytes(row: unknown): number {
   if (typeof row !== 'object' || row === null) return VALUE_BYTES;
   return Object.values(row).reduce((bytes: number, value) => bytes + rowBytes(value), TEXT_BYTES);
 }
+
+/** Bytes of the rows of one message. Leaves room for a run with its progress, which are smaller than this together. */
+const PART_BYTES = 512 * 1024;
+
+/** Splits rows so that each part fits into a message. */
+export function* rowParts<Row>(rows: readonly Row[]): Generator<Row[]> {
+  let part: Row[] = [];
+  let bytes = 0;
+  for (const row of rows) {
+    const size = rowBytes(row);
+    if (part.length > 0 && bytes + size > PART_BYTES) {
+      yield part;
+      [part, bytes] = [[], 0];
+    }
+    part.push(row);
+    bytes += size;
+  }
+  if (part.length > 0) yield part;
+}

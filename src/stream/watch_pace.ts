@@ -1,3 +1,4 @@
+import type { Drain } from './drain.ts';
 import type { AppSettings } from './settings.ts';
 
 /**
@@ -14,6 +15,7 @@ export class WatchPace {
   private ended = false;
   private quietPolls = 0;
   private wake: (() => void) | undefined;
+  private unheed: () => void = () => undefined;
 
   constructor({ watchMs, pollMs, progressMs }: Pick<AppSettings, 'watchMs' | 'pollMs' | 'progressMs'>) {
     this.watchMs = watchMs;
@@ -22,6 +24,19 @@ export class WatchPace {
       this.quietPolls += 1;
       this.hint();
     }, pollMs).unref();
+  }
+
+  /** Takes the hints of a subscription, and ends when the server drains or the signal is aborted. Until `stop`. */
+  heed(subscribe: (listener: () => void) => () => void, drain: Drain, signal: AbortSignal): void {
+    const end = () => this.end();
+    const unsubscribe = subscribe(() => this.hint());
+    const stopWaitingForDrain = drain.onBegin(end);
+    signal.addEventListener('abort', end, { once: true });
+    this.unheed = () => {
+      signal.removeEventListener('abort', end);
+      stopWaitingForDrain();
+      unsubscribe();
+    };
   }
 
   /** Something may have changed. */
@@ -65,6 +80,7 @@ export class WatchPace {
   }
 
   stop(): void {
+    this.unheed();
     this.end();
     clearInterval(this.poll);
     clearTimeout(this.rest);

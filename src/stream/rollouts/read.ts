@@ -39,17 +39,11 @@ export async function* readRollouts(
     return;
   }
   const pace = new WatchPace(app.settings);
-  const end = () => pace.end();
   // Subscribes before the first look: what ends meanwhile is looked at again.
-  const unsubscribe = app.changes.subscribe(stage.run.key, () => pace.hint());
-  const stopWaitingForDrain = app.drain.onBegin(end);
-  args.signal.addEventListener('abort', end, { once: true });
+  pace.heed((listener) => app.changes.subscribe(stage.run.key, listener), app.drain, args.signal);
   try {
     yield* follow(place, args, pace);
   } finally {
-    args.signal.removeEventListener('abort', end);
-    stopWaitingForDrain();
-    unsubscribe();
     pace.stop();
   }
 }

@@ -8,7 +8,7 @@ import type { Run, Stage } from '../../domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
 import { serverDraining } from '../drain.ts';
 import { findRun } from '../find.ts';
-import { rowBytes } from '../row_bytes.ts';
+import { rowParts } from '../row_bytes.ts';
 import { WatchPace } from '../watch_pace.ts';
 import { readSiblings, SiblingsShown } from './watch_rollouts.ts';
 
@@ -48,17 +48,11 @@ export async function* watchRun(
 ): AsyncGenerator<RunShown, void, undefined> {
   const { id, key } = await findRun(app, caller, args.runId);
   const pace = new WatchPace(app.settings);
-  const end = () => pace.end();
   // Subscribes before the snapshot is read: what changes meanwhile is looked at again.
-  const unsubscribe = app.changes.subscribe(key, () => pace.hint());
-  const stopWaitingForDrain = app.drain.onBegin(end);
-  args.signal.addEventListener('abort', end, { once: true });
+  pace.heed((listener) => app.changes.subscribe(key, listener), app.drain, args.signal);
   try {
     yield* watch(app, caller, { id, key }, args, pace);
   } finally {
-    args.signal.removeEventListener('abort', end);
-    stopWaitingForDrain();
-    unsubscribe();
     pace.stop();
   }
 }
@@ -146,9 +140,6 @@ function textOf(value: unknown): string {
   return JSON.stringify(value, (_key, part: unknown) => (typeof part === 'bigint' ? `${part}` : part));
 }
 
-/** Leaves room for the run and the progress, which are smaller than this together. */
-const STAGES_BYTES = 512 * 1024;
-
 /**
  * The news in as many messages as they need: none if there are none, but for a mark that is due. The progress comes with the last, which completes the
  * snapshot if it is the `last` of it.
@@ -157,7 +148,7 @@ function* messagesOf(
   { run, stages, progress }: News,
   { snapshot, last, due }: { readonly snapshot: boolean; readonly last: boolean; readonly due: boolean },
 ): Generator<RunShown> {
-  const parts = partsOf(stages);
+  const parts = stages.length === 0 ? [[]] : [...rowParts(stages)];
   if (run === undefined && progress === undefined && stages.length === 0 && !due && !snapshot) return;
   for (const [i, part] of parts.entries()) {
     const ends = i === parts.length - 1;
@@ -169,22 +160,6 @@ function* messagesOf(
       caughtUp: !snapshot || (ends && last),
     };
   }
-}
-
-/** At least one part, perhaps an empty one. */
-function partsOf(stages: readonly Stage[]): Stage[][] {
-  const parts: Stage[][] = [[]];
-  let bytes = 0;
-  for (const stage of stages) {
-    const size = rowBytes(stage);
-    if (bytes + size > STAGES_BYTES) {
-      parts.push([]);
-      bytes = 0;
-    }
-    parts.at(-1)?.push(stage);
-    bytes += size;
-  }
-  return parts;
 }
 
 function runDeleted(runId: string): AnabranchError {

@@ -3,12 +3,10 @@ import type { Caller } from '../../domain/caller.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Page } from '../../store/contract/page.ts';
 import type { ChangeCursor, ChangedIn } from '../../store/contract/run.ts';
-import { rowBytes } from '../row_bytes.ts';
+import { rowParts } from '../row_bytes.ts';
 
 /** Rows read by one statement. */
 const ROWS = 256;
-/** Of one message. */
-const ROWS_BYTES = 512 * 1024;
 /** Rows of the last look that are remembered, so that they are not told again. More than these are merely told once more. */
 const REMEMBERED = 10_000;
 
@@ -30,7 +28,7 @@ export async function* readSiblings(
   }
   for await (const { rows, groups } of pages((page) => store.readChangedRollouts(namespace, run, where, page))) {
     yield* ofGroups(groups);
-    for (const rollouts of parts(rows)) yield { groups: [], rollouts };
+    for (const rollouts of rowParts(rows)) yield { groups: [], rollouts };
   }
   yield* readLive(store, namespace, run, where);
 }
@@ -45,14 +43,14 @@ async function* readLive(
   if (since === undefined) return;
   for (let after: bigint | undefined; ; ) {
     const rows = await store.readLiveRollouts(namespace, run, { limit: ROWS, after });
-    for (const rollouts of parts(rows)) yield { groups: [], rollouts };
+    for (const rollouts of rowParts(rows)) yield { groups: [], rollouts };
     if (rows.length < ROWS) return;
     after = rows.at(-1)?.key;
   }
 }
 
 function* ofGroups(all: readonly Group[]): Generator<Siblings> {
-  for (const groups of parts(all)) yield { groups, rollouts: [] };
+  for (const groups of rowParts(all)) yield { groups, rollouts: [] };
 }
 
 async function* pages<Found extends { readonly next: ChangeCursor | undefined }>(
@@ -64,22 +62,6 @@ async function* pages<Found extends { readonly next: ChangeCursor | undefined }>
     yield found;
     after = found.next;
   } while (after !== undefined);
-}
-
-/** Splits rows so that each part fits into a message. */
-function* parts<Row>(rows: readonly Row[]): Generator<Row[]> {
-  let part: Row[] = [];
-  let bytes = 0;
-  for (const row of rows) {
-    const size = rowBytes(row);
-    if (part.length > 0 && bytes + size > ROWS_BYTES) {
-      yield part;
-      [part, bytes] = [[], 0];
-    }
-    part.push(row);
-    bytes += size;
-  }
-  if (part.length > 0) yield part;
 }
 
 /**
