@@ -2,16 +2,23 @@ import { randomUUID } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
 import { pino } from 'pino';
 import { v7 } from 'uuid';
-import { ListGroupsRequestSchema } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { ListGroupsRequestSchema, ListRolloutsRequestSchema } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import {
+  GetProgressRequestSchema,
+  GetRunTreeRequestSchema,
+  ListRunsRequestSchema,
+  SummarizeRequestSchema,
+  SummaryKey,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type App, createApp } from '../../src/app/app.ts';
-import { listRollouts } from '../../src/app/rollout/list.ts';
-import { getRunTree } from '../../src/app/run/get_tree.ts';
-import { listRuns } from '../../src/app/run/list.ts';
-import { getProgress } from '../../src/app/run/progress.ts';
-import { summarize } from '../../src/app/run/summarize.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { groupMethods } from '../../src/service/group/group.ts';
+import type { Call } from '../../src/service/method.ts';
+import { rolloutMethods } from '../../src/service/rollout/rollout.ts';
+import { runMethods } from '../../src/service/run/run.ts';
+import { summaryMethods } from '../../src/service/run/summary.ts';
+import { runVerbs } from '../../src/service/run/verbs.ts';
 import { openStore } from '../../src/store/open.ts';
 import { openRolloutSql } from '../rollout_sql.ts';
 import { openRunSql } from '../run_sql.ts';
@@ -82,49 +89,33 @@ async function handWrittenSql(task: UseCaseSettings['task'], database: string): 
 }
 
 async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
-  const first = { pageSize: 50, pageToken: '', binding: '', view: 'BASIC' } as const;
+  const call = { app, caller: ANONYMOUS, signal: app.call.signal };
   switch (task.name) {
     case 'list-runs':
-      await listRuns(app, ANONYMOUS, { experimentId: '', experimentName: '', filter: {}, ...first });
+      await runMethods.listRuns(create(ListRunsRequestSchema), call);
       break;
     case 'run-tree':
-      await wholeTree(app, task.runId);
+      await wholeTree(call, task.runId);
       break;
     case 'list-rollouts':
-      await listRollouts(app, ANONYMOUS, { filter: { of: { runId: task.runId } }, ...first });
-      await groupMethods.listGroups(create(ListGroupsRequestSchema, { stageId: task.stageId }), {
-        app,
-        caller: ANONYMOUS,
-        signal: app.call.signal,
-      });
+      await rolloutMethods.listRollouts(create(ListRolloutsRequestSchema, { runId: task.runId }), call);
+      await groupMethods.listGroups(create(ListGroupsRequestSchema, { stageId: task.stageId }), call);
       break;
     case 'progress':
-      await getProgress(app, ANONYMOUS, { runId: task.runId });
+      await runVerbs.getProgress(create(GetProgressRequestSchema, { runId: task.runId }), call);
       break;
-    case 'summarize':
-      await summarize(app, ANONYMOUS, {
-        filter: {
-          runs: [task.runId],
-          experimentId: undefined,
-          stageKinds: [],
-          taskIds: [],
-          runLabels: new Map(),
-          labels: new Map(),
-        },
-        by: ['TASK', { label: 'model' }],
-        passAt: [1, 8],
-      });
+    case 'summarize': {
+      const dimensions = [{ key: SummaryKey.TASK }, { label: 'model' }];
+      const request = create(SummarizeRequestSchema, { runIds: [task.runId], dimensions, passAt: [1, 8] });
+      await summaryMethods.summarize(request, call);
+    }
   }
 }
 
-async function wholeTree(app: App, runId: string): Promise<void> {
+async function wholeTree(call: Call, runId: string): Promise<void> {
   let pageToken = '';
   do {
-    ({ nextPageToken: pageToken } = await getRunTree(app, ANONYMOUS, {
-      runId,
-      pageSize: 1000,
-      pageToken,
-      binding: '',
-    }));
+    const request = create(GetRunTreeRequestSchema, { runId, pageSize: 1000, pageToken });
+    ({ nextPageToken: pageToken = '' } = await runMethods.getRunTree(request, call));
   } while (pageToken !== '');
 }

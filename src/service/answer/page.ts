@@ -17,6 +17,8 @@ interface ShownRows<Row, Shown, Key> {
   readonly keyOf: (row: Row) => Key;
   /** Reads what a page token holds of the key. Errors: INVALID_PAGE_TOKEN. */
   readonly readKey: (cursor: readonly string[]) => Key;
+  /** What a page token holds of the key. Default: the key alone. */
+  readonly writeKey?: (key: Key) => readonly string[];
   readonly show: (row: Row) => Shown;
   /** At least what the message takes when it is encoded. */
   readonly bytesOf: (shown: Shown) => number;
@@ -33,7 +35,7 @@ export function pageOf<Row, Shown>(
 /** Returns a page as `pageOf` does, for keys that are not one number. */
 export async function pageByKey<Row, Shown, Key>(
   args: PageArgs,
-  { view = 'FULL', fetch, keyOf, readKey, show, bytesOf }: ShownRows<Row, Shown, Key>,
+  { view = 'FULL', fetch, keyOf, readKey, writeKey = (key) => [`${key}`], show, bytesOf }: ShownRows<Row, Shown, Key>,
 ): Promise<PageOf<Shown>> {
   const cursor = readPageToken(args);
   const { items, last, more } = await gatherPage<{ readonly key: Key; readonly shown: Shown }, Key>(
@@ -49,6 +51,6 @@ export async function pageByKey<Row, Shown, Key>(
   );
   return {
     items: items.map(({ shown }) => shown),
-    nextPageToken: more ? makePageToken(args.binding, [`${last}`]) : '',
+    nextPageToken: more && last !== undefined ? makePageToken(args.binding, writeKey(last)) : '',
   };
 }

@@ -18,7 +18,7 @@ function messageSizer(schema: DescMessage): (message: Readonly<Record<string, un
     let bytes = 0;
     for (const { localName, sizeOf } of fields) {
       const value = message[localName];
-      if (value !== undefined) bytes += FIELD_BYTES + sizeOf(value as never);
+      if (value !== undefined && value !== '') bytes += FIELD_BYTES + sizeOf(value as never);
     }
     return bytes;
   };
@@ -45,4 +45,18 @@ function valueSizer({ message, scalar }: DescField): SizeOf {
 
 function utf8(text: string): number {
   return Buffer.byteLength(text);
+}
+
+/** Returns how many of the items, from the first, take at most so many bytes together. */
+export function countFitting<Item>(items: readonly Item[], bytesOf: (item: Item) => number, room: number): number {
+  let left = room;
+  const cut = items.findIndex((item) => {
+    left -= bytesOf(item);
+    return left < 0;
+  });
+  return cut === -1 ? items.length : cut;
+}
+
+export function totalBytes<Item>(items: readonly Item[], bytesOf: (item: Item) => number): number {
+  return items.reduce((bytes, item) => bytes + bytesOf(item), 0);
 }

@@ -1,3 +1,5 @@
+import { invalidField } from '../../domain/errors.ts';
+
 /** Returns the filters of a list that are set: neither undefined, nor empty, nor false. */
 export function setFilters<Filters extends object>(
   filters: Filters,
@@ -9,4 +11,10 @@ export function setFilters<Filters extends object>(
 function isUnset(value: unknown): boolean {
   if (value instanceof Map) return value.size === 0;
   return value === undefined || value === '' || value === false || (Array.isArray(value) && value.length === 0);
+}
+
+/** Returns a bound of a reward. Errors: INVALID_REQUEST for NaN. */
+export function toBound(reward: number | undefined, field: string): number | undefined {
+  if (Number.isNaN(reward)) throw invalidField(field, 'must be a number, not NaN: nothing is below or above it');
+  return reward;
 }

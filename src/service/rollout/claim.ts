@@ -5,27 +5,46 @@ import {
   type Claim as WireClaim,
   type LeaseState as WireLease,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { claimRollouts } from '../../app/rollout/claim.ts';
-import { type ClaimExtent, fitClaims } from '../../app/rollout/fit.ts';
+import { ANSWER_BYTES } from '../../domain/limits.ts';
 import type { Claim, LeaseState } from '../../store/contract/rollout.ts';
+import { claimRollouts } from '../../stream/rollouts/claim.ts';
 import { messageOf } from '../answer/message.ts';
+import { countFitting, sizerOf, totalBytes } from '../answer/size.ts';
 import { fromMillis, toMillis } from '../convert/duration.ts';
-import { fromStatus } from '../convert/values.ts';
+import { fromStatus, toMap } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { taskMessage } from '../task/task.ts';
 import { validatorMessage } from '../task/validator.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
 import { fromBareRollout, fromRollout } from './messages.ts';
-import { toClaimArgs, tokenOf } from './requests.ts';
+import { tokenOf } from './requests.ts';
+
+const DEFAULT_LEASE_MS = 60_000;
+const claimBytes = sizerOf(ClaimSchema);
 
 /** The queue, as its workers see it. */
 export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'heartbeatRollouts'> = {
   async claimRollouts(request, { app, caller, signal }) {
-    const key = idempotencyKeyOf(RolloutService.method.claimRollouts, request);
-    const { claims, drained } = await claimRollouts(app, caller, { ...toClaimArgs(request), key, signal });
-    const extents = fitClaims(claims);
-    return { claims: claims.map((claim, i) => claimMessage(claim, extents[i] ?? 'INPUT')), drained };
+    const { runId, stageId, taskIds, minPriority, maxRollouts, workerId } = request;
+    const { claims, drained } = await claimRollouts(app, {
+      request: {
+        caller,
+        runId: runId || undefined,
+        stageId: stageId || undefined,
+        taskIds: [...new Set(taskIds)].sort(),
+        labels: toMap(request.labels),
+        minPriority,
+        workerId,
+        leaseMs: toMillis(request.leaseDuration) ?? DEFAULT_LEASE_MS,
+        countFitting: countFittingClaims,
+        key: idempotencyKeyOf(RolloutService.method.claimRollouts, request),
+      },
+      maxRollouts: Math.max(1, maxRollouts),
+      waitMs: toMillis(request.wait) ?? 0,
+      signal,
+    });
+    return { claims: fitClaims(claims), drained };
   },
 
   async heartbeatRollouts({ leases, leaseDuration }, { app, caller }) {
@@ -35,7 +54,35 @@ export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'hea
   },
 };
 
-function claimMessage({ rollout, task, validators, trajectory, maxTurns }: Claim, extent: ClaimExtent): WireClaim {
+/** WHOLE: all of a claim; INPUT: no validators, and of the JSON only `input_json`; BARE: ids, numbers and times. */
+type Extent = 'WHOLE' | 'INPUT' | 'BARE';
+
+/** Returns how many claims, from the first, fit whole into one answer (Q2). At least one. */
+function countFittingClaims(claims: readonly Claim[]): number {
+  const bytesOf = (claim: Claim) => claimBytes(claimMessage(claim, 'WHOLE'));
+  return Math.max(1, countFitting(claims, bytesOf, ANSWER_BYTES));
+}
+
+/**
+ * Returns the claims whole, unless there are very many validators, or rollouts and tasks have grown since the claims were granted. Then all claims keep their
+ * `input_json` if there is room, and the first ones are whole (RD3).
+ */
+function fitClaims(claims: readonly Claim[]): WireClaim[] {
+  const inExtent = (extent: Extent) => claims.map((claim) => claimMessage(claim, extent));
+  const whole = inExtent('WHOLE');
+  if (totalBytes(whole, claimBytes) <= ANSWER_BYTES) return whole;
+  const input = inExtent('INPUT');
+  const least = totalBytes(input, claimBytes) <= ANSWER_BYTES ? input : inExtent('BARE');
+  let left = ANSWER_BYTES - totalBytes(least, claimBytes);
+  return least.map((message, i) => {
+    const more = claimBytes(whole[i]!) - claimBytes(message);
+    if (more > left) return message;
+    left -= more;
+    return whole[i]!;
+  });
+}
+
+function claimMessage({ rollout, task, validators, trajectory, maxTurns }: Claim, extent: Extent): WireClaim {
   const view = extent === 'WHOLE' ? 'FULL' : 'BASIC';
   const { inputJson } = rollout;
   const isBare = extent === 'BARE';

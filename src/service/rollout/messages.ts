@@ -2,6 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import {
   AttemptSchema,
   RolloutResultSchema,
+  RolloutSchema,
   StartPointSchema,
   ValidationOverrideSchema,
   ValidationSchema,
@@ -12,11 +13,16 @@ import {
   type Validation as WireValidation,
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
+import { sizerOf } from '../answer/size.ts';
 import { fromMillis } from '../convert/duration.ts';
 import { fromTimings } from '../convert/timings.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
 type View = 'BASIC' | 'FULL';
+
+export const rolloutBytes = sizerOf(RolloutSchema);
+export const attemptBytes = sizerOf(AttemptSchema);
+export const validationBytes = sizerOf(ValidationSchema);
 
 /** BASIC leaves out what holds JSON (FM7). */
 export function fromRollout(rollout: Rollout, view: View): WireRollout {
@@ -95,19 +101,24 @@ function fromResult(result: RolloutResult, view: View): WireResult {
 }
 
 export function fromAttempt(rolloutId: string, attempt: Attempt, view: View): WireAttempt {
-  const { number, trajectoryId, status, message, workerId, claimTime, endTime, result, validations } = attempt;
-  const { override, success, reward } = attempt;
-  const wire = create(AttemptSchema, { number, trajectoryId, message, workerId });
-  wire.status = fromStatus(status);
-  wire.claimTime = fromInstant(claimTime);
-  if (attempt.startTime !== undefined) wire.startTime = fromInstant(attempt.startTime);
-  if (endTime !== undefined) wire.endTime = fromInstant(endTime);
-  if (result !== undefined) wire.result = fromResult(result, view);
-  wire.validations = validations.map((validation) => fromValidation(rolloutId, validation, view));
+  const wire = fromBareAttempt(attempt);
+  if (attempt.result !== undefined) wire.result = fromResult(attempt.result, view);
+  wire.validations = attempt.validations.map((validation) => fromValidation(rolloutId, validation, view));
   wire.metrics = fromMap(attempt.metrics);
   wire.timings = fromTimings(attempt.timings);
   wire.environmentIds = [...attempt.environmentIds];
-  if (override !== undefined) wire.override = fromOverride(override);
+  if (attempt.override !== undefined) wire.override = fromOverride(attempt.override);
+  return wire;
+}
+
+/** Without what was found of it. */
+export function fromBareAttempt(attempt: Attempt): WireAttempt {
+  const { number, trajectoryId, status, message, workerId, claimTime, startTime, endTime, success, reward } = attempt;
+  const wire = create(AttemptSchema, { number, trajectoryId, message, workerId });
+  wire.status = fromStatus(status);
+  wire.claimTime = fromInstant(claimTime);
+  if (startTime !== undefined) wire.startTime = fromInstant(startTime);
+  if (endTime !== undefined) wire.endTime = fromInstant(endTime);
   if (success !== undefined) wire.success = success;
   if (reward !== undefined) wire.reward = reward;
   return wire;

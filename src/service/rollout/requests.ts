@@ -1,16 +1,11 @@
 import type { RolloutResult as WireResult } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type {
-  ClaimRolloutsRequest,
   Lease,
   ListRolloutsRequest,
   ReleaseRolloutRequest,
   UpdateRolloutRequest,
-  NewRollout as WireRollout,
   NewValidation as WireValidation,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import type { ClaimRolloutsArgs } from '../../app/rollout/claim.ts';
-import type { NewRolloutArgs } from '../../app/rollout/create.ts';
-import type { ListRolloutsArgs } from '../../app/rollout/list.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { RolloutResult } from '../../domain/rollout.ts';
@@ -19,60 +14,17 @@ import type {
   LeaseToken,
   NewValidation,
   RolloutChanges,
+  RolloutFilter,
   RolloutSaid,
 } from '../../store/contract/rollout.ts';
 import { toMillis } from '../convert/duration.ts';
+import { setFilters, toBound } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
 import { required } from '../convert/place.ts';
 import { toTimings } from '../convert/timings.ts';
 import { toInstant, toMap, toStatuses } from '../convert/values.ts';
-import { toOnSuccess } from '../group/group.ts';
 
-type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-const DEFAULT_ATTEMPTS = 3;
-const DEFAULT_LEASE_MS = 60_000;
-const DEFAULT_RETRY_DELAY_MS = 1000;
-
-export function toNewRollout(rollout: WireRollout, index: number): NewRolloutArgs {
-  const { rolloutId, taskId, inputJson, priority, maxTurns, maxAttempts, startFrom, modelUri, metadataJson } = rollout;
-  const field = `rollouts[${index}]`;
-  return {
-    rolloutId,
-    groupNumber: required(rollout.groupNumber, `${field}.group_number`),
-    number: required(rollout.number, `${field}.number`),
-    taskId,
-    labels: toMap(rollout.labels),
-    inputJson,
-    priority,
-    maxTurns,
-    maxAttempts: maxAttempts || DEFAULT_ATTEMPTS,
-    attemptTimeoutMs: toMillis(rollout.attemptTimeout),
-    retryDelayMs: toMillis(rollout.retryDelay) ?? DEFAULT_RETRY_DELAY_MS,
-    startFrom: startFrom && {
-      trajectoryId: startFrom.trajectoryId,
-      stepNumber: required(startFrom.stepNumber, `${field}.start_from.step_number`),
-    },
-    modelUri,
-    metadataJson,
-    onSuccess: toOnSuccess(rollout.onSuccess),
-  };
-}
-
-export function toClaimArgs(request: ClaimRolloutsRequest): Omit<ClaimRolloutsArgs, 'signal' | 'key'> {
-  const { runId, stageId, taskIds, minPriority, maxRollouts, workerId } = request;
-  return {
-    runId,
-    stageId,
-    taskIds,
-    labels: toMap(request.labels),
-    minPriority,
-    maxRollouts: Math.max(1, maxRollouts),
-    workerId,
-    leaseMs: toMillis(request.leaseDuration) ?? DEFAULT_LEASE_MS,
-    waitMs: toMillis(request.wait) ?? 0,
-  };
-}
+export const DEFAULT_ATTEMPTS = 3;
 
 export function toRolloutChanges(request: UpdateRolloutRequest): RolloutChanges {
   const { updateMask, priority, maxTurns, modelUri, statusMessage, metadataJson } = request;
@@ -90,27 +42,29 @@ export function toRolloutChanges(request: UpdateRolloutRequest): RolloutChanges 
   });
 }
 
-export function toRolloutFilter(request: ListRolloutsRequest): ListRolloutsArgs['filter'] {
-  const filter: Mutable<ListRolloutsArgs['filter']> = {};
+/** Errors: INVALID_REQUEST if nothing bounds the list. */
+export function toRolloutFilter(request: ListRolloutsRequest): RolloutFilter {
+  const { taskId, workerId, minReward, maxReward, success } = request;
   const of = toPlace(request);
-  if (of !== undefined) filter.of = of;
-  if (request.taskId !== '') filter.taskId = request.taskId;
-  if (request.statuses.length > 0) filter.statuses = toStatuses(request.statuses);
-  const labels = toMap(request.labels);
-  if (labels.size > 0) filter.labels = labels;
-  if (request.minReward !== undefined) filter.minReward = request.minReward;
-  if (request.maxReward !== undefined) filter.maxReward = request.maxReward;
-  if (request.success !== undefined) filter.success = request.success;
-  if (request.workerId !== '') filter.workerId = request.workerId;
-  const from = toInstant(request.createTimeFrom);
-  const to = toInstant(request.createTimeTo);
-  if (from !== undefined) filter.createTimeFrom = from;
-  if (to !== undefined) filter.createTimeTo = to;
-  return filter;
+  if (of === undefined && taskId === '' && workerId === '') {
+    throw invalidField('run_id', 'none of run_id, stage_id, group_id, task_id and worker_id is set: set at least one');
+  }
+  const filter = setFilters({
+    of,
+    taskId,
+    workerId,
+    statuses: toStatuses(request.statuses),
+    labels: toMap(request.labels),
+    minReward: toBound(minReward, 'min_reward'),
+    maxReward: toBound(maxReward, 'max_reward'),
+    createTimeFrom: toInstant(request.createTimeFrom),
+    createTimeTo: toInstant(request.createTimeTo),
+  });
+  return success === undefined ? filter : { ...filter, success };
 }
 
 /** At most one of them is set. */
-function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): ListRolloutsArgs['filter']['of'] {
+function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): RolloutFilter['of'] {
   if (runId !== '') return { runId };
   if (stageId !== '') return { stageId };
   return groupId === '' ? undefined : { groupId };

@@ -1,18 +1,25 @@
+import type { Rollout as WireRollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { createRollouts } from '../../app/rollout/create.ts';
-import { fitRecord } from '../../app/rollout/fit.ts';
-import { listRollouts } from '../../app/rollout/list.ts';
+import { cursorInt } from '../../app/page_token.ts';
 import { rolloutNotFound } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
-import type { AttemptReport, RolloutEnd } from '../../store/contract/rollout.ts';
+import type { Rollout } from '../../domain/rollout.ts';
+import {
+  type AttemptReport,
+  type RolloutCursor,
+  type RolloutEnd,
+  rolloutCursor,
+} from '../../store/contract/rollout.ts';
+import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_args.ts';
-import { fromAttempt, fromBareValidation, fromRollout, fromValidation } from './messages.ts';
+import { toNewRollouts } from './making.ts';
+import { fromRollout, rolloutBytes } from './messages.ts';
+import { recordAnswer } from './record.ts';
 import {
   type SaidRequest,
   tokenOf,
-  toNewRollout,
   toReport,
   toResult,
   toRolloutChanges,
@@ -34,33 +41,35 @@ export const rolloutMethods: Methods<
   | 'releaseRollout'
   | 'retryRollout'
 > = {
+  /** Creates the rollouts that do not exist, all or none (Q6). */
   async createRollouts({ stageId, rollouts }, { app, caller }) {
-    return { rollouts: await createRollouts(app, caller, { stageId, rollouts: rollouts.map(toNewRollout) }) };
+    return { rollouts: await app.store.createRollouts(caller, stageId, toNewRollouts(rollouts, app.ids.uuid)) };
   },
 
-  async getRollout({ rolloutId, view: asked }, { app, caller }) {
+  async getRollout({ rolloutId, view }, { app, caller }) {
     const found = await app.store.getRollout(caller.namespace, rolloutId);
     if (found === undefined) throw rolloutNotFound(rolloutId);
-    const view = toView(asked, 'FULL');
-    const { rollout, attempts, validations, environmentIds, validationExtent, truncated } = fitRecord(found, view);
-    const toValidation = (validation: (typeof validations)[number]) =>
-      validationExtent === 'BARE'
-        ? fromBareValidation(rolloutId, validation)
-        : fromValidation(rolloutId, validation, validationExtent === 'WHOLE' ? 'FULL' : 'BASIC');
-    return {
-      rollout: fromRollout(rollout, view),
-      attempts: attempts.map((attempt) => fromAttempt(rolloutId, attempt, view)),
-      validations: validations.map(toValidation),
-      environmentIds: [...environmentIds],
-      truncated,
-    };
+    return recordAnswer(found, toView(view, 'FULL'));
   },
 
+  /** Lists rollouts by stage, group number and number, or across runs the newest first. */
   async listRollouts(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
-    const pageArgs = pageArgsOf(caller, RolloutService.method.listRollouts, request);
-    const page = await listRollouts(app, caller, { filter: toRolloutFilter(request), view, ...pageArgs });
-    return { rollouts: page.items.map((rollout) => fromRollout(rollout, view)), nextPageToken: page.nextPageToken };
+    const filter = toRolloutFilter(request);
+    const isInPlace = filter.of !== undefined;
+    const page = await pageByKey<Rollout, WireRollout, RolloutCursor>(
+      pageArgsOf(caller, RolloutService.method.listRollouts, request),
+      {
+        view,
+        fetch: (rows) => app.store.listRollouts(caller.namespace, filter, rows, view),
+        keyOf: isInPlace ? rolloutCursor : ({ key }) => ({ key }),
+        readKey: (cursor) => (isInPlace ? readPlace(cursor) : { key: cursorInt(cursor, 0) }),
+        writeKey: (last) => ('key' in last ? [last.key] : [last.stage, last.groupNumber, last.number]).map(String),
+        show: (row) => fromRollout(row, view),
+        bytesOf: rolloutBytes,
+      },
+    );
+    return { rollouts: [...page.items], nextPageToken: page.nextPageToken };
   },
 
   /** Labels and environments are replaced, metrics and timings merged by key (FM7). */
@@ -110,6 +119,10 @@ export const rolloutMethods: Methods<
     return { rollout: fromRollout(await app.store.retryRollout(caller, tokenOf(request), toSaid(request)), 'FULL') };
   },
 };
+
+function readPlace(cursor: readonly string[]): RolloutCursor {
+  return { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) };
+}
 
 const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new Map(), timings: new Map() });
 

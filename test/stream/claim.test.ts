@@ -1,19 +1,20 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { App } from '../../src/app/app.ts';
-import { type ClaimRolloutsArgs, claimRollouts } from '../../src/app/rollout/claim.ts';
+import type { Caller } from '../../src/domain/caller.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { type ClaimCall, claimRollouts } from '../../src/stream/rollouts/claim.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
+import { describeApp } from '../app/on_app.ts';
 import { openOn } from '../store/on_store.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { letPass } from '../store/time_travel.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
-import { describeApp } from './on_app.ts';
 
 const NEVER = 3_600_000;
 
@@ -26,7 +27,7 @@ describeApp('ClaimRollouts', (on) => {
     const app = on.app(settings, store);
     const scene = new RolloutScene(on.store);
     try {
-      await use(scene, (fields) => claimRollouts(app, scene.caller, { ...ARGS, ...fields }), app);
+      await use(scene, (fields) => claimRollouts(app, callOf(scene.caller, fields)), app);
       expect(app.changes.listeners, 'nobody listens any more').toBe(0);
     } finally {
       await app.close();
@@ -90,7 +91,7 @@ describeApp('ClaimRollouts', (on) => {
       const [own] = await scene.queue(place.stage, 1);
       const [others] = await other.queue(otherPlace.stage, 1);
       const both = await Promise.all([
-        claimRollouts(app, other.caller, { ...ARGS, key: keyOf('z') }),
+        claimRollouts(app, callOf(other.caller, { key: keyOf('z') })),
         claim({ key: keyOf('ClaimRollouts/z') }),
       ]);
       expect(both.map(({ claims }) => claims.map(({ rollout }) => rollout.id))).toEqual([[others], [own]]);
@@ -305,18 +306,22 @@ function keyOf(requestId: string): IdempotencyKey {
   return { rpc: 'ClaimRollouts', requestId, requestDigest: 'request' };
 }
 
-type Claim = (fields: Partial<ClaimRolloutsArgs>) => ReturnType<typeof claimRollouts>;
+type Fields = Partial<ClaimCall['request'] & Omit<ClaimCall, 'request'>>;
+type Claim = (fields: Fields) => ReturnType<typeof claimRollouts>;
 
-const ARGS: ClaimRolloutsArgs = {
-  runId: '',
-  stageId: '',
+function callOf(caller: Caller, fields: Fields): ClaimCall {
+  const { maxRollouts = 1, waitMs = 0, signal = new AbortController().signal, ...request } = fields;
+  return { request: { ...REQUEST, caller, ...request }, maxRollouts, waitMs, signal };
+}
+
+const REQUEST: Omit<ClaimCall['request'], 'caller'> = {
+  runId: undefined,
+  stageId: undefined,
   taskIds: [],
   labels: new Map(),
   minPriority: 0,
-  maxRollouts: 1,
   workerId: 'worker',
   leaseMs: 60_000,
-  waitMs: 0,
+  countFitting: (claims) => claims.length,
   key: undefined,
-  signal: new AbortController().signal,
 };

@@ -1,26 +1,15 @@
-import type { Caller } from '../../domain/caller.ts';
+import type { App } from '../../app/app.ts';
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
-import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { ClaimRequest } from '../../store/contract/rollout.ts';
-import type { Claimed } from '../../stream/rollouts/claim_collector.ts';
-import { WatchPace } from '../../stream/watch_pace.ts';
-import type { App } from '../app.ts';
-import { countFittingClaims } from './fit.ts';
+import { WatchPace } from '../watch_pace.ts';
+import type { Claimed } from './claim_collector.ts';
 
-export interface ClaimRolloutsArgs {
-  /** Empty: of any. */
-  readonly runId: string;
-  readonly stageId: string;
-  readonly taskIds: readonly string[];
-  readonly labels: ReadonlyMap<string, string>;
-  readonly minPriority: number;
+export interface ClaimCall {
+  readonly request: Omit<ClaimRequest, 'trajectories'>;
   /** At least 1. */
   readonly maxRollouts: number;
-  readonly workerId: string;
-  readonly leaseMs: number;
   /** 0: not at all. */
   readonly waitMs: number;
-  readonly key: IdempotencyKey | undefined;
   /** Aborted when the caller is gone: waiting ends at once. */
   readonly signal: AbortSignal;
 }
@@ -32,9 +21,8 @@ const NOTHING: Claimed = { kind: 'claimed', claims: [], drained: false };
  * be claimed mean "ask again". It ends early when nothing more can come (`drained`).
  * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
  */
-export async function claimRollouts(app: App, caller: Caller, args: ClaimRolloutsArgs): Promise<Claimed> {
-  const request = requestOf(caller, args);
-  const { maxRollouts, waitMs, signal } = args;
+export async function claimRollouts(app: App, call: ClaimCall): Promise<Claimed> {
+  const { request, maxRollouts, waitMs, signal } = call;
   const ask = async (): Promise<Claimed> => {
     const trajectories = Array.from({ length: maxRollouts }, () => ({ id: app.ids.uuid(), uid: app.ids.uid() }));
     return (await app.claims.claim({ ...request, trajectories }, signal)) ?? NOTHING;
@@ -43,7 +31,7 @@ export async function claimRollouts(app: App, caller: Caller, args: ClaimRollout
   const first = await ask();
   const left = waitMs - (performance.now() - begun);
   if (isAnswer(first) || left <= 0) return first;
-  return keepAsking(app, await hintsOf(app, caller, request), ask, left, signal);
+  return keepAsking(app, await hintsOf(app, request), ask, left, signal);
 }
 
 function isAnswer({ claims, drained }: Claimed): boolean {
@@ -93,8 +81,7 @@ async function keepAsking(
 /** How to hear of what may have come: of the run, where it is known. */
 async function hintsOf(
   app: App,
-  { namespace }: Caller,
-  { runId, stageId }: Pick<ClaimRequest, 'runId' | 'stageId'>,
+  { caller: { namespace }, runId, stageId }: Pick<ClaimRequest, 'caller' | 'runId' | 'stageId'>,
 ): Promise<(listener: () => void) => () => void> {
   if (stageId !== undefined) {
     const stage = await app.store.getStage(namespace, { id: stageId });
@@ -107,12 +94,4 @@ async function hintsOf(
     return (listener) => app.changes.subscribe(run.key, listener);
   }
   return (listener) => app.changes.subscribeAll(listener);
-}
-
-function requestOf(caller: Caller, args: ClaimRolloutsArgs): Omit<ClaimRequest, 'trajectories'> {
-  const { taskIds, labels, minPriority, workerId, leaseMs, key } = args;
-  const runId = args.runId || undefined;
-  const stageId = args.stageId || undefined;
-  const wanted = { runId, stageId, taskIds: [...new Set(taskIds)].sort(), labels, minPriority };
-  return { caller, ...wanted, workerId, leaseMs, countFitting: countFittingClaims, key };
 }

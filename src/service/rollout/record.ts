@@ -1,0 +1,77 @@
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import type { Attempt as WireAttempt } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import type { GetRolloutResponseSchema } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { ANSWER_BYTES } from '../../domain/limits.ts';
+import { type Attempt, shownAttempt, type Validation } from '../../domain/rollout.ts';
+import type { RolloutRecord } from '../../store/contract/rollout.ts';
+import { countFitting, totalBytes } from '../answer/size.ts';
+import {
+  attemptBytes,
+  fromAttempt,
+  fromBareAttempt,
+  fromBareValidation,
+  fromRollout,
+  fromValidation,
+  rolloutBytes,
+  validationBytes,
+} from './messages.ts';
+
+type View = 'BASIC' | 'FULL';
+
+/** Bytes of an environment id in the answer. */
+const ID_BYTES = 48;
+
+/**
+ * Returns a rollout with as much of its attempts as fits into one answer (RD3): first the validations of the attempt that the rollout shows, in the largest
+ * form in which all fit, then its attempts, the newest first. Results, validations, metrics, timings and environments of attempts come last, and of these the
+ * shown attempt's, because the answer has them already.
+ */
+export function recordAnswer(
+  { rollout: row, attempts: rows }: RolloutRecord,
+  view: View,
+): MessageInitShape<typeof GetRolloutResponseSchema> {
+  const rollout = fromRollout(row, view);
+  const shown = shownAttempt(row, rows);
+  const environmentIds = [...(shown?.environmentIds ?? [])];
+  const rest = ANSWER_BYTES - rolloutBytes(rollout) - ID_BYTES * environmentIds.length;
+  // A rollout has many attempts only if each of them is small.
+  const newest = countFitting(rows.map(fromBareAttempt).toReversed(), attemptBytes, rest / 2);
+  const kept = rows.slice(rows.length - newest);
+  const room = rest - totalBytes(kept.map(fromBareAttempt), attemptBytes);
+  const forms = formsOf(row.id, shown?.validations ?? [], view);
+  const form = forms.find((validations) => totalBytes(validations, validationBytes) <= room) ?? forms.at(-1) ?? [];
+  const validations = form.slice(0, countFitting(form, validationBytes, room));
+  const filled = fillAttempts(row.id, kept, view, room - totalBytes(validations, validationBytes), shown);
+  const isWhole = form === forms[0] && validations.length === form.length && filled.size === rows.length;
+  const attempts = kept.map((attempt) => filled.get(attempt) ?? fromBareAttempt(attempt));
+  return { rollout, attempts, validations, environmentIds, truncated: !isWhole };
+}
+
+/** The validations in all forms that the view allows, the largest first. */
+function formsOf(rolloutId: string, validations: readonly Validation[], view: View) {
+  const whole = (form: View) => validations.map((each) => fromValidation(rolloutId, each, form));
+  const bare = validations.map((each) => fromBareValidation(rolloutId, each));
+  return view === 'FULL' ? [whole('FULL'), whole('BASIC'), bare] : [whole('BASIC'), bare];
+}
+
+/** Returns the attempts that fit with all that was found of them: the newest first, and the shown one last. */
+function fillAttempts(
+  rolloutId: string,
+  attempts: readonly Attempt[],
+  view: View,
+  room: number,
+  shown: Attempt | undefined,
+): ReadonlyMap<Attempt, WireAttempt> {
+  let left = room;
+  const filled = new Map<Attempt, WireAttempt>();
+  const others = attempts.toReversed().filter((attempt) => attempt !== shown);
+  const last = attempts.filter((attempt) => attempt === shown);
+  for (const attempt of [...others, ...last]) {
+    const wire = fromAttempt(rolloutId, attempt, view);
+    const bytes = attemptBytes(wire) - attemptBytes(fromBareAttempt(attempt));
+    if (bytes > left) continue;
+    left -= bytes;
+    filled.set(attempt, wire);
+  }
+  return filled;
+}
