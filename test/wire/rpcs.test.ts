@@ -12,7 +12,8 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { reflect } from '@bufbuild/protobuf/reflect';
-import { Code, ConnectError, createClient, type Transport } from '@connectrpc/connect';
+import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
+import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
@@ -130,6 +131,39 @@ function documentedErrors(): Map<string, string[]> {
   return documented;
 }
 
+/** Reads whose requests need something that the scene does not have. */
+const PREPARED = [
+  'ListExperiments',
+  'ListStatusChanges',
+  'ListTags',
+  'ListTasks',
+  'ListValidationOverrides',
+  'ReadRollouts',
+  'Summarize',
+  'WatchRun',
+];
+
+function isRead({ idempotency }: DescMethod): boolean {
+  return idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
+}
+
+/** Fails every call that may write, before it is sent. */
+const onlyReads: Interceptor = (next) => async (request) => {
+  if (isRead(request.method)) return next(request);
+  throw new Error(`${request.method.name} may write, but the scene is shared: add the read that needs it to PREPARED`);
+};
+
+/** Whether a message can hold an int64, in itself or in a message in it. */
+function holdsInt64(schema: DescMessage, above: readonly DescMessage[] = []): boolean {
+  return schema.fields.some((field) => {
+    if (field.fieldKind === 'map' && field.mapKey === ScalarType.INT64) return true;
+    if (field.scalar === ScalarType.INT64) return true;
+    return (
+      field.message !== undefined && !above.includes(field.message) && holdsInt64(field.message, [...above, schema])
+    );
+  });
+}
+
 function setFields(method: DescMethod, request: Message): DescField[] {
   return method.input.fields.filter((field) => reflect(method.input, request).isSet(field));
 }
@@ -144,17 +178,26 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   let untouched: Scene;
   let untouchedRun: RunScene;
   let untouchedRollout: RolloutScene;
-  const client = (): WireClient => ({
-    trajectories: createClient(TrajectoryService, transport),
-    states: createClient(StateService, transport),
-    runs: createClient(RunService, transport),
-    rollouts: createClient(RolloutService, transport),
+  /** For what never writes: reads, and requests that are refused as they are. Its client cannot write. */
+  let shared: readonly [Scene, RunScene, RolloutScene];
+  const client = (over = transport): WireClient => ({
+    trajectories: createClient(TrajectoryService, over),
+    states: createClient(StateService, over),
+    runs: createClient(RunService, over),
+    rollouts: createClient(RolloutService, over),
   });
   const scene = (): Promise<Scene> => makeScene(client());
-  const sceneOf = ({ parent }: DescMethod): Promise<AnyScene> => {
+  const newSceneOf = ({ parent }: DescMethod): Promise<AnyScene> => {
     if (parent.typeName === RolloutService.typeName) return makeRolloutScene(client());
     return parent.typeName === RunService.typeName ? makeRunScene(client()) : scene();
   };
+  const sharedOf = ({ parent }: DescMethod): AnyScene => {
+    const [ofTrajectories, ofRuns, ofRollouts] = shared;
+    if (parent.typeName === RolloutService.typeName) return ofRollouts;
+    return parent.typeName === RunService.typeName ? ofRuns : ofTrajectories;
+  };
+  const sceneOf = async (method: DescMethod): Promise<AnyScene> =>
+    isRead(method) && !PREPARED.includes(method.name) ? sharedOf(method) : newSceneOf(method);
   const untouchedOf = ({ parent }: DescMethod): AnyScene => {
     if (parent.typeName === RolloutService.typeName) return untouchedRollout;
     return parent.typeName === RunService.typeName ? untouchedRun : untouched;
@@ -166,6 +209,12 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     untouched = await scene();
     untouchedRun = await makeRunScene(client());
     untouchedRollout = await makeRolloutScene(client());
+    const reading = client(createGrpcTransport({ baseUrl: server.url, interceptors: [onlyReads] }));
+    shared = [
+      { ...(await scene()), ...reading },
+      { ...(await makeRunScene(client())), ...reading },
+      { ...(await makeRolloutScene(client())), ...reading },
+    ];
   });
   afterAll(async () => {
     const { trajectories, id } = untouched;
@@ -199,7 +248,10 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
 
   it.each(METHODS)('FM6: $name refuses with each of the errors that its comment names', async (method) => {
     const documented = documentedErrors().get(method.name) ?? [];
-    const refused = casesOf(method).refused(await sceneOf(method));
+    const asIs = Object.values(casesOf(method).refused(sharedOf(method))).every(
+      (request) => typeof request !== 'function',
+    );
+    const refused = casesOf(method).refused(asIs ? sharedOf(method) : await newSceneOf(method));
     const provoked = Object.keys(refused);
     expect([...provoked, ...Object.keys(PROVEN_ELSEWHERE), ...(NOT_YET[method.name] ?? [])]).toEqual(
       expect.arrayContaining(documented),
@@ -232,7 +284,9 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     }
   });
 
-  it.each(METHODS)('$name handles the largest number in every number field', async (method) => {
+  const NUMBERED = METHODS.filter(({ input }) => holdsInt64(input));
+
+  it.each(NUMBERED)('$name handles the largest number in every number field', async (method) => {
     for (const request of await framesOf(method, await sceneOf(method))) {
       for (const { path, frames } of variants(method.input, request, ScalarType.INT64, MAX_INT64)) {
         const error = await refusalOf(call(transport, method, frames));
