@@ -61,7 +61,7 @@ function explain(error: unknown, cli: CliContext): number {
   if (error instanceof CliError) return say(error.message, error.exitCode);
   if (error instanceof StartError) return say(error.message, 1);
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-  return say(`This is a defect of the program.\n${text}`, 1);
+  return say(`Internal error.\n${text}`, 1);
 
   function say(message: string, code: number): number {
     cli.stderr.write(`${message}\n`);

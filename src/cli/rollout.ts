@@ -37,7 +37,7 @@ interface RolloutFlags extends ServerFlags {
 
 const EXAMPLES = `
 Examples:
-  anabranch rollout ID                      what came of it, and its last 10 steps
+  anabranch rollout ID                      its result and its last 10 steps
   anabranch rollout ID --turns 200          its last 200 steps
   anabranch rollout ID --attempt 1          the steps of its first attempt
   anabranch rollout ID --json | jq .validations

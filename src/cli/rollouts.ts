@@ -51,7 +51,7 @@ Examples:
   anabranch rollouts main --success yes --min-reward 10
   anabranch rollouts main --json | jq -r '.rollouts[].trajectoryId'
 
-Mean reward and success rate of a group, and of a stage, are over all of its rollouts that have ended, whatever is listed.`;
+Mean reward and success rate of a group or stage include all of its ended rollouts, listed or not.`;
 
 const PAGE_SIZE = 1000n;
 const MOST = 100_000n;
@@ -189,8 +189,8 @@ function linesOf(
   const table = rolloutsTable(parts, { columns: columnsOf(cli), paint: paintFor(stdout, env), beside });
   if (nextPageToken === '') return table;
   const shown =
-    flags.page === undefined ? `Only the first ${flags.limit}.` : `Only ${flags.limit} of those that follow.`;
-  return [...table, `${shown} --limit N lists more; --page goes on (see --help).`];
+    flags.page === undefined ? `Shows only the first ${flags.limit}.` : `Shows only the next ${flags.limit}.`;
+  return [...table, `${shown} --limit N lists more; --page continues the list (see --help).`];
 }
 
 /** Explains an empty list, and says what to do. */

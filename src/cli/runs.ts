@@ -39,8 +39,8 @@ interface RunsFlags extends ServerFlags {
 
 const EXAMPLES = `
 Examples:
-  anabranch runs                                        the newest runs, and how far they are
-  anabranch runs --status running,paused                those that go on
+  anabranch runs                                        the newest runs and their progress
+  anabranch runs --status running,paused                runs that have not ended
   anabranch runs -e cartpole --label model=pid          of one experiment, with a label
   anabranch runs --stale                                those whose heartbeat has stopped
   anabranch runs --ids                                  with their ids, also on a narrow terminal
@@ -118,8 +118,8 @@ function linesOf(
     withIds: ids === true,
   });
   if (nextPageToken === '') return table;
-  const shown = page === undefined ? `Only the newest ${limit}.` : `Only ${limit} of those that follow.`;
-  return [...table, `${shown} --limit N lists more; --page goes on (see --help).`];
+  const shown = page === undefined ? `Shows only the newest ${limit}.` : `Shows only the next ${limit}.`;
+  return [...table, `${shown} --limit N lists more; --page continues the list (see --help).`];
 }
 
 /** Explains an empty list, and says what to do. */

@@ -20,13 +20,13 @@ const EXAMPLES = `
 Examples:
   anabranch watch main                             live, until the run is completed, failed or cancelled
   anabranch watch main --rollouts                  with its groups and rollouts
-  anabranch watch main --exit-status && publish    goes on only if it was completed
+  anabranch watch main --exit-status && publish    continues only if it was completed
   anabranch watch main --json                      each change as JSON, one a line`;
 
 export function watchCommand(cli: CliContext): Command {
   const command = new Command('watch')
     .description(
-      'Watch a run live until it is completed, failed or cancelled. A terminal shows a picture, other outputs one line per change.',
+      'Watch a run live until it is completed, failed or cancelled. A terminal shows a live view; other outputs get one line per change.',
     )
     .argument('<RUN>', 'name or id of the run');
   addExperimentOption(command)
