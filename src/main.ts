@@ -19,7 +19,7 @@ for (const [signal, code] of [
 
 // After an uncaught error the state of the process is unknown: stop in order and exit.
 process.on('uncaughtException', (error) => {
-  process.stderr.write(`This is a defect of the program, which stops now.\n${error.stack ?? String(error)}\n`);
+  process.stderr.write(`Internal error. The program stops.\n${error.stack ?? String(error)}\n`);
   if (faulted) process.exit(1);
   faulted = true;
   stop.abort();

@@ -96,7 +96,7 @@ export async function serveStore(
           'too many connections: closed the longest idle ones, and refused new ones where none was idle',
         ),
     },
-    onError: (error) => logger.error({ err: error }, 'a connection failed because of a fault of the server'),
+    onError: (error) => logger.error({ err: error }, 'a connection failed because of an internal error'),
   });
   try {
     const listening = await port.listen();

@@ -125,7 +125,7 @@ async function serve(
     await universalResponseToNodeResponse(paced, response);
   } catch (error) {
     // The handler has had its say, so this is the writing of its answer: nearly always a caller who went away.
-    logger.debug({ err: error, rpc: handler.method.name }, 'an answer could not be written');
+    logger.debug({ err: error, rpc: handler.method.name }, 'a response could not be written');
     cutCall(request);
   }
 }

@@ -117,7 +117,7 @@ export function toReadError(error: unknown): AnabranchError | undefined {
 }
 
 function callerGone(): AnabranchError {
-  return new AnabranchError('CANCELLED', 'The caller went away.');
+  return new AnabranchError('CANCELLED', 'The caller cancelled the call or disconnected.');
 }
 
 function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Logger): ConnectError {
@@ -135,9 +135,9 @@ export function connectErrorOf(error: AnabranchError, purpose: Purpose): Connect
 
 function internalError(cause: unknown, logger: Logger): ConnectError {
   const errorId = randomUUID();
-  logger.error({ err: cause, errorId }, 'a call failed by a fault of the server');
+  logger.error({ err: cause, errorId }, 'a call failed with an internal error');
   return new ConnectError(
-    `The server failed; its log has the details under error id ${errorId}.`,
+    `Internal error. The log of the server has the details under error id ${errorId}.`,
     Code.Internal,
     undefined,
     detailsOf('INTERNAL', { error_id: errorId }, []),
@@ -197,7 +197,7 @@ export function explainConnectError(error: ConnectError): AnabranchError {
     case Code.DeadlineExceeded:
       return new AnabranchError(
         'DEADLINE_EXCEEDED',
-        'The deadline of the call passed: what was not acked may be stored or not; replay it.',
+        'The deadline of the call passed. It is unknown whether unacked writes were stored. Retrying is safe.',
       );
     case Code.Canceled:
     case Code.Aborted:

@@ -50,7 +50,8 @@ export function healthService(wire: Wire, health: Health): ServiceImpl<typeof He
   return {
     check: unary(wire, check, 'read', async ({ service }) => {
       const status = health.statusOf(service);
-      if (status === undefined) throw new ConnectError(`There is no service "${service}" here.`, Code.NotFound);
+      if (status === undefined)
+        throw new ConnectError(`Service "${service}" does not exist on this server.`, Code.NotFound);
       return create(HealthCheckResponseSchema, { status });
     }),
 

@@ -161,7 +161,7 @@ class Schema {
 
   /** A file with everything it stands on, each before what it imports, so that one answer is enough. */
   #file(file: DescFile | undefined, wanted: string): Answer {
-    if (file === undefined) return failed(Code.NotFound, `There is no ${wanted} here.`);
+    if (file === undefined) return failed(Code.NotFound, `This server has no ${wanted}.`);
     const importedFirst = new Set<DescFile>();
     const seen = new Set<DescFile>();
     const collect = (next: DescFile) => {
@@ -178,7 +178,7 @@ class Schema {
 
   #extensionsOf(typeName: string): Answer {
     if (this.#types.getMessage(typeName) === undefined)
-      return failed(Code.NotFound, `There is no type ${typeName} here.`);
+      return failed(Code.NotFound, `Type ${typeName} does not exist on this server.`);
     const extensionNumber: number[] = [];
     for (const type of this.#types) {
       if (type.kind === 'extension' && type.extendee.typeName === typeName) extensionNumber.push(type.number);

@@ -13,14 +13,14 @@ export function refusePath(request: HttpRequest, response: HttpResponse): void {
     response,
     404,
     'UNIMPLEMENTED',
-    `There is no RPC ${path} here: server reflection lists those there are.`,
+    `RPC ${path} does not exist on this server. Server reflection lists all RPCs.`,
   );
 }
 
 /** HTTP/1.1 cannot carry both directions at once; the connection is closed, since the client may wait for answers on it. */
 export function refuseVersion(request: HttpRequest, response: HttpResponse, method: string): void {
   response.setHeader('connection', 'close');
-  const text = `${method} is a bidirectional stream, which needs HTTP/2; over HTTP/1.1 use AppendStep.`;
+  const text = `${method} is a bidirectional stream, which requires HTTP/2. Over HTTP/1.1, use AppendStep.`;
   refuse(request, response, 505, 'UNIMPLEMENTED', text);
 }
 
@@ -35,7 +35,7 @@ export function refuseMediaType(request: HttpRequest, response: HttpResponse): v
 /** The connection is one of the reserve. The port closes it after this answer, so that a retry may find room. */
 export function refuseForRoom(request: HttpRequest, response: HttpResponse): void {
   const text =
-    'All connections that the server accepts have calls under way: retry later, and share one connection among calls. ' +
+    'The server has reached its limit of connections, and all of them have calls in progress. Retry later, and share one connection among calls. ' +
     'The operator can raise --max-connections.';
   refuse(request, response, 503, 'TOO_MANY_CONNECTIONS', text);
 }

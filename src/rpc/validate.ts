@@ -55,7 +55,7 @@ export function createRequestValidator(services: readonly DescService[]): Valida
 
 function invalidRequest(violations: readonly Violation[], unlistedViolations = 0): AnabranchError {
   const text = violations.map(({ field, description }) => `${field}: ${description}`);
-  return new AnabranchError('INVALID_REQUEST', `The request breaks a rule. ${text.join('; ')}`, {
+  return new AnabranchError('INVALID_REQUEST', `The request is invalid. ${text.join('; ')}`, {
     violations,
     unlistedViolations,
   });

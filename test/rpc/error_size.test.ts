@@ -104,12 +104,12 @@ describe('FM6: the headers of an error', () => {
       field: `step.actions[${i}].${'type.'.repeat(30)}`,
       description: 'must be at most 128 bytes (it has 129 bytes)'.repeat(4),
     }));
-    const { error, info, violations: listed } = sent('INVALID_REQUEST', 'The request breaks a rule.', { violations });
+    const { error, info, violations: listed } = sent('INVALID_REQUEST', 'The request is invalid.', { violations });
     expect(listed.length).toBeGreaterThan(2);
     expect(listed.length).toBeLessThan(20);
     const leftOut = 20 - listed.length;
     expect(info.metadata).toEqual({ violations_left_out: `${leftOut}` });
-    expect(error.rawMessage).toBe(`The request breaks a rule. (${leftOut} more violations are not listed)`);
+    expect(error.rawMessage).toBe(`The request is invalid. (${leftOut} more violations are not listed)`);
   });
 
   it('say how many violations are left out beyond the 20 that are looked at', () => {

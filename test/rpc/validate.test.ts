@@ -128,7 +128,7 @@ describe('FM6: a request that breaks a rule of its proto is told the field, what
     const error = thrown();
     expect(error.reason).toBe('INVALID_REQUEST');
     expect(error.violations).toEqual([{ field, description }]);
-    expect(error.message).toBe(`The request breaks a rule. ${field}: ${description}`);
+    expect(error.message).toBe(`The request is invalid. ${field}: ${description}`);
   });
 
   it('every field that is wrong, at most 20', () => {

@@ -9,7 +9,7 @@ const NOTHING: Uint8Array = new Uint8Array();
 
 export function encodeMessage(schema: DescMessage, message: Message): Buffer {
   const data = toBinary(schema, message);
-  if (data.length > WRITE_MAX_BYTES) throw new Error(`an answer of ${data.length} bytes`);
+  if (data.length > WRITE_MAX_BYTES) throw new Error(`a response of ${data.length} bytes is too large`);
   const envelope = Buffer.allocUnsafe(HEADER_BYTES + data.length);
   envelope[0] = 0;
   envelope.writeUInt32BE(data.length, 1);

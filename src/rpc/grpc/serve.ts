@@ -77,7 +77,7 @@ export class PlainGrpc {
       logCall(this.#logger, method, 'grpc', code, begunAt);
     } catch (error) {
       // The handler has had its say, so this is the writing of what went wrong.
-      this.#logger.error({ err: error, rpc: method.name }, 'an error could not be written');
+      this.#logger.error({ err: error, rpc: method.name }, 'an error response could not be written');
       cutCall(request);
     }
   }

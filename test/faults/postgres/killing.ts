@@ -95,6 +95,6 @@ export async function aftermath(server: SpawnedServer): Promise<Aftermath> {
   const serverFaults = server
     .output()
     .split('\n')
-    .filter((line) => /fault of the server|unhandled|uncaught/iu.test(line));
+    .filter((line) => /internal error|unhandled|uncaught/iu.test(line));
   return { serverLived: ended === undefined, serverFaults };
 }
