@@ -121,7 +121,9 @@ describeClaims('leases', (scenes, on) => {
     expect(await on.store.sweepLeases(100)).toBe(1);
     const { rollout, attempts } = await scene.record(id);
     expect(rollout).toMatchObject({ status: 'PENDING', attempt: 1, workerId: '', leaseEndTime: undefined });
-    expect(rollout.statusMessage).toMatch(/^attempt 1 lost its lease: no sign of life from worker "gone" for 6\d\d s$/);
+    expect(rollout.statusMessage).toMatch(
+      /^attempt 1 lost its lease: no heartbeat or append of worker "gone" for 6\d\d s$/,
+    );
     expect(attempts).toMatchObject([{ status: 'FAILED', message: rollout.statusMessage, workerId: 'gone' }]);
     expect(await scene.trajectoryOf(claim)).toMatchObject({ status: 'FAILED', statusMessage: rollout.statusMessage });
     expect((await scene.history('ROLLOUT', { id })).at(-1)).toMatchObject({

@@ -74,7 +74,7 @@ export async function openPostgres(
   const onForgotten = (error: unknown) =>
     logger.warn(
       { err: error },
-      'the pooler between this server and Postgres does not keep prepared statements: from now on they are sent without names. Set ANABRANCH_NAMED_STATEMENTS=false, or let the pooler keep them (pgbouncer 1.21 or later: max_prepared_statements)',
+      'the pooler between this server and Postgres does not support named prepared statements: the server uses unnamed statements from now on. Set ANABRANCH_NAMED_STATEMENTS=false, or enable them in the pooler (pgbouncer 1.21 or later: max_prepared_statements)',
     );
   const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten });
   const listeners = new ChangeListeners(onFault);
@@ -126,7 +126,9 @@ async function checkServer(db: Kysely<Tables>): Promise<void> {
     current_setting('server_version_num')::int as version, current_setting('server_encoding') as encoding`.execute(db);
   const { version = 0, encoding = '' } = rows[0] ?? {};
   if (version < 150_000) {
-    throw new StoreOpenError(`This Postgres is version ${Math.floor(version / 10_000)}; 15 or newer is needed.`);
+    throw new StoreOpenError(
+      `This Postgres is version ${Math.floor(version / 10_000)}: version 15 or later is required.`,
+    );
   }
   if (encoding !== 'UTF8') {
     throw new StoreOpenError(
@@ -139,9 +141,12 @@ function asOpenError(error: unknown): unknown {
   const { cause, message } = error as Error;
   const reason = cause instanceof Error ? cause.message : message;
   return (error as Error).name === 'AnabranchError'
-    ? new StoreOpenError(`The database does not answer (${reason}): is Postgres running, and is the URL right?`, {
-        cause: error,
-      })
+    ? new StoreOpenError(
+        `The database does not respond (${reason}): check that Postgres is running and that the URL is correct.`,
+        {
+          cause: error,
+        },
+      )
     : error;
 }
 

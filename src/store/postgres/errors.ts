@@ -11,7 +11,7 @@ export function translateError(error: unknown): unknown {
   if (code === '53100') {
     return new AnabranchError(
       'STORAGE_FULL',
-      "The database's disk is full: nothing was written, reads go on. Make space, then send it again.",
+      'The disk of the database is full. Nothing was written; reads continue. Free some space, then retry the call.',
       { cause: error },
     );
   }
@@ -19,7 +19,7 @@ export function translateError(error: unknown): unknown {
   if (held !== undefined) {
     return new Contended(
       'DATABASE_UNAVAILABLE',
-      `${held.replace('{row}', rowOf(error))} Nothing was stored: send it again, which is safe.`,
+      `${held.replace('{row}', rowOf(error))} Nothing was stored. Retry the call.`,
       { cause: error },
     );
   }
@@ -28,7 +28,7 @@ export function translateError(error: unknown): unknown {
     const Unavailable = silent && error.whole ? DatabaseSilent : AnabranchError;
     return new Unavailable(
       'DATABASE_UNAVAILABLE',
-      'The database does not answer. What was not acked may or may not be stored: send it again, which is safe.',
+      'The database does not respond. It is unknown whether unacked writes were stored. Retrying is safe.',
       { cause: error },
     );
   }
@@ -38,12 +38,12 @@ export function translateError(error: unknown): unknown {
 /** Messages for conflicts with other transactions, by SQLSTATE. The database itself answers. */
 const CONTENTION: Readonly<Record<string, string>> = {
   // lock_not_available
-  '55P03': 'Another transaction holds {row} that this call needs, and did not release it in time.',
+  '55P03': 'Another transaction has locked {row} that this call needs, and did not release it in time.',
   // query_canceled by statement_timeout
-  '57014': 'The database needed too long for a statement.',
+  '57014': 'A statement of the database took too long.',
   // serialization_failure and deadlock_detected, after several attempts
-  '40001': 'Other transactions changed what this call needs, again and again.',
-  '40P01': 'Other transactions waited for this one while it waited for them, again and again.',
+  '40001': 'Other transactions repeatedly changed rows that this call needs.',
+  '40P01': 'The call was repeatedly in a deadlock with other transactions.',
 };
 
 /** Describes the locked row, if Postgres names the table. */

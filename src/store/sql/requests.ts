@@ -143,7 +143,7 @@ function madeAndDeleted(noun: keyof typeof WORDS, id: string, requestId: string)
   const { gone, metadata } = WORDS[noun];
   return new AnabranchError(
     gone,
-    `${noun} ${id}, made under request_id "${requestId}", was deleted since: use a new request_id to make another.`,
+    `${noun} ${id}, which was created with request_id "${requestId}", was deleted. Use a new request_id to create another one.`,
     { metadata: { [metadata]: id } },
   );
 }

@@ -32,7 +32,7 @@ export function translateError(error: unknown): unknown {
   if (primary === FULL) {
     return new AnabranchError(
       'STORAGE_FULL',
-      'The disk that holds the database is full: nothing was written, reads go on. Make space, then send it again.',
+      'The disk of the database is full. Nothing was written; reads continue. Free some space, then retry the call.',
       { cause: error },
     );
   }

@@ -228,7 +228,7 @@ function requireFewFree(validations: readonly { readonly validator: bigint | nul
   if (free <= LIMITS.freeValidations) return;
   throw invalidField(
     field,
-    `would make ${free} free names of this attempt; at most ${LIMITS.freeValidations} are kept. Use a name again, or the type of a validator of the task`,
+    `would result in ${free} names of this attempt that are no type of a validator, and the maximum is ${LIMITS.freeValidations}. Use an existing name, or the type of a validator of the task`,
   );
 }
 

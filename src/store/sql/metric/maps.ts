@@ -7,7 +7,7 @@ export function mergeMetrics(stored: string, changes: ReadonlyMap<string, number
   const merged = readMetrics(stored);
   for (const [key, value] of changes) merged.set(key, value);
   if (merged.size > LIMITS.metrics) {
-    throw invalidField('metrics', `would make ${merged.size} metrics; at most ${LIMITS.metrics} are kept`);
+    throw invalidField('metrics', `would result in ${merged.size} metrics, and the maximum is ${LIMITS.metrics}`);
   }
   return merged;
 }

@@ -27,7 +27,7 @@ export async function logMetrics(
   // The run was deleted, or a series is new.
   await writeIn(engine, namespace, async (tx) => {
     await makeSeries(tx, batch);
-    if (!(await engine.upsertPoints(batch, tx.db))) throw new Error('series made in this transaction are not there');
+    if (!(await engine.upsertPoints(batch, tx.db))) throw new Error('a series created in this transaction is missing');
   });
 }
 

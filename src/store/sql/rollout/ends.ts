@@ -146,10 +146,13 @@ async function endAttempt(
 
 function requirePosition(head: LockedHead | undefined, expected: bigint | undefined): void {
   if (expected === undefined || expected === head?.nextStepNumber) return;
-  const ends = head === undefined ? 'it was deleted' : `it ends at ${head.nextStepNumber}`;
+  const ends =
+    head === undefined
+      ? `the attempt's trajectory was deleted`
+      : `the attempt's trajectory ends at ${head.nextStepNumber}`;
   throw new AnabranchError(
     'UNEXPECTED_POSITION',
-    `expected_next_step_number is ${expected}, but of the attempt's trajectory ${ends}: see that all turns are acked, then send it again.`,
+    `expected_next_step_number is ${expected}, but ${ends}: wait until all turns are acked, then retry the call.`,
     { metadata: { next_step_number: `${head?.nextStepNumber ?? 0n}` } },
   );
 }

@@ -213,5 +213,5 @@ function whyEnded({ attempt, worker_id, attempt_timeout_ms }: LockedRollout, lea
     return `attempt ${attempt} took longer than its attempt_timeout of ${Number(attempt_timeout_ms) / 1000} s`;
   }
   const silence = (now - lease.end) / NANOS_PER_MS + lease.ms;
-  return `attempt ${attempt} lost its lease: no sign of life from worker "${worker_id}" for ${silence / 1000n} s`;
+  return `attempt ${attempt} lost its lease: no heartbeat or append of worker "${worker_id}" for ${silence / 1000n} s`;
 }

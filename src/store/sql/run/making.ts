@@ -126,7 +126,7 @@ export function runExists(named: string, id: string): AnabranchError {
   return new AnabranchError(
     'RUN_EXISTS',
     named === id
-      ? `The id ${id} is taken (perhaps by a deleted run): use another, or none.`
+      ? `Run id ${id} is in use, possibly by a deleted run. Use another id, or none.`
       : `The experiment has a run "${named}" already (${id}): use another name, none, or if_exists RETURN_EXISTING.`,
     { metadata: { run: named, run_id: id } },
   );

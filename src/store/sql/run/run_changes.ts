@@ -29,7 +29,7 @@ export async function readRunChanges(
   const where = { since, allStages: allStages || asked !== undefined };
   const [stages, tallies] = await Promise.all([readStages(scope, run, where), tallyRuns(scope, [run.key])]);
   const tally = tallies.get(run.key);
-  if (tally === undefined) throw new Error('a run asked for has no tally');
+  if (tally === undefined) throw new Error('a requested run has no tally');
   return { run, stages, tally, horizon, since };
 }
 

@@ -180,7 +180,7 @@ export function mergeTimings(stored: string, changes: ReadonlyMap<string, TimeSp
   const merged = readTimings(stored);
   for (const [name, span] of changes) merged.set(name, span);
   if (merged.size > LIMITS.timings) {
-    throw invalidField('timings', `would make ${merged.size} timings; at most ${LIMITS.timings} are kept`);
+    throw invalidField('timings', `would result in ${merged.size} timings, and the maximum is ${LIMITS.timings}`);
   }
   return merged;
 }

@@ -60,7 +60,7 @@ export function chunkDigest(upload: string, ordinal: bigint, bytes: Uint8Array):
 export function stateCorrupt(digest: Digest, cause?: unknown): AnabranchError {
   return new AnabranchError(
     'STATE_CORRUPT',
-    `The stored bytes of state ${digest} no longer have that digest: the storage below is damaged; restore it from a backup.`,
+    `The stored bytes of state ${digest} do not match its digest: the storage is damaged. Restore the database from a backup.`,
     { metadata: { digest }, ...(cause === undefined ? {} : { cause }) },
   );
 }

@@ -77,7 +77,7 @@ async function refuseTooMany(tx: Transaction, ref: TrajectoryRef, stepNumber: bi
 function stepInherited(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
   return new AnabranchError(
     'STEP_NOT_FOUND',
-    `Step ${stepNumber} of trajectory ${trajectoryId} is inherited, not its own: attach the state to the trajectory that owns it (GetLineage tells which).`,
+    `Step ${stepNumber} of trajectory ${trajectoryId} is inherited, not its own: attach the state to the trajectory that owns it (GetLineage returns it).`,
     { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, next_step_number: `${end}` } },
   );
 }

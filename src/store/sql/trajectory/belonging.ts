@@ -21,7 +21,10 @@ export async function lockBelonging(
   const experiment = experimentId === undefined ? undefined : await keepExperiment(tx, experimentId);
   const run = runId === undefined ? undefined : await keepRun(tx, runId);
   if (run !== undefined && experiment !== undefined && run.experiment !== experiment) {
-    throw invalidField('experiment_id', `is not the experiment of run ${runId}: leave it out, or name that one`);
+    throw invalidField(
+      'experiment_id',
+      `is not the experiment of run ${runId}: leave it unset, or set that experiment`,
+    );
   }
   return { run: run?.key ?? null, experiment: run?.experiment ?? experiment ?? null };
 }

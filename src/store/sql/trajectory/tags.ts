@@ -117,11 +117,11 @@ function readTag(trajectoryId: string, row: TagRow | undefined, name: string): T
 }
 
 function tagMoved(trajectoryId: string, name: string, at: bigint, expected: bigint): AnabranchError {
-  const where = at === -1n ? 'is not set' : `names step ${at}`;
-  const wanted = expected === -1n ? 'that it is not set' : `step ${expected}`;
+  const where = at === -1n ? 'is not set' : `points to step ${at}`;
+  const wanted = expected === -1n ? '-1 (not set)' : `${expected}`;
   return new AnabranchError(
     'TAG_MOVED',
-    `Tag "${name}" of trajectory ${trajectoryId} ${where}, but expected_step_number wants ${wanted}: read it again and decide anew.`,
+    `Tag "${name}" of trajectory ${trajectoryId} ${where}, but expected_step_number is ${wanted}. Read the tag again before you retry.`,
     { metadata: { step_number: `${at}` } },
   );
 }
