@@ -189,8 +189,8 @@ function linesOf(
   const table = rolloutsTable(parts, { columns: columnsOf(cli), paint: paintFor(stdout, env), beside });
   if (nextPageToken === '') return table;
   const shown =
-    flags.page === undefined ? `Shows only the first ${flags.limit}.` : `Shows only the next ${flags.limit}.`;
-  return [...table, `${shown} --limit N lists more; --page continues the list (see --help).`];
+    flags.page === undefined ? `Only the first ${flags.limit}.` : `Shows only the next ${flags.limit}.`;
+  return [...table, `${shown} --limit N lists more; --page continues (see --help).`];
 }
 
 /** Explains an empty list, and says what to do. */

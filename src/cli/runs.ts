@@ -118,8 +118,8 @@ function linesOf(
     withIds: ids === true,
   });
   if (nextPageToken === '') return table;
-  const shown = page === undefined ? `Shows only the newest ${limit}.` : `Shows only the next ${limit}.`;
-  return [...table, `${shown} --limit N lists more; --page continues the list (see --help).`];
+  const shown = page === undefined ? `Only the newest ${limit}.` : `Shows only the next ${limit}.`;
+  return [...table, `${shown} --limit N lists more; --page continues (see --help).`];
 }
 
 /** Explains an empty list, and says what to do. */

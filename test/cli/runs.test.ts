@@ -67,7 +67,7 @@ describe('anabranch runs', () => {
     const some = await told(['runs', '-n', '2']);
     expect(some).toContain('\nlr 0.1 ');
     expect(some).not.toContain('later');
-    expect(some).toContain('\nShows only the newest 2. --limit N lists more; --page continues the list (see --help).\n');
+    expect(some).toContain('\nOnly the newest 2. --limit N lists more; --page continues (see --help).\n');
   });
 
   it('--page goes on where a list ended', async () => {
