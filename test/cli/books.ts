@@ -1,4 +1,7 @@
-/** Runs that stay as they are, told by a peer: for drawings that can be kept. The times of a real server would differ each time. */
+/**
+ * Runs with fixed contents, served by a scripted server, for drawings compared with files. Times of a real server would
+ * differ in every run.
+ */
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { Code, type ServiceImpl } from '@connectrpc/connect';
 import {
@@ -17,7 +20,7 @@ export const runId = (n: number) => `01990000-0000-7000-8000-0000000001${String(
 export const stageId = (n: number) => `01990000-0000-7000-8000-0000000002${String(n).padStart(2, '0')}`;
 export const trajectoryId = (n: number) => `01990000-0000-7000-8000-0000000003${String(n).padStart(2, '0')}`;
 
-/** So many seconds after 2026-11-21 12:00:00 UTC. */
+/** This many seconds after 2026-11-21 12:00:00 UTC. */
 export const at = (seconds: number) => ({ seconds: BigInt(1_795_262_400 + seconds), nanos: 0 });
 const { RUNNING, COMPLETED, FAILED, CANCELLED, PENDING, INITIALIZING } = Status;
 const { TRAIN_STEP, EVAL, BASELINE } = StageKind;
@@ -208,7 +211,7 @@ export const SERIES: readonly MessageInitShape<typeof MetricSeriesSchema>[] = [
   { runId: runId(2), stageId: stageId(4), key: 'reward', metricSteps: [1n], values: [0.5], pointCount: 1n },
 ];
 
-/** RunService over these. Lists have pages of at most four. */
+/** A RunService with these runs. Lists have pages of at most four. */
 export function books(): Partial<ServiceImpl<typeof RunService>> {
   const known = (wanted: (run: Run) => boolean) => {
     const run = RUNS.find(wanted);

@@ -31,7 +31,7 @@ const FLE_POSTGRES = {
   SKILLS_DB_PASSWORD: 'p@ss:w/rd',
 };
 
-/** FLE on SQLite, with parts of its Postgres left over. */
+/** FLE on SQLite, with remains of its Postgres settings. */
 function sqliteWith(...parts: readonly (keyof typeof FLE_POSTGRES)[]): Env {
   return { FLE_DB_TYPE: 'sqlite', ...Object.fromEntries(parts.map((part) => [part, FLE_POSTGRES[part]])) };
 }
@@ -56,13 +56,13 @@ describe('configuration without any setting', () => {
     });
   });
 
-  it('cannot be changed afterwards', () => {
+  it('cannot be changed after it was read', () => {
     const config = load();
     for (const part of [config, config.listen, config.database, config.allowedHosts, config.warnings])
       expect(Object.isFrozen(part)).toBe(true);
   });
 
-  it('takes the defaults that its table tells', () => {
+  it('uses the defaults listed in its table', () => {
     for (const row of CONFIG_TABLE) {
       if (row.default === undefined || row.name.startsWith('POSTGRES_')) continue;
       const { databaseChosenBy: _, ...config } = load({ [row.name]: row.default });
@@ -80,7 +80,7 @@ describe('precedence', () => {
     SQLITE_DB_FILE: 'fle.db',
   };
 
-  it('is flag, DATABASE_URL, POSTGRES_…, the names of FLE, default', () => {
+  it('is flag, DATABASE_URL, POSTGRES_…, the variables of FLE, default', () => {
     expect(load(everything, { database: 'sqlite:flag.db' }).database).toEqual({
       engine: 'sqlite',
       path: '/srv/ann/flag.db',
@@ -92,13 +92,13 @@ describe('precedence', () => {
     expect(load(onlyFle).database).toMatchObject({ engine: 'postgres', url: expect.stringContaining('fle_database') });
   });
 
-  it('lets a flag win over its variable', () => {
+  it('a flag wins over its variable', () => {
     const config = load({ ANABRANCH_LISTEN: '127.0.0.1:1', ANABRANCH_LOG_LEVEL: 'warn' }, { listen: 'localhost:2' });
     expect(config.listen).toEqual({ host: 'localhost', port: 2 });
     expect(config.logLevel).toBe('warn');
   });
 
-  it('lets a variable of the process win over the same one in .env', () => {
+  it('a variable of the process wins over the same one in .env', () => {
     const dotEnv = 'DATABASE_URL="sqlite:dot.db"\nANABRANCH_LOG_FORMAT=json\n';
     expect(load({ DATABASE_URL: 'sqlite:real.db' }, {}, dotEnv)).toMatchObject({
       database: { path: '/srv/ann/real.db' },
@@ -107,12 +107,12 @@ describe('precedence', () => {
     expect(load({}, {}, dotEnv).database).toEqual({ engine: 'sqlite', path: '/srv/ann/dot.db' });
   });
 
-  it('takes an empty variable for none, and lets it hide one in .env', () => {
+  it('an empty variable counts as unset, and hides one in .env', () => {
     expect(load({ DATABASE_URL: '', ANABRANCH_LISTEN: '' })).toEqual(load());
     expect(load({ DATABASE_URL: '' }, {}, 'DATABASE_URL=sqlite:dot.db')).toEqual(load());
   });
 
-  it('ignores flags of commands that are no settings', () => {
+  it('ignores flags of commands that are not settings', () => {
     expect(load({}, { json: true, address: 'x', database: undefined })).toEqual(load());
   });
 });
@@ -137,7 +137,7 @@ describe('the database', () => {
     ['postgres://u@/d?host=/run/postgresql', 'postgres://u@localhost/d?host=/run/postgresql'],
     ['postgres:///d?host=/run/postgresql', 'postgres:///d?host=/run/postgresql'],
     ['postgres://u@%2Frun%2Fpg/d', 'postgres://u@%2Frun%2Fpg/d'],
-  ])('%s is Postgres, by a URL that parses', (given, url) => {
+  ])('%s is Postgres, by a valid URL', (given, url) => {
     expect(URL.canParse(url)).toBe(true);
     expect(load({ DATABASE_URL: given }).database).toEqual({ engine: 'postgres', url });
   });
@@ -155,12 +155,12 @@ describe('the database', () => {
     'postgres://h:99999/d',
     'postgres://u:p%zz@h/d',
     'postgres:h/d',
-  ])('"%s" is refused, naming --database or DATABASE_URL and what was wanted', (url) => {
+  ])('"%s" is refused, with --database or DATABASE_URL and the expected form in the error', (url) => {
     expect(refusal({}, { database: url })).toMatch(/^--database is ".*": expected .+/u);
     if (url !== '') expect(refusal({ DATABASE_URL: url })).toMatch(/^DATABASE_URL is ".*": expected .+/u);
   });
 
-  it('C-23: is made of POSTGRES_… with what is special encoded', () => {
+  it('C-23: is built from POSTGRES_… with special characters encoded', () => {
     const env = { POSTGRES_HOST: 'h', POSTGRES_DB: 'a b', POSTGRES_USER: 'ä', POSTGRES_PASSWORD: 'p@:/?#%' };
     expect(load(env).database).toEqual({
       engine: 'postgres',
@@ -179,7 +179,7 @@ describe('the database', () => {
     );
   });
 
-  it('is SQLite when only a password for some container is lying about', () => {
+  it('is SQLite if only the password of some container is set', () => {
     expect(load({ POSTGRES_PASSWORD: 'x', POSTGRES_USER: 'y' }).database).toEqual(load().database);
   });
 
@@ -193,7 +193,7 @@ describe('the database', () => {
     ['SQLITE_DB_FILE', { SQLITE_DB_FILE: 'f.db' }, {}],
     ['SKILLS_DB_HOST', { ...FLE_POSTGRES, FLE_DB_TYPE: undefined }, {}],
     ['the default', { DATABASE_URL: '' }, {}],
-  ])('says that %s chose it, without a warning where all of its parts are used', (chosenBy, env, flags) => {
+  ])('says that %s chose it, without a warning if all parts are used', (chosenBy, env, flags) => {
     expect(load(env, flags)).toMatchObject({ databaseChosenBy: chosenBy, warnings: [] });
   });
 
@@ -217,7 +217,7 @@ describe('the database', () => {
     ['SKILLS_DB_HOST, SKILLS_DB_PORT are', 'FLE_DB_TYPE', sqliteWith('SKILLS_DB_HOST', 'SKILLS_DB_PORT')],
     ['SKILLS_DB_PASSWORD is', 'POSTGRES_DB', { POSTGRES_DB: 'd', SKILLS_DB_PASSWORD: 's3cret' }],
     ['SKILLS_DB_NAME is', 'the default', { SKILLS_DB_NAME: 'fle' }],
-  ])('warns that %s set but not used where %s chose it, and prints no value', (set, chosenBy, env) => {
+  ])('warns that %s set but not used because %s chose it, and prints no value', (set, chosenBy, env) => {
     const { databaseChosenBy, warnings } = load(env);
     expect(databaseChosenBy).toBe(chosenBy);
     expect(warnings).toEqual([
@@ -226,7 +226,7 @@ describe('the database', () => {
     expect(warnings.join()).not.toContain('s3cret');
   });
 
-  it('F-01, F-02, F-03: understands the names of FLE', () => {
+  it('F-01, F-02, F-03: understands the variables of FLE', () => {
     expect(load({ FLE_DB_TYPE: 'sqlite' }).database).toEqual(load().database);
     expect(load({ FLE_DB_TYPE: 'sqlite', SQLITE_DB_FILE: 'f.db' }).database).toEqual({
       engine: 'sqlite',
@@ -239,7 +239,7 @@ describe('the database', () => {
     expect(load({ ...FLE_POSTGRES, FLE_DB_TYPE: 'sqlite' }).database).toEqual(load().database);
   });
 
-  it('F-02: names what is missing of the names of FLE, and refuses an unknown type', () => {
+  it('F-02: names the missing variables of FLE, and refuses an unknown type', () => {
     const { SKILLS_DB_PORT: _port, SKILLS_DB_USER: _user, ...rest } = FLE_POSTGRES;
     expect(refusal(rest)).toMatch(/^SKILLS_DB_PORT, SKILLS_DB_USER are not set: expected all five/u);
     expect(refusal({ FLE_DB_TYPE: 'mysql' })).toBe('FLE_DB_TYPE is "mysql": expected sqlite or postgres.');
@@ -252,7 +252,7 @@ describe('listening', () => {
     ['127.8.9.1:65535', '127.8.9.1', 65535],
     ['[::1]:50051', '::1', 50051],
     ['localhost:50051', 'localhost', 50051],
-  ])('on loopback (%s) needs nothing more', (text, host, port) => {
+  ])('on loopback (%s) needs no other setting', (text, host, port) => {
     expect(load({ ANABRANCH_LISTEN: text }).listen).toEqual({ host, port });
   });
 
@@ -277,15 +277,15 @@ describe('listening', () => {
     'a b:1',
     '*:1',
     'http://h:1',
-  ])('on "%s" is refused, naming what was wanted', (text) => {
+  ])('on "%s" is refused, with the expected form in the error', (text) => {
     expect(refusal({ ANABRANCH_LISTEN: text })).toBe(
       `ANABRANCH_LISTEN is "${text}": expected HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one).`,
     );
   });
 });
 
-describe('names that requests may be addressed to, and origins of web pages', () => {
-  it('are several: flags repeat, variables separate by commas, and flags win', () => {
+describe('allowed host names of requests, and allowed origins of web pages', () => {
+  it('may be several: flags repeat, variables are separated by commas, and flags win', () => {
     const env = { ANABRANCH_ALLOWED_HOSTS: 'a.example, b.example,', ANABRANCH_ALLOWED_ORIGINS: 'https://a.example' };
     expect(load(env)).toMatchObject({
       allowedHosts: ['a.example', 'b.example'],
@@ -304,7 +304,7 @@ describe('names that requests may be addressed to, and origins of web pages', ()
     ['my_service.default.svc', 'my_service.default.svc'],
     ['10.0.0.7', '10.0.0.7'],
     ['[FD00:0::7]', '[fd00::7]'],
-  ])('the host %s is %s, as requests are compared with it', (text, host) => {
+  ])('the host %s is compared as %s', (text, host) => {
     expect(load({ ANABRANCH_ALLOWED_HOSTS: text }).allowedHosts).toEqual([host]);
   });
 
@@ -331,7 +331,7 @@ describe('names that requests may be addressed to, and origins of web pages', ()
     '[::1',
     '999.1.1.1',
     'ä.example',
-  ])('the host "%s" is refused, naming the one of several that is wrong', (host) => {
+  ])('the host "%s" is refused, and of several the error names the invalid one', (host) => {
     const wanted =
       'expected a host name or an address without scheme and port, such as anabranch.example, 10.0.0.7 or [fd00::7].';
     expect(refusal({}, { allowedHost: ['a.example', host] })).toBe(`--allowed-host is "${host}": ${wanted}`);
@@ -356,7 +356,7 @@ describe('names that requests may be addressed to, and origins of web pages', ()
     );
   });
 
-  it('that have no effect beyond loopback bring a warning there', () => {
+  it('have no effect beyond loopback, and cause a warning there', () => {
     const flags = { allowedHost: ['a.example'] };
     expect(load({}, flags).warnings).toEqual([]);
     expect(load({}, { ...flags, listen: '0.0.0.0:1', insecure: true }).warnings).toEqual([
@@ -365,7 +365,7 @@ describe('names that requests may be addressed to, and origins of web pages', ()
   });
 });
 
-describe('A4: the bound on connections', () => {
+describe('A4: the limit on connections', () => {
   const bound = (fileLimit: number | undefined, env: Env = {}) =>
     loadConfig({ env, flags: {}, cwd: '/', readFile: () => undefined, fileLimit: () => fileLimit });
 
@@ -377,11 +377,11 @@ describe('A4: the bound on connections', () => {
     [1024, 824],
     [256, 56],
     [100, 1],
-  ])('with %s files is %s unless it is set', (fileLimit, connections) => {
+  ])('with %s files is %s by default', (fileLimit, connections) => {
     expect(bound(fileLimit)).toMatchObject({ maxConnections: connections, warnings: [] });
   });
 
-  it('that is set holds, with a warning where the files do not suffice', () => {
+  it('applies if it is set, with a warning if there are too few file descriptors', () => {
     expect(bound(1024, { ANABRANCH_MAX_CONNECTIONS: '824' })).toMatchObject({ maxConnections: 824, warnings: [] });
     expect(bound(1024, { ANABRANCH_MAX_CONNECTIONS: '5000' })).toMatchObject({
       maxConnections: 5000,
@@ -402,7 +402,7 @@ describe('plain settings', () => {
     ['ANABRANCH_LOG_FORMAT', 'log-format', ['text']],
     ['ANABRANCH_INSECURE', 'insecure', ['maybe', '2']],
     ['ANABRANCH_NAMED_STATEMENTS', 'named-statements', ['on?']],
-  ])('%s is refused when it is none of what was wanted', (name, flag, wrong) => {
+  ])('%s is refused with the expected form', (name, flag, wrong) => {
     const row = CONFIG_TABLE.find((each) => each.name === name);
     const key = flag.replace(/-(\w)/gu, (_, letter: string) => letter.toUpperCase());
     for (const value of wrong) {
@@ -411,7 +411,7 @@ describe('plain settings', () => {
     }
   });
 
-  it('are taken as they are set', () => {
+  it('are used as they are set', () => {
     const env = {
       ANABRANCH_POOL_SIZE: ' 500 ',
       ANABRANCH_NAMED_STATEMENTS: 'no',
@@ -434,7 +434,7 @@ describe('plain settings', () => {
 describe('secrets', () => {
   const canary = 'c4n4ry';
 
-  it('are in no description and in no error', () => {
+  it('appear in no description and in no error', () => {
     for (const url of [
       `postgres://u:${canary}@h:5432/d`,
       `postgres://u:${canary}%40@h:5432/d?password=${canary}&host=/run`,
@@ -456,7 +456,7 @@ describe('secrets', () => {
     }
   });
 
-  it('are warned of when they stand among the arguments, where every process can read them', () => {
+  it('cause a warning if they are among the arguments, which every process can read', () => {
     expect(load({}, { database: 'postgres://u:p@h/d' }).warnings).toEqual([
       expect.stringContaining('set DATABASE_URL'),
     ]);
@@ -465,7 +465,7 @@ describe('secrets', () => {
   });
 
   it.each(['fle123', 'training_password', 'anabranch'])(
-    'of published examples (%s) are refused beyond loopback',
+    'from published examples (%s) are refused beyond loopback',
     (password) => {
       const env = { POSTGRES_HOST: 'h', POSTGRES_PASSWORD: password };
       expect(load(env).listen.host).toBe('127.0.0.1');
@@ -476,13 +476,13 @@ describe('secrets', () => {
     },
   );
 
-  it('name the file of SQLite, which is none', () => {
+  it('do not include the file name of SQLite', () => {
     expect(describeDatabase(load())).toBe('SQLite /srv/ann/.anabranch/data.db');
   });
 });
 
 describe('.env', () => {
-  it('is read from the working directory when it is there', () => {
+  it('is read from the working directory if it exists', () => {
     const folder = mkdtempSync(join(tmpdir(), 'anabranch-env-'));
     try {
       expect(loadConfig({ env: {}, flags: {}, cwd: folder }).logLevel).toBe('info');
@@ -493,7 +493,7 @@ describe('.env', () => {
     }
   });
 
-  it('that cannot be read is refused by its path', () => {
+  it('is refused by its path if it cannot be read', () => {
     const unreadable = () => {
       throw Object.assign(new Error('denied'), { code: 'EACCES' });
     };

@@ -1,4 +1,4 @@
-/** A small tree with ids that do not change, for drawings that can be kept. */
+/** A small tree with fixed ids, for drawings compared with files. */
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, openWriter, type SealStatus } from '../../src/client/index.ts';
 
@@ -9,7 +9,10 @@ export const GENTLE = treeId(2);
 export const HASTY = treeId(3);
 export const LATE = treeId(4);
 
-/** Main line of 31 steps; `gentle` and `hasty` from step 10 (tagged `fork`), `late` from gentle's 20; hasty failed, late goes on. */
+/**
+ * A main line of 31 steps. `gentle` and `hasty` branch at step 10 (tagged `fork`), `late` at step 20 of gentle. hasty
+ * failed, late is RUNNING.
+ */
 export async function plantTree(client: AnabranchClient): Promise<void> {
   await client.trajectories.createTrajectory({
     trajectoryId: MAIN_LINE,

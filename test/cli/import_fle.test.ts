@@ -1,4 +1,4 @@
-/** `import-fle` from both of FLE's engines into both of ours. */
+/** Tests `import-fle` from both engines of FLE into both of ours. */
 import { createHash } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
@@ -38,7 +38,7 @@ async function newSource(engine: Engine): Promise<FleDatabase> {
   return source;
 }
 
-/** With a digest for bytes, because comparing megabytes of them one by one takes seconds. */
+/** Bytes are compared by digest, because comparing megabytes one by one takes seconds. */
 function digested(row: ReadonlyMap<string, { readonly type: string; readonly value: unknown }>) {
   const digest = (value: unknown) =>
     value instanceof Uint8Array ? createHash('sha256').update(value).digest('hex') : value;
@@ -159,7 +159,7 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
       expect(run).toMatchObject({ description: 'type: plates', labels: { version: '1', model: MODEL.SONNET } });
     });
 
-    it('stores code, response, error, reward, time, numbers and states in the fields that they have', async () => {
+    it('stores code, response, error, reward, time, numbers and states in their own fields', async () => {
       const source = await newSource(engine);
       await source.insert(...TREES);
       const experiment = `fields of ${engine}`;
@@ -200,7 +200,7 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
       expect(step?.reward).toBeUndefined();
     });
 
-    it('I3: imports nothing twice, and appends what was added since', async () => {
+    it('I3: imports nothing twice, and appends programs added since', async () => {
       const source = await newSource(engine);
       await source.insert(...TREES.slice(0, 5));
       const experiment = `growth of ${engine}`;
@@ -220,7 +220,7 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
     });
   });
 
-  it('branches from a trajectory that was sealed since', async () => {
+  it('branches from a trajectory that was sealed in the meantime', async () => {
     const source = await newSource('sqlite');
     await source.insert(...TREES.slice(0, 2));
     await runImport(source.source, 'sealed');
@@ -235,7 +235,7 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
     });
   });
 
-  it('leaves what others appended and branched in its runs alone', async () => {
+  it('does not change steps and branches that others added to its runs', async () => {
     const source = await newSource('sqlite');
     await source.insert(...TREES.slice(0, 2));
     await runImport(source.source, 'shared');
@@ -333,13 +333,13 @@ describe('import-fle', () => {
     expect((await runCli(args)).code).toBe(0);
   });
 
-  it('has nothing to say of a source without programs', async () => {
+  it('says that a source has no programs', async () => {
     const source = await newSource('sqlite');
     const args = ['import-fle', source.source, '--database', target('empty.db')];
     expect(await runCli(args)).toEqual({ code: 0, stdout: 'The source has no programs.\n', stderr: '' });
   });
 
-  it('reads a SQLite source without changing a byte or a file beside it', async () => {
+  it('reads a SQLite source without changing a byte or creating a file beside it', async () => {
     const source = await newSource('sqlite');
     await source.insert(...TREES);
     const contents = async () => {
@@ -356,7 +356,7 @@ describe('import-fle', () => {
     expect(await contents()).toEqual(before);
   });
 
-  it('reads a SQLite source in WAL mode to which FLE is writing', async () => {
+  it('reads a SQLite source in WAL mode while FLE writes to it', async () => {
     const source = await newSource('sqlite');
     await source.exec('PRAGMA journal_mode = WAL');
     await source.insert(...TREES);
@@ -384,11 +384,11 @@ describe('import-fle', () => {
       'it lacks the columns model, meta in "programs".',
     ],
     [
-      'programs that follow each other in a circle',
+      'programs that are their own ancestors',
       () => fleFile('UPDATE programs SET parent_id = 3 WHERE id = 1'),
       'is its own ancestor (parent_id)',
     ],
-    ['a Postgres database of something else', () => postgresUrl(), 'it has no table "programs".'],
+    ['a Postgres database of another program', () => postgresUrl(), 'it has no table "programs".'],
     [
       'a Postgres that does not answer',
       async () => 'postgres://ann:secret@127.0.0.1:1/fle',

@@ -1,4 +1,4 @@
-/** Groups and rollouts of the run `lr 0.1` of books.ts, told by a peer, that stay as they are. */
+/** Groups and rollouts of the run `lr 0.1` of books.ts with fixed contents, served by a scripted server. */
 import { create } from '@bufbuild/protobuf';
 import { Code, type ServiceImpl } from '@connectrpc/connect';
 import {
@@ -123,7 +123,7 @@ export const ROLLOUTS: readonly Rollout[] = [
   { ...open, id: rolloutId(9), number: 4n, status: CANCELLED, statusMessage: 'a sibling succeeded', taskId: 'wifi' },
 ].map((rollout) => create(RolloutSchema, rollout));
 
-/** RolloutService over these. Lists have pages of at most four rollouts, and one group. */
+/** A RolloutService with these. Lists have pages of at most four rollouts, and one group. */
 export function rolloutBooks(): Partial<ServiceImpl<typeof RolloutService>> {
   return {
     listRollouts(request) {

@@ -35,7 +35,7 @@ interface Listed {
 
 const listed = async (...args: string[]) => JSON.parse(await told(['rollouts', 'lr 0.1', '--json', ...args])) as Listed;
 
-/** The ids that --json tells, by their numbers in rollout_books.ts. */
+/** The ids that --json prints, as their numbers in rollout_books.ts. */
 const found = async (...args: string[]) => (await listed(...args)).rollouts.map(({ id }) => Number(id.slice(-2)));
 
 describe('anabranch rollouts', () => {
@@ -43,7 +43,7 @@ describe('anabranch rollouts', () => {
     await expect(await told(['rollouts', 'lr 0.1'])).toMatchFileSnapshot('golden/rollouts.txt');
   });
 
-  it('with colours says the same on a terminal', async () => {
+  it('with colours prints the same text on a terminal', async () => {
     const coloured = await told(['rollouts', 'lr 0.1'], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/rollouts.terminal.txt');
     expect(stripVTControlCharacters(coloured)).toBe(await told(['rollouts', runId(2)]));
@@ -67,7 +67,7 @@ describe('anabranch rollouts', () => {
     expect(await found('--min-reward', '-Infinity', '--max-reward', '-0.1')).toEqual([5]);
   });
 
-  it('reads as many pages as the limit needs, and --page goes on where a list ended', async () => {
+  it('reads as many pages as the limit needs, and --page continues where a list ended', async () => {
     expect(await found('-n', '6')).toEqual([1, 2, 3, 4, 5, 6]);
     const { nextPageToken, groups, stages } = await listed('-n', '2');
     expect({ groups: groups.length, stages: stages.length }).toEqual({ groups: 1, stages: 1 });
@@ -77,7 +77,7 @@ describe('anabranch rollouts', () => {
     );
   });
 
-  it('says what to do where nothing is found', async () => {
+  it('says what to do if nothing is found', async () => {
     const none = await runCli(['rollouts', 'lr 0.1', '--task', 'none', '--address', peer.url]);
     expect(none.stdout).toBe(
       'No rollout matches the filters. `npm run -s anabranch -- rollouts "lr 0.1"` lists all rollouts of the run.\n',
@@ -99,17 +99,17 @@ describe('anabranch rollout', () => {
     await expect(await told(['rollout', rolloutId(3)])).toMatchFileSnapshot('golden/rollout.txt');
   });
 
-  it('with colours says the same on a terminal', async () => {
+  it('with colours prints the same text on a terminal', async () => {
     const coloured = await told(['rollout', rolloutId(3)], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/rollout.terminal.txt');
     expect(stripVTControlCharacters(coloured)).toBe(await told(['rollout', rolloutId(3)]));
   });
 
-  it('leaves out what there is nothing to say of', async () => {
+  it('omits empty sections', async () => {
     await expect(await told(['rollout', rolloutId(8)])).toMatchFileSnapshot('golden/rollout.bare.txt');
   });
 
-  it('shows own turns only, as many as asked for', async () => {
+  it('shows own turns only, as many as requested', async () => {
     const turns = async (...args: string[]) =>
       (await told(['rollout', rolloutId(3), ...args])).match(/^ +\d+ +[+–0]/gmu) ?? [];
     expect(await turns()).toHaveLength(10);
@@ -138,14 +138,14 @@ describe('anabranch rollout', () => {
     });
   });
 
-  it('--attempt shows the turns of another one, and says which there are', async () => {
+  it('--attempt shows the turns of another attempt, and lists the attempts', async () => {
     expect(await told(['rollout', rolloutId(3), '--attempt', '2'])).toBe(await told(['rollout', rolloutId(3)]));
     expect(await told(['rollout', rolloutId(3), '--attempt', '1'])).not.toContain('turns of attempt');
     const { code, stderr } = await runCli(['rollout', rolloutId(3), '--attempt', '7', '--address', peer.url]);
     expect({ code, stderr }).toEqual({ code: 1, stderr: `Rollout ${rolloutId(3)} has no attempt 7: it has 1, 2.\n` });
   });
 
-  it('one that is not there says how to find one', async () => {
+  it('an unknown rollout causes an error that says how to find one', async () => {
     const { code, stderr } = await runCli(['rollout', rolloutId(77), '--address', peer.url]);
     expect({ code, stderr }).toEqual({
       code: 1,

@@ -1,4 +1,4 @@
-/** The commands of rollouts against the real server: what it answers is what they draw. */
+/** Tests the commands of rollouts with the real server. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
@@ -36,7 +36,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     return stdout;
   }
 
-  /** Claims one and takes so many turns of it. */
+  /** Claims a rollout and takes this many turns of it. */
   async function claimAndPlay(workerId: string, turns: number) {
     const { claims } = await client.rollouts.claimRollouts({ runId, workerId });
     const [claim] = claims;
@@ -49,12 +49,12 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     return { held, validators: claim?.validators ?? [] };
   }
 
-  it('say what to do where there are none yet', async () => {
+  it('say what to do if there are no rollouts yet', async () => {
     expect(await told(['rollouts', 'queue'])).toMatch(/^No rollouts yet: /);
     expect(await told(['rollouts', 'queue', '--status', 'failed'])).toMatch(/^No rollout matches the filters\. /);
   });
 
-  it('list, show and watch rollouts as they are claimed, completed, given back and overridden', async () => {
+  it('list, show and watch rollouts as they are claimed, completed, released and overridden', async () => {
     await client.rollouts.upsertTasks({ tasks: [{ id: 'sky', name: 'Look at the sky', maxTurns: 4n }] });
     await client.rollouts.upsertValidators({ validators: [{ taskId: 'sky', type: 'blue', expectedResult: 'blue' }] });
     const rollouts = [0n, 1n, 2n].map((number) => ({ groupNumber: 0n, number, taskId: 'sky' }));

@@ -1,4 +1,4 @@
-/** Runs command lines inside the test's process: the real commands against real servers, with an output that can be read. */
+/** Runs command lines inside the process of the test: the real commands with real servers, with captured output. */
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
@@ -9,13 +9,13 @@ import { run } from '../../src/cli/program.ts';
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 
 export interface CliOptions {
-  /** Write to a terminal instead of a pipe. */
+  /** Whether output goes to a terminal instead of a pipe. */
   readonly terminal?: boolean;
   /** The width of the terminal. Default 80. A pipe has none. */
   readonly columns?: number;
   readonly env?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
-  /** Told of all that was written to stdout so far, whenever there is more. */
+  /** Called with all that was written to stdout so far, on every write. */
   readonly onOutput?: (soFar: string) => void;
 }
 

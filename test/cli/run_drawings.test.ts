@@ -32,14 +32,14 @@ describe('a sparkline', () => {
     expect(sparkline(pointsOf(...values), 24)).toBe(drawn);
   });
 
-  it('that is too long shows the mean of each stretch of steps, and a gap where there were none', () => {
+  it('of a long series shows the mean of each range of steps, and a gap for ranges without points', () => {
     const saw = Array.from({ length: 1000 }, (_, i) => ({ at: i, value: Math.floor(i / 125) }));
     expect(sparkline(saw, 8)).toBe('▁▂▃▄▅▆▇█');
     const apart = [0, 1, 2, 997, 998, 999].map((at) => ({ at, value: at }));
     expect(sparkline(apart, 5)).toBe('▁   █');
   });
 
-  it('is never wider than asked for', () => {
+  it('is never wider than requested', () => {
     const points = fc.array(fc.record({ at: fc.maxSafeInteger(), value: fc.double() }), { maxLength: 100 });
     fc.assert(
       fc.property(points, fc.integer({ min: 1, max: 40 }), (some, columns) => {
@@ -50,7 +50,7 @@ describe('a sparkline', () => {
   });
 });
 
-describe('a stage in words', () => {
+describe('the text of a stage', () => {
   const ofStatus = (status: Status, fields: MessageInitShape<typeof StageSchema> = {}) =>
     stageText(create(StageSchema, { status, phase: 'sampling', ...fields }));
   const queueCloseTime = { seconds: 1n };
@@ -62,7 +62,7 @@ describe('a stage in words', () => {
   });
 });
 
-describe('progress in words', () => {
+describe('the text of progress', () => {
   it.each([
     [-3, '0 s'],
     [0.4, '0 s'],
@@ -82,7 +82,7 @@ describe('progress in words', () => {
     expect(durationText(seconds)).toBe(text);
   });
 
-  it('is done only when it is done', () => {
+  it('says that it is done only at 100 %', () => {
     expect([0, 99.99, 100, 100.1, -1].map(percentText)).toEqual(['  0 %', ' 99 %', '100 %', '100 %', '  0 %']);
     expect([0, 50, 99.99, 100, 250, -1].map((percent) => progressBar(percent, 4))).toEqual([
       '────',
@@ -94,7 +94,7 @@ describe('progress in words', () => {
     ]);
   });
 
-  it('counts what there is to count', () => {
+  it('shows the counts that are set', () => {
     expect(countText(0n, 0n, 'turns')).toBe('');
     expect(countText(3n, 0n, 'turns')).toBe('3 turns');
     expect(countText(1n, 0n, 'turns')).toBe('1 turn');
@@ -107,13 +107,13 @@ describe('the lines of a config', () => {
   const linesOf = (configJson: string, configOverridesJson = '', removedConfigPaths: string[] = []) =>
     configLines(create(RunSchema, { configJson, configOverridesJson, removedConfigPaths }), 78);
 
-  it('show numbers as they were written, and mark what the run says itself', () => {
+  it('show numbers as written, and mark values that the run states itself', () => {
     expect(
       linesOf('{"a":{"b":1.50,"c":{"d":9007199254740993}},"e":[1e400,{}],"f":null,"g":{}}', '{"a":{"b":1.5}}'),
     ).toEqual(['a.b    1.50 *', 'a.c.d  9007199254740993', 'e      [1e400,{}]', 'f      null', 'g      {}']);
   });
 
-  it('end with the paths that the run removed, as they were sent, in one line', () => {
+  it('end with the paths that the run removed, as sent, in one line', () => {
     expect(linesOf('{"a":1}', '', ['/opt/eps', '/a~1b'])).toEqual(['a  1', 'removed: /opt/eps, /a~1b']);
     expect(linesOf('{}', '', ['/a\u001b[2J'])).toEqual(['removed: /a [2J']);
     const many = linesOf(
@@ -125,7 +125,7 @@ describe('the lines of a config', () => {
     expect(widthOf(many[0]!)).toBeLessThanOrEqual(78);
   });
 
-  it('are none for an empty one, and not too many for a large one', () => {
+  it('are empty for an empty config, and limited for a large one', () => {
     expect(linesOf('{}')).toEqual([]);
     expect(linesOf('')).toEqual([]);
     const large = linesOf(JSON.stringify(Object.fromEntries(Array.from({ length: 100 }, (_, i) => [`key ${i}`, i]))));
@@ -134,7 +134,7 @@ describe('the lines of a config', () => {
   });
 });
 
-describe('what is drawn of runs', () => {
+describe('drawings of runs', () => {
   const name = fc.oneof(
     fc.string({ unit: 'grapheme' }),
     fc.constantFrom('日本語の実験', '🤖'.repeat(40), 'a\u001b[2Jb\nc\u202Ed', 'x'.repeat(256), ''),
@@ -210,7 +210,7 @@ describe('what is drawn of runs', () => {
     expect(lines.join('')).not.toMatch(/\p{Cc}|\u202E/u);
   };
 
-  it('as a list is never wider than asked for, and tells the terminal nothing', () => {
+  it('lists are never wider than requested, and contain no control characters for the terminal', () => {
     const rows = fc.array(fc.tuple(run, progress), { minLength: 1, maxLength: 10 });
     fc.assert(
       fc.property(rows, columns, fc.boolean(), fc.boolean(), (some, columns, withExperiment, withIds) => {
@@ -224,7 +224,7 @@ describe('what is drawn of runs', () => {
     );
   });
 
-  it('as a page, and as a picture that goes on, is never wider than asked for, and tells the terminal nothing', () => {
+  it('pages and live pictures are never wider than requested, and contain no control characters for the terminal', () => {
     const parts = fc.tuple(run, progress, fc.array(stage, { maxLength: 12 }), fc.array(series, { maxLength: 30 }));
     fc.assert(
       fc.property(parts, columns, ([head, far, some, logged], columns) => {

@@ -30,25 +30,25 @@ async function told(args: readonly string[], options: CliOptions = {}): Promise<
   return stdout;
 }
 
-/** The ids that --json tells. */
+/** The ids that --json prints. */
 async function ids(...args: string[]): Promise<string[]> {
   const { runs } = fromJsonString(ListRunsResponseSchema, await told(['runs', '--json', ...args]));
   return runs.map(({ run }) => run?.id ?? '');
 }
 
 describe('anabranch runs', () => {
-  it('lists all pages in 80 columns, without colours where there is no terminal', async () => {
+  it('lists all pages in 80 columns, without colours if there is no terminal', async () => {
     await expect(await told(['runs'])).toMatchFileSnapshot('golden/runs.txt');
   });
 
-  it('with colours says the same on a terminal', async () => {
+  it('with colours prints the same text on a terminal', async () => {
     const coloured = await told(['runs'], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/runs.terminal.txt');
     expect(stripVTControlCharacters(coloured)).toBe(await told(['runs']));
     expect(await told(['runs'], { terminal: true, env: { NO_COLOR: '1' } })).toBe(await told(['runs']));
   });
 
-  it('of one experiment does not repeat its name', async () => {
+  it('does not repeat the name of the experiment if there is only one', async () => {
     await expect(await told(['runs', '-e', 'cartpole'])).toMatchFileSnapshot('golden/runs.experiment.txt');
   });
 
@@ -70,12 +70,12 @@ describe('anabranch runs', () => {
     expect(some).toContain('\nOnly the newest 2. --limit N lists more; --page continues (see --help).\n');
   });
 
-  it('--page goes on where a list ended', async () => {
+  it('--page continues where a list ended', async () => {
     const first = fromJsonString(ListRunsResponseSchema, await told(['runs', '--json', '-n', '3']));
     expect(await ids('-n', '3', '--page', first.nextPageToken)).toEqual([runId(4), runId(5), runId(6)]);
   });
 
-  it('says what to do where nothing is found', async () => {
+  it('says what to do if nothing is found', async () => {
     expect(await told(['runs', '-e', 'nothing'])).toBe(
       'No run matches the filters. `npm run -s anabranch -- runs` lists all runs.\n',
     );
@@ -90,17 +90,17 @@ describe('anabranch run', () => {
     await expect(await told(['run', runId(2)])).toMatchFileSnapshot('golden/run.txt');
   });
 
-  it('with colours says the same on a terminal', async () => {
+  it('with colours prints the same text on a terminal', async () => {
     const coloured = await told(['run', 'lr 0.1'], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/run.terminal.txt');
     expect(stripVTControlCharacters(coloured)).toBe(await told(['run', runId(2)]));
   });
 
-  it('leaves out what there is nothing to say of', async () => {
+  it('omits empty sections', async () => {
     await expect(await told(['run', runId(5)])).toMatchFileSnapshot('golden/run.bare.txt');
   });
 
-  it('shows the newest stages, as many as asked for, and only the metrics asked for', async () => {
+  it('shows the newest stages, as many as requested, and only the requested metrics', async () => {
     const shown = await told(['run', 'lr 0.1', '--stages', '2', '--metric', 'loss']);
     expect(shown).toContain('… 2 before; --stages N (up to 1000) shows more\n  train step 2');
     expect(shown).toContain('train steps: loss');
@@ -120,7 +120,7 @@ describe('anabranch run', () => {
     expect(json.stages.map(({ number }) => number)).toEqual(['0', '1', '2', '3']);
   });
 
-  it('finds a name in its experiment, and asks which where several have it', async () => {
+  it('finds a name in its experiment, and asks for the experiment if several have it', async () => {
     expect(await told(['run', 'main', '-e', 'cartpole'])).toContain(runId(1));
     expect(await told(['run', 'main', '-e', 'default'])).toContain(runId(6));
     const { code, stderr } = await runCli(['run', 'main', '--address', peer.url]);
@@ -145,7 +145,7 @@ describe('anabranch tree of runs', () => {
     await expect(await told(['tree', runId(4), '--bars'])).toMatchFileSnapshot('golden/tree.runs.bars.txt');
   });
 
-  it('--json prints what GetRunTree answers', async () => {
+  it('--json prints the answer of GetRunTree', async () => {
     const { runs } = JSON.parse(await told(['tree', 'lr 0.1', '--json'])) as { runs: { name: string }[] };
     expect(runs).toHaveLength(4);
   });

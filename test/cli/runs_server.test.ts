@@ -1,4 +1,4 @@
-/** The commands of runs against the real server: what it answers is what they draw. */
+/** Tests the commands of runs with the real server. */
 import { create } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
@@ -31,14 +31,14 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
     return stdout;
   }
 
-  /** Starts a run with a main trajectory of so many steps. */
+  /** Starts a run with a main trajectory of this many steps. */
   async function makeRun(name: string, more: object = {}): Promise<string> {
     const mainTrajectory = { root: create(StepSchema, {}) };
     const { run } = await client.runs.createRun({ name, mainTrajectory, initialStatus: Status.RUNNING, ...more });
     return run?.id ?? '';
   }
 
-  it('say what to do where there are no runs yet', async () => {
+  it('say what to do if there are no runs yet', async () => {
     expect(await told(['runs'])).toMatch(/^No runs yet: /);
   });
 
@@ -97,7 +97,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       expect(await told(['run', main])).toBe(page);
     });
 
-    it('run --json is what the server answers', async () => {
+    it('run --json prints the answer of the server', async () => {
       const json = JSON.parse(await told(['run', main, '--json'])) as { metrics: { pointCount: string }[] };
       expect(json).toMatchObject({ run: { id: main, nextStepNumber: '31' }, tree: [{ id: main }, { id: left }] });
       expect(json.metrics.map(({ pointCount }) => pointCount)).toEqual(['5000']);
@@ -113,7 +113,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       expect(await told(['tree', run?.mainTrajectoryId ?? ''])).toMatch(/^trajectory /);
     });
 
-    it('names are looked for everywhere, and two of them are told apart by their experiments', async () => {
+    it('names are searched in all experiments, and ambiguous ones are listed with their experiments', async () => {
       const { code, stderr } = await runCli(['run', 'main', '--address', server.url]);
       expect(code).toBe(1);
       expect(stderr).toContain(
@@ -122,7 +122,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       expect(await told(['run', 'left'])).toContain(left);
     });
 
-    it('runs --stale shows those whose heartbeat has stopped', async () => {
+    it('runs --stale shows runs whose heartbeats have stopped', async () => {
       const runId = await makeRun('silent', { heartbeatTimeout: { seconds: 1n } });
       await client.runs.heartbeatRun({ runId });
       await expect.poll(() => told(['runs', '--stale']), { timeout: 20_000 }).toMatch(/\nsilent .*running, stale\n/);
@@ -136,7 +136,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       plan: { stagePlans: [{ kind: EVAL, stages: 1, substeps: 2 }] },
     });
     let stageId = '';
-    /** What is done next, once the text before it is on screen. */
+    /** What is done next, once the given text is on screen. */
     const story: [string, () => Promise<unknown>][] = [
       ['watched: pending', () => client.runs.startRun({ runId, phase: 'sampling' })],
       [
@@ -183,7 +183,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
     expect(lines.at(-2)).toMatch(/^progress: 100 %/);
   });
 
-  it('watch on a terminal ends with the picture of the run as it ended', async () => {
+  it('watch on a terminal ends with the picture of the ended run', async () => {
     const runId = await makeRun('drawn');
     let cancelled: Promise<unknown> | undefined;
     const screen = await told(['watch', 'drawn'], {
@@ -198,7 +198,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
     expect((await runCli(['watch', 'drawn', '--exit-status', '--address', server.url])).code).toBe(1);
   });
 
-  it('a run that is deleted while it is watched is told', async () => {
+  it('a run that is deleted while it is watched causes an error', async () => {
     const runId = await makeRun('doomed');
     const stop = new AbortController();
     let deleted: Promise<unknown> | undefined;
@@ -206,7 +206,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       signal: stop.signal,
       onOutput: () => {
         deleted ??= client.runs.deleteRun({ runId }).catch((error: unknown) => {
-          stop.abort(); // nothing will end the watch
+          stop.abort(); // no event will end the watch
           return error;
         });
       },

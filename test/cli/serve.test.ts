@@ -18,7 +18,7 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 
 type Env = Readonly<Record<string, string>>;
 
-/** Runs `serve` until it has said that it is ready, then asks it to stop. */
+/** Runs `serve` until it reports that it is ready, then asks it to stop. */
 async function serveOnce(args: readonly string[], env: Env = {}) {
   const stop = new AbortController();
   const free = ['--listen', '127.0.0.1:0'];
@@ -27,7 +27,7 @@ async function serveOnce(args: readonly string[], env: Env = {}) {
 }
 
 describe('serve', () => {
-  it('says where it listens, on what store, and one command to try', async () => {
+  it('prints address, store and one command to try', async () => {
     const file = path.join(folder, 'new', 'deep', 'a.db');
     const { code, stdout } = await serveOnce(['--database', `sqlite:${file}`]);
     expect(code).toBe(0);
@@ -36,7 +36,7 @@ describe('serve', () => {
     expect(stdout).toContain(`curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory`);
   });
 
-  it('--json says it in one line that a script can read', async () => {
+  it('--json prints the same in one line that a script can parse', async () => {
     const { code, stdout, stderr } = await serveOnce(['--json', '--log-level', 'warn'], {
       DATABASE_URL: `sqlite:${path.join(folder, 'json.db')}`,
     });
@@ -53,7 +53,7 @@ describe('serve', () => {
     });
   });
 
-  it('logs to stderr, for people or for machines', async () => {
+  it('logs to stderr, as text or as JSON', async () => {
     const database = `sqlite:${path.join(folder, 'log.db')}`;
     const people = await serveOnce(['--database', database]);
     expect(people.stderr).toMatch(/INFO.*: stopped/);
@@ -65,14 +65,14 @@ describe('serve', () => {
     expect(lines.at(-1)?.msg).toBe('stopped');
   });
 
-  it('warns of a password in the list of processes, and prints it nowhere', async () => {
+  it('warns of a password that the process list shows, and prints it nowhere', async () => {
     const { code, stderr, stdout } = await serveOnce(['--database', 'postgres://ann:s3cret@127.0.0.1:1/x']);
     expect(code).toBe(1);
     expect(stderr).toContain('DATABASE_URL');
     expect(stderr + stdout).not.toContain('s3cret');
   });
 
-  it('a port in use is one clear line', async () => {
+  it('reports a port in use in one line', async () => {
     const holder = net.createServer().listen(0, '127.0.0.1');
     await new Promise((resolve) => holder.once('listening', resolve));
     const { port } = holder.address() as net.AddressInfo;
@@ -86,7 +86,7 @@ describe('serve', () => {
     expect((await serveOnce(['--database', database])).code, 'the file was let go of').toBe(0);
   });
 
-  it('a file that another server holds is one clear line that says who', async () => {
+  it('reports a file that another server uses in one line, with that server', async () => {
     const held = await startTestServer();
     const { code, stdout, stderr } = await serveOnce(['--database', held.database.url]);
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
@@ -96,19 +96,19 @@ describe('serve', () => {
   });
 
   it.each([
-    ['an address that is none', ['--listen', 'nowhere'], 2, '--listen is "nowhere": expected HOST:PORT'],
+    ['an invalid address', ['--listen', 'nowhere'], 2, '--listen is "nowhere": expected HOST:PORT'],
     [
-      'an address of another machine',
+      'the address of another machine',
       ['--listen', '127.0.0.1:0', '--listen', '192.0.2.1:0', '--insecure'],
       1,
       'does not have that address',
     ],
     ['all addresses without --insecure', ['--listen', '0.0.0.0:0'], 2, '--insecure'],
-    ['a database that is none', ['--database', 'mysql://x'], 2, '--database is "mysql://x": expected sqlite:PATH'],
-    ['a Postgres that is not there', ['--database', 'postgres://ann@127.0.0.1:1/x'], 1, 'ECONNREFUSED'],
-    ['a flag that is none', ['--lisen', 'x'], 2, 'Did you mean --listen?'],
-    ['an argument too many', ['now'], 2, 'too many arguments'],
-  ])('%s is a clear line, without a stack', async (_what, args, code, words) => {
+    ['an invalid database', ['--database', 'mysql://x'], 2, '--database is "mysql://x": expected sqlite:PATH'],
+    ['an unreachable Postgres', ['--database', 'postgres://ann@127.0.0.1:1/x'], 1, 'ECONNREFUSED'],
+    ['an unknown flag', ['--lisen', 'x'], 2, 'Did you mean --listen?'],
+    ['an extra argument', ['now'], 2, 'too many arguments'],
+  ])('reports %s in one line, without a stack', async (_what, args, code, words) => {
     const database = ['--database', `sqlite:${path.join(folder, 'refused.db')}`];
     const result = await serveOnce(args.includes('--database') ? args : [...args, ...database]);
     expect(result.stderr).toContain(words);
@@ -116,7 +116,7 @@ describe('serve', () => {
     expect({ code: result.code, stdout: result.stdout }).toEqual({ code, stdout: '' });
   });
 
-  it('a file that is no database is one clear line', async () => {
+  it('reports a file that is no database in one line', async () => {
     const file = path.join(folder, 'text.db');
     await writeFile(file, 'once upon a time, there was a file that was no database at all');
     const { code, stderr } = await serveOnce(['--database', `sqlite:${file}`]);
@@ -125,7 +125,7 @@ describe('serve', () => {
     expect(stderr).toContain(file);
   });
 
-  it('D6: with the settings of FLE, its database is refused in one clear line that names the setting, and left as it is', async () => {
+  it('D6: with the settings of FLE, its database is refused in one line that names the setting, and left unchanged', async () => {
     const file = path.join(folder, 'skills.db');
     makeFleFile(file);
     const before = await readFile(file);
@@ -141,7 +141,7 @@ describe('serve', () => {
     expect((await readdir(folder)).filter((name) => name.startsWith('skills.db'))).toEqual(['skills.db']);
   });
 
-  it('warns that POSTGRES_PASSWORD alone chooses no Postgres, and says what chose the database', async () => {
+  it('warns that POSTGRES_PASSWORD alone does not select Postgres, and says what selected the database', async () => {
     const env = { POSTGRES_PASSWORD: 's3cret', SQLITE_DB_FILE: path.join(folder, 'silent.db') };
     const { code, stdout, stderr } = await serveOnce(['--log-format', 'json'], env);
     expect(code).toBe(0);
@@ -160,7 +160,7 @@ describe('serve', () => {
     expect(stdout + stderr).not.toContain('s3cret');
   });
 
-  it('a folder that cannot be made is one clear line', async () => {
+  it('reports in one line a folder that cannot be created', async () => {
     const file = path.join(folder, 'file');
     await writeFile(file, '');
     const { code, stderr } = await serveOnce(['--database', `sqlite:${path.join(file, 'a.db')}`]);
@@ -185,7 +185,7 @@ describe('serve', () => {
 });
 
 describe.each(ENGINES)('the process, on %s', (engine) => {
-  it.each(['SIGTERM', 'SIGINT'] as const)('A2: %s ends it in order, with 0', async (signal) => {
+  it.each(['SIGTERM', 'SIGINT'] as const)('A2: exits on %s after an orderly shutdown, with code 0', async (signal) => {
     await using database = await createDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
@@ -194,7 +194,7 @@ describe.each(ENGINES)('the process, on %s', (engine) => {
     expect(server.output()).toContain('stopped');
   });
 
-  it('migrate makes the schema, and the server finds it', async () => {
+  it('migrate creates the schema, and the server uses it', async () => {
     await using database = await createDatabase(engine);
     const env = { DATABASE_URL: database.url };
     for (let i = 0; i < 2; i += 1) {
@@ -211,7 +211,7 @@ describe.each(ENGINES)('the process, on %s', (engine) => {
 });
 
 describe('flags that repeat', () => {
-  it('A7: --allowed-host and --allowed-origin take every value that is given', async () => {
+  it('A7: --allowed-host and --allowed-origin accept every value given', async () => {
     await using database = await createDatabase('sqlite');
     const hosts = ['--allowed-host', 'a.example', '--allowed-host', 'b.example'];
     const origins = ['--allowed-origin', 'https://c.example', '--allowed-origin', 'https://d.example'];
@@ -229,7 +229,7 @@ describe('flags that repeat', () => {
 });
 
 describe('the process', () => {
-  it('asked a second time to stop, it goes at once', async () => {
+  it('exits at once on a second signal', async () => {
     await using database = await createDatabase('sqlite');
     await using server = await spawnServer({ database: database.url });
     const open = net.connect(server.port, server.host);
@@ -244,7 +244,7 @@ describe('the process', () => {
     open.destroy();
   });
 
-  it('a fault that nobody caught ends it in order, with 1 and the fault in words', async () => {
+  it('exits on an uncaught error after an orderly shutdown, with code 1 and the error as text', async () => {
     await using database = await createDatabase('sqlite');
     const planted = "process.once('SIGUSR2', () => { throw new Error('planted') })";
     const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(planted)}`];

@@ -26,12 +26,12 @@ describe('TRAJECTORY on the command line', () => {
     expect(parseStepReference(text)).toEqual({ trajectoryId: ID, at });
   });
 
-  it('takes an id in either case, as the server does', () => {
+  it('accepts an id in either case, as the server does', () => {
     expect(parseStepReference(ID.toUpperCase())).toEqual({ trajectoryId: ID.toUpperCase(), at: undefined });
   });
 
   it.each(['', 'x', '@200', ID.slice(1), `${ID}0`, `${ID} @1`, `${ID}\n`])(
-    'refuses %j, which does not begin with an id',
+    'refuses %j, which does not start with an id',
     (text) => {
       const { message, exitCode } = refusal(() => parseStepReference(text));
       expect(exitCode).toBe(2);
@@ -40,7 +40,7 @@ describe('TRAJECTORY on the command line', () => {
   );
 
   it.each(['', '-1', '1.5', '9223372036854775808', '0x10', '_tag', 'a b', 'tag\n', '200@fork', `t${'x'.repeat(128)}`])(
-    'refuses @%j, which is neither step nor tag',
+    'refuses @%j, which is neither a step number nor a tag',
     (at) => {
       expect(refusal(() => parseStepReference(`${ID}@${at}`)).message).toContain(
         'expected a step number or a tag after @',
@@ -50,12 +50,12 @@ describe('TRAJECTORY on the command line', () => {
 });
 
 describe('a whole number on the command line', () => {
-  it('is taken within its bounds, as big as step numbers are', () => {
+  it('is accepted within its bounds, up to the largest step number', () => {
     expect(parseWhole('--from', '9007199254740993')).toBe(9007199254740993n);
     expect(parseWhole('--limit', '1000', 1n, 1000n)).toBe(1000n);
   });
 
-  it.each(['', ' 1', '-1', '1e3', '1.0', 'one', '1001'])('is refused as %j, with the flag named', (text) => {
+  it.each(['', ' 1', '-1', '1e3', '1.0', 'one', '1001'])('is refused as %j, and the error names the flag', (text) => {
     expect(refusal(() => parseWhole('--limit', text, 1n, 1000n)).message).toBe(
       `--limit is "${text}": expected a whole number, 1 to 1000.`,
     );

@@ -33,18 +33,18 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
 
   const range = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => from + i);
 
-  it('shows the last ten steps of a sealed trajectory, how it ended, and ends', async () => {
+  it('shows the last ten steps of a sealed trajectory and its status, and exits', async () => {
     expect(await numbers(MAIN_LINE)).toEqual(range(21, 31));
     const { stdout } = await runCli(['tail', HASTY, ...at]);
     await expect(stdout).toMatchFileSnapshot('golden/tail.txt');
   });
 
-  it('with colours says the same on a terminal', async () => {
+  it('with colours prints the same text on a terminal', async () => {
     const { stdout } = await runCli(['tail', HASTY, ...at], { terminal: true });
     await expect(stdout).toMatchFileSnapshot('golden/tail.terminal.txt');
   });
 
-  it('begins where it is told, across the branch points above', async () => {
+  it('starts at the requested step, also above the branch point', async () => {
     expect(await numbers(MAIN_LINE, '-n', '3')).toEqual([28, 29, 30]);
     expect(await numbers(MAIN_LINE, '-n', '0')).toEqual([]);
     expect(await numbers(MAIN_LINE, '-n', '99')).toEqual(range(0, 31));
@@ -53,11 +53,11 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
     expect(await numbers(LATE, '--from', '5', '--no-follow')).toEqual(range(5, 23));
   });
 
-  it('B5: begins at a tag', async () => {
+  it('B5: starts at a tag', async () => {
     expect(await numbers(`${MAIN_LINE}@fork`)).toEqual(range(10, 31));
   });
 
-  it('says whose the steps are, where they are not its own', async () => {
+  it('names the owner of inherited steps', async () => {
     const { stdout } = await runCli(['tail', `${LATE}@9`, '--no-follow', ...at]);
     const owners = stdout.split('\n').flatMap((line, i) => (line.startsWith('──') ? [`${i}: ${line}`] : []));
     expect(owners).toEqual([
@@ -67,7 +67,7 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
     ]);
   });
 
-  it('--json prints a step a line, whole, with its owner', async () => {
+  it('--json prints one complete step per line, with its owner', async () => {
     const { stdout } = await runCli(['tail', `${LATE}@20`, '--no-follow', '--json', ...at]);
     const steps = stdout
       .trim()
@@ -86,7 +86,7 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
     await client.trajectories.createTrajectory({ trajectoryId, root: { stepNumber: 0n } });
     const seen = Promise.withResolvers<void>();
     const following = runCli(['tail', trajectoryId, ...at], { onOutput: () => seen.resolve() });
-    await seen.promise; // the root is on screen: what comes now comes live
+    await seen.promise; // the root is on screen: later steps arrive live
     await grow(client, trajectoryId, 25, { reward: 1, seal: Status.CANCELLED });
     const { code, stdout } = await following;
     expect(code).toBe(0);
@@ -95,7 +95,7 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
     expect(lines.at(-1)).toBe('── cancelled ──');
   });
 
-  it('Ctrl-C is how following ends: no error', async () => {
+  it('exits without an error on Ctrl-C', async () => {
     const stop = new AbortController();
     const { code, stdout, stderr } = await runCli(['tail', LATE, '-n', '1', ...at], {
       signal: stop.signal,
@@ -105,7 +105,7 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
     expect(stdout).toContain('bend 22');
   });
 
-  it('shows a step of any content in one line of 80 columns', async () => {
+  it('shows any step in one line of 80 columns', async () => {
     const trajectoryId = treeId(60);
     await client.trajectories.createTrajectory({ trajectoryId });
     await using writer = await openWriter(client, { trajectoryId });

@@ -26,7 +26,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
     await server?.stop();
   });
 
-  it('says what to do where there is nothing yet', async () => {
+  it('says what to do if there are no trajectories yet', async () => {
     const { code, stdout } = await runCli(['tree', ...at]);
     expect(code).toBe(0);
     expect(stdout).toBe(
@@ -37,7 +37,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
   describe('with a tree', () => {
     beforeAll(() => plantTree(client));
 
-    it('draws it in 80 columns, without colours where there is no terminal', async () => {
+    it('draws it in 80 columns, without colours if there is no terminal', async () => {
       const { code, stdout, stderr } = await runCli(['tree', MAIN_LINE, ...at]);
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
       await expect(stdout).toMatchFileSnapshot('golden/tree.txt');
@@ -54,7 +54,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
       await expect(stdout).toMatchFileSnapshot('golden/tree.bars.txt');
     });
 
-    it('honours NO_COLOR on a terminal', async () => {
+    it('respects NO_COLOR on a terminal', async () => {
       const { stdout } = await runCli(['tree', MAIN_LINE, ...at], { terminal: true, env: { NO_COLOR: '1' } });
       expect(stdout).toBe((await runCli(['tree', MAIN_LINE, ...at])).stdout);
     });
@@ -63,7 +63,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
       expect((await runCli(['tree', place, ...at])).stdout).toBe((await runCli(['tree', MAIN_LINE, ...at])).stdout);
     });
 
-    it('--json prints what GetTree answers', async () => {
+    it('--json prints the answer of GetTree', async () => {
       const { stdout } = await runCli(['tree', HASTY, '--json', ...at]);
       const { nodes } = fromJsonString(GetTreeResponseSchema, stdout);
       expect(nodes.map(({ trajectory }) => trajectory?.id)).toEqual([MAIN_LINE, GENTLE, HASTY, LATE]);
@@ -82,7 +82,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
       expect(json.trajectories.map(({ id }) => id)).toEqual([treeId(9), MAIN_LINE]);
     });
 
-    it('says so when there are more roots than it lists', async () => {
+    it('says that there are more roots than it lists', async () => {
       const { stdout } = await runCli(['tree', '--limit', '1', ...at]);
       expect(stdout).toContain('younger');
       expect(stdout).not.toContain('main line');

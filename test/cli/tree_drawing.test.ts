@@ -19,7 +19,7 @@ function node(n: number, trajectory: MessageInitShape<typeof TrajectorySchema>, 
   });
 }
 
-/** Answers come in order of creation; here a branch of a branch was made before its uncle. */
+/** Answers are in order of creation; here a branch of a branch was created before a branch of the root. */
 const TREE = [
   node(1, { name: 'CartPole-v1, seed 7', nextStepNumber: 501n, rewardSum: 500 }),
   node(2, { name: 'hasty', parentId: id(1), branchPoint: 200n, nextStepNumber: 501n, rewardSum: 500 }),
@@ -48,7 +48,7 @@ const draw = (nodes: readonly TreeNode[], options: Partial<DrawingOptions> = {})
   `\n${drawTree(trajectoryItems(nodes), { ...PLAIN, ...options }).join('\n')}\n`;
 
 describe('the drawing of a tree', () => {
-  it('shows branches below their parents, in order of branch point, with ids to go on with', () => {
+  it('shows branches below their parents, in order of branch point, with their ids', () => {
     expect(draw(TREE)).toMatchInlineSnapshot(`
       "
       trajectory          id                                   steps reward status
@@ -62,7 +62,7 @@ describe('the drawing of a tree', () => {
     `);
   });
 
-  it('shows with bars which steps are whose', () => {
+  it('shows with bars which trajectory owns which steps', () => {
     expect(draw(TREE, { beside: 'bars' })).toMatchInlineSnapshot(`
       "
                                                                 steps reward status
@@ -76,18 +76,18 @@ describe('the drawing of a tree', () => {
     `);
   });
 
-  it('with colours says the same as without', () => {
+  it('with colours shows the same text as without', () => {
     const coloured = draw(TREE, { paint: pc.createColors(true) });
     expect(coloured).not.toBe(draw(TREE));
     expect(stripVTControlCharacters(coloured)).toBe(draw(TREE));
   });
 
-  it('neither obeys nor passes on what a name would tell the terminal', () => {
+  it('removes control characters from names', () => {
     const evil = draw([node(1, { name: 'a\u001b[2Jb\r\nc\u202Ed', nextStepNumber: 1n })]);
     expect(evil).toContain('a [2Jb c d');
   });
 
-  it('draws a tree deeper than any call stack', () => {
+  it('draws a tree deeper than the call stack', () => {
     const chain = Array.from({ length: 20_000 }, (_, i) => {
       const parent = i === 0 ? {} : { parentId: id(i), branchPoint: BigInt(i) };
       return node(i + 1, { name: `b${i}`, nextStepNumber: BigInt(i + 2), ...parent });
@@ -97,7 +97,7 @@ describe('the drawing of a tree', () => {
     expect(lines.at(-1)).toMatch(/^⋯19999└─@19999 b199… 0199/);
   });
 
-  it('is never wider than asked for, whatever the names, numbers and depth', () => {
+  it('is never wider than requested, whatever the names, numbers and depth', () => {
     const trajectory = fc.record({
       name: fc.oneof(
         fc.string({ unit: 'grapheme' }),

@@ -7,7 +7,7 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { MAIN_LINE, plantTree, treeId } from './grove.ts';
 import { runCli } from './run_cli.ts';
 
-/** A port on which nobody listens: it was free a moment ago. */
+/** A port on which nobody listens: the system has just assigned and released it. */
 async function closedPort(): Promise<number> {
   const server = net.createServer().listen(0, '127.0.0.1');
   await new Promise((resolve) => server.once('listening', resolve));
@@ -29,7 +29,7 @@ describe('the command line', () => {
     },
   );
 
-  it('lists its commands, but not the processes of the demo, which are not for people', async () => {
+  it('lists its commands, except the internal processes of the demo', async () => {
     const { stdout } = await runCli(['--help']);
     for (const command of [
       'serve',
@@ -91,7 +91,7 @@ describe('the command line', () => {
     [['tree', '--database', 'sqlite:/nowhere/a.db'], 'the file /nowhere/a.db does not exist'],
     [['tree', '--colour'], "unknown option '--colour'"],
     [['frob'], "unknown command 'frob'"],
-  ])('refuses %j in one line, with exit code 2', async (args, words) => {
+  ])('refuses %j with a one-line error and exit code 2', async (args, words) => {
     const { code, stdout, stderr } = await runCli(args);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).toContain(words);
@@ -107,7 +107,7 @@ describe('the command line', () => {
     ['watch', MAIN_LINE],
     ['rollouts', 'x'],
     ['rollout', MAIN_LINE],
-  ])('%s without a server says how to start one', async (...args) => {
+  ])('%s without a server prints how to start one', async (...args) => {
     const address = `127.0.0.1:${await closedPort()}`;
     const { code, stderr } = await runCli([...args, '--address', address]);
     expect(code).toBe(1);
@@ -117,7 +117,7 @@ describe('the command line', () => {
     );
   });
 
-  it('says so when something else listens at the address', async () => {
+  it('reports that another program listens at the address', async () => {
     const other = http.createServer((_, response) => void response.writeHead(404).end()).listen(0, '127.0.0.1');
     await new Promise((resolve) => other.once('listening', resolve));
     const { port } = other.address() as net.AddressInfo;
@@ -150,7 +150,7 @@ describe('the command line with a server', () => {
     [['runs', '--page', 'x'], 'page_token', '(INVALID_PAGE_TOKEN)'],
     [['tail', `${MAIN_LINE}@nope`], 'nope', '(TAG_NOT_FOUND)'],
     [['tail', `${MAIN_LINE}@9999`], '9999', '(RANGE_BEYOND_END)'],
-  ])('explains what %j did not find, with exit code 1', async (args, what, next) => {
+  ])('explains that %j was not found, with exit code 1', async (args, what, next) => {
     const { code, stderr } = await runCli([...args, '--address', server.url]);
     expect(code).toBe(1);
     expect(stderr).toContain(what);
@@ -158,7 +158,7 @@ describe('the command line with a server', () => {
     expect(stderr.trim().split('\n')).toHaveLength(1);
   });
 
-  it('--database on a file that a server holds says who holds it', async () => {
+  it('--database on a file that a server uses names that server', async () => {
     const { code, stderr } = await runCli(['tree', '--database', server.database.url]);
     expect(code).toBe(1);
     expect(stderr).toContain(String(process.pid));
@@ -167,7 +167,7 @@ describe('the command line with a server', () => {
 });
 
 describe('--database', () => {
-  it('looks into a database without a server, and lets go of it', async () => {
+  it('reads a database without a server, and releases it afterwards', async () => {
     await using database = await createDatabase('sqlite');
     const server = await startTestServer({ database });
     const client = connectClient({ address: server.url });

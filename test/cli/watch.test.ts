@@ -57,7 +57,7 @@ async function watched(
   return { ...result, watches: peer.watches.length };
 }
 
-/** What begins a picture anew; and between any two of them one picture. */
+/** The sequence that starts a new picture; between two of them there is one picture. */
 const CLEAR = '\u001b[0J';
 const framesOf = (screen: string) =>
   screen
@@ -67,13 +67,13 @@ const framesOf = (screen: string) =>
 const told = [saying([...STORY, end(COMPLETED)])];
 
 describe('anabranch watch', () => {
-  it('without a terminal prints one line for each change, and ends when the run has ended', async () => {
+  it('without a terminal prints one line for each change, and exits when the run has ended', async () => {
     const { code, stdout, stderr } = await watched(told);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     await expect(stdout).toMatchFileSnapshot('golden/watch.txt');
   });
 
-  it('on a terminal draws one picture over and over, which stays when the run has ended', async () => {
+  it('on a terminal redraws one picture, which stays when the run has ended', async () => {
     const { code, stdout, stderr } = await watched(told, [], { terminal: true });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     await expect(stdout).toMatchFileSnapshot('golden/watch.terminal.txt');
@@ -84,7 +84,7 @@ describe('anabranch watch', () => {
     await expect(frames.at(-1)).toMatchFileSnapshot('golden/watch.last.txt');
   });
 
-  it('goes up exactly as many lines as it has drawn', async () => {
+  it('moves the cursor up by exactly the lines it has drawn', async () => {
     const { stdout } = await watched(told, [], { terminal: true });
     const parts = stdout.split(CLEAR).slice(0, -1);
     const ups = parts.map((part) => Number.parseInt(part.slice(part.lastIndexOf('\u001b[') + 2), 10));
@@ -131,7 +131,7 @@ describe('anabranch watch', () => {
       for (const line of frames.join('').split('\n')) expect(widthOf(line)).toBeLessThanOrEqual(80);
     });
 
-    it('--json tells groups and rollouts that changed', async () => {
+    it('--json prints groups and rollouts that changed', async () => {
       const { stdout } = await watched(story, ['--rollouts', '--json']);
       const changes = stdout.trimEnd().split('\n');
       expect(
@@ -147,7 +147,7 @@ describe('anabranch watch', () => {
       ]);
     });
 
-    it('shows at most six groups, those that go on first, and how many more there are', async () => {
+    it('shows at most six groups, live ones first, and the number of others', async () => {
       const groups = Array.from({ length: 11 }, (_, i) => ({
         ...ended,
         id: `g${i}`,
@@ -164,12 +164,12 @@ describe('anabranch watch', () => {
     });
   });
 
-  it('on a terminal that is dumb prints lines, without colours', async () => {
+  it('on a dumb terminal prints lines, without colours', async () => {
     const { stdout } = await watched(told, [], { terminal: true, env: { TERM: 'dumb' } });
     expect(stdout).toBe((await watched(told)).stdout);
   });
 
-  it('--json prints each change as WatchRun tells it, one a line', async () => {
+  it('--json prints each change of WatchRun, one per line', async () => {
     const { stdout } = await watched(told, ['--json']);
     const changes = stdout
       .trimEnd()
@@ -188,19 +188,19 @@ describe('anabranch watch', () => {
     [COMPLETED, 0, ''],
     [FAILED, 1, 'lr 0.1: failed.\n'],
     [Status.CANCELLED, 1, 'lr 0.1: cancelled.\n'],
-  ])('--exit-status tells how it ended: %s is exit code %s', async (status, code, stderr) => {
+  ])('--exit-status reports the end of the run: %s is exit code %s', async (status, code, stderr) => {
     const ended = [saying([...STORY, end(status)])];
     expect(await watched(ended, ['--exit-status'])).toMatchObject({ code, stderr });
     expect(await watched(ended)).toMatchObject({ code: 0, stderr: '' });
   });
 
-  it('a run that has ended already is shown, and that is all', async () => {
+  it('shows a run that has ended already, and exits', async () => {
     const { code, stdout } = await watched([saying([end(COMPLETED)])]);
     expect(code).toBe(0);
     expect(stdout.split('\n').at(-2)).toBe('lr 0.1: completed, that was it, best=349');
   });
 
-  it('goes on by itself after a cut, says so once, and repeats nothing', async () => {
+  it('reconnects after a cut, reports it once, and repeats nothing', async () => {
     const away = saying([], refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 1));
     const cut = saying(STORY, new ConnectError('gone', Code.Unavailable));
     const back = saying([...STORY.slice(-2), end(COMPLETED)]);
@@ -210,7 +210,7 @@ describe('anabranch watch', () => {
     expect(stderr).toBe('The connection was lost; reconnecting. ([unavailable] gone)\n');
   });
 
-  it('shows a cut below the picture, until there is another one', async () => {
+  it('shows a cut below the picture, until the next picture', async () => {
     const cut = saying(STORY, new ConnectError('gone', Code.Unavailable));
     const { stdout, stderr } = await watched([cut, ...told], [], { terminal: true });
     expect(stderr).toBe('');
@@ -218,7 +218,7 @@ describe('anabranch watch', () => {
     expect(stdout.slice(stdout.lastIndexOf(CLEAR))).not.toContain('The connection was lost; reconnecting.');
   });
 
-  it('Ctrl-C is how watching ends: no error', async () => {
+  it('exits without an error on Ctrl-C', async () => {
     const stop = new AbortController();
     const open: WatchScript = async function* (_, context) {
       yield* STORY;
@@ -231,13 +231,13 @@ describe('anabranch watch', () => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   });
 
-  it('a run that is deleted meanwhile is told, with exit code 1', async () => {
+  it('a run that is deleted meanwhile causes an error, with exit code 1', async () => {
     const deleted = saying(STORY, refusal(Code.Aborted, 'RUN_DELETED'));
     const { code, stderr } = await watched([deleted]);
     expect({ code, stderr }).toEqual({ code: 1, stderr: 'refused: RUN_DELETED (RUN_DELETED).\n' });
   });
 
-  it('a name that no run has says how to find one', async () => {
+  it('an unknown name causes an error that says how to find a run', async () => {
     const { code, stderr } = await watched([], [], {}, 'nobody');
     expect({ code, stderr }).toEqual({
       code: 1,
@@ -245,7 +245,7 @@ describe('anabranch watch', () => {
     });
   });
 
-  it('shows at most ten open stages, and how many more there are', async () => {
+  it('shows at most ten open stages, and the number of others', async () => {
     const stages = Array.from({ length: 13 }, (_, i) => ({
       ...train,
       id: `s${i}`,

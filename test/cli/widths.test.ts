@@ -1,4 +1,4 @@
-/** What every command draws of a store with a hundred rollouts, on terminals of 80 and of 140 columns. */
+/** Tests what every command prints for a store with a hundred rollouts, on terminals of 80 and of 140 columns. */
 import { stripVTControlCharacters } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
@@ -84,7 +84,7 @@ describe.each([80, 140])('on a terminal of %i columns', (columns) => {
   });
 });
 
-it('a wide terminal shows names whole, with ids', async () => {
+it('a wide terminal shows full names, with ids', async () => {
   const runs = await drawn(['runs'], { terminal: true, columns: 160 });
   expect(runs).toContain(`\n${LONG_NAME} ${runId} `);
   expect(await drawn(['runs'], { env: { COLUMNS: '160' } })).toBe(runs);
@@ -95,7 +95,7 @@ it('a wide terminal shows names whole, with ids', async () => {
   );
 });
 
-it('`tree` lists the trees that belong to no run, and with --all those of rollouts', async () => {
+it('`tree` lists the trees that belong to no run, and with --all also those of rollouts', async () => {
   expect((await drawn(['tree'], {})).split('\n').map((line) => line.slice(0, 9))).toEqual([
     'trajector',
     'main line',
@@ -104,7 +104,7 @@ it('`tree` lists the trees that belong to no run, and with --all those of rollou
   expect((await drawn(['tree', '--all', '-n', '1000'], {})).split('\n')).toHaveLength(2 + 64 + 1);
 });
 
-it('`watch --rollouts` names the stage of every group, also of one that ended before', async () => {
+it('`watch --rollouts` names the stage of every group, also after the stage has ended', async () => {
   const stop = new AbortController();
   let screen = '';
   const watching = runCli(['watch', runId, '--rollouts', '--address', server.url], {

@@ -1,4 +1,4 @@
-/** A client of a scripted peer, both gone after the test. */
+/** A client of a scripted peer; both are closed after the test. */
 import { afterEach } from 'vitest';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { type ScriptedPeer, type Scripts, startPeer } from './scripted-peer.ts';

@@ -16,13 +16,13 @@ describe('connectClient', () => {
   });
 
   it.each(['', 'http://', 'host:port', 'host:99999', 'http://host/path', 'http://user@host', 'ftp://host'])(
-    'rejects %j at once, and says what is expected',
+    'rejects %j at once, and the error says what is expected',
     (address) => {
       expect(() => connectClient({ address })).toThrow(/: expected host:port/);
     },
   );
 
-  it('a peer that does not speak HTTP/2 is an error of the call, not the end of the process', async () => {
+  it('a peer that does not speak HTTP/2 fails the call, and the process goes on', async () => {
     const server = createServer((_, response) => response.end('hello'));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const client = connectClient({ address: `127.0.0.1:${(server.address() as AddressInfo).port}` });

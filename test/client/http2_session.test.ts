@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
 
-it('a peer that does not speak HTTP/2 fails the call, and nothing else: no error comes from nowhere when the client is closed', async () => {
+it('a peer that does not speak HTTP/2 fails the call only: closing the client causes no unhandled error', async () => {
   const peer = http.createServer((_, response) => void response.writeHead(404).end()).listen(0, '127.0.0.1');
   await once(peer, 'listening');
   for (let i = 0; i < 20; i++) {
@@ -14,5 +14,5 @@ it('a peer that does not speak HTTP/2 fails the call, and nothing else: no error
   }
   peer.closeAllConnections();
   peer.close();
-  await once(peer, 'close'); // whatever a session had still to report has been reported: vitest fails on what nobody heard
+  await once(peer, 'close'); // all errors of the session have been emitted: vitest fails on unhandled ones
 });

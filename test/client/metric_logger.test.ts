@@ -74,7 +74,7 @@ describe('a metric logger', () => {
     expect(steps()).toEqual([[0], [1, 2]]);
   });
 
-  it('waits out what passes, and sends the same points again', async () => {
+  it('waits through transient errors, and sends the same points again', async () => {
     const { logger, steps } = await logging({}, [
       new ConnectError('cut', Code.Unavailable),
       refusal(Code.ResourceExhausted, 'STORAGE_FULL', {}, 1),
@@ -84,7 +84,7 @@ describe('a metric logger', () => {
     expect(steps()).toEqual([[0], [0], [0]]);
   });
 
-  it('never loses a point silently: what cannot be is told by flush, close and every later log', async () => {
+  it('never loses a point silently: flush, close and every later log report points that cannot be sent', async () => {
     const { logger } = await logging({ batchPoints: 2 }, [refusal(Code.NotFound, 'RUN_NOT_FOUND')]);
     logger.log('loss', 0, 1);
     logger.log('loss', 1, 1);
@@ -94,14 +94,14 @@ describe('a metric logger', () => {
     expect(await logger.close().catch(reasonOf)).toBe('RUN_NOT_FOUND');
   });
 
-  it('gives up after the time it was given, and says so', async () => {
+  it('gives up after the configured time, with an error that says so', async () => {
     const away = Array.from({ length: 20 }, () => new ConnectError('away', Code.Unavailable));
     const { logger } = await logging({ giveUpAfterMs: 50 }, away);
     logger.log('loss', 0, 1);
     await expect(logger.flush()).rejects.toThrow(/gave up.*away/);
   });
 
-  it('aborting its signal fails it', async () => {
+  it('fails when its signal is aborted', async () => {
     const abort = new AbortController();
     const { logger } = await logging({ signal: abort.signal }, [new Promise(() => undefined)]);
     logger.log('loss', 0, 1);
@@ -110,7 +110,7 @@ describe('a metric logger', () => {
     await expect(flushed).rejects.toThrow('enough');
   });
 
-  it('splits a backlog into calls that the server takes: 10,000 points, 1 MiB', async () => {
+  it('splits a backlog into calls that the server accepts: 10,000 points, 1 MiB', async () => {
     const { logger, calls } = await logging({ batchPoints: Number.POSITIVE_INFINITY });
     const key = 'k'.repeat(256);
     for (let step = 0; step < 9_999; step += 1) logger.log(key, step, step);
@@ -130,7 +130,7 @@ describe('a metric logger', () => {
     ['a\0b', 1, 'U+0000'],
     ['loss', 0.5, 'metricStep of "loss" is 0.5: expected a whole number'],
     ['loss', 2n ** 63n, 'expected a signed 64-bit integer'],
-  ])('refuses a point that no server would take alone, where it is logged: %j at %s', async (key, step, words) => {
+  ])('throws at log() for a point that every server would refuse: %j at %s', async (key, step, words) => {
     const { logger, steps } = await logging();
     logger.log('loss', 7, 1);
     expect(() => logger.log(key, step, 1)).toThrow(words);

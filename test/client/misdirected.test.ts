@@ -12,7 +12,8 @@ describe('a client that calls a server by a name that the server does not answer
   let client: AnabranchClient;
   let calls = 0;
   beforeAll(async () => {
-    // As the port answers a foreign Host; a real name that leads to loopback is not to be had on every machine.
+    // Answers like the port does for a foreign Host. A real name that resolves to loopback does not exist on every
+    // machine.
     server = createServer((_request, response) => {
       calls += 1;
       response.writeHead(421, { 'content-type': 'text/plain; charset=utf-8' });
@@ -32,7 +33,7 @@ describe('a client that calls a server by a name that the server does not answer
     ['a call', () => client.trajectories.listTrajectories({})],
     ['a writer', () => openWriter(client, { trajectoryId: randomUUID() })],
     ['a reader', async () => readSteps(client, { trajectoryId: randomUUID() })[Symbol.asyncIterator]().next()],
-  ])('tells what to do, and does not retry: %s', async (_what, call) => {
+  ])('gets an error that says what to do, and does not retry: %s', async (_what, call) => {
     calls = 0;
     const error = await call().then(
       () => expect.fail('the call succeeded'),

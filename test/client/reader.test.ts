@@ -31,7 +31,7 @@ async function numbers(client: AnabranchClient, more: Partial<ReadOptions> = {})
 }
 
 describe('readSteps', () => {
-  it('asks for what it was told and yields each step with its owner', async () => {
+  it('requests the given range and yields each step with its owner', async () => {
     const { client, peer } = await connected({
       read: [saying([message(3, 5), { ...message(5, 6), trajectoryId: 'b' }])],
     });
@@ -47,8 +47,8 @@ describe('readSteps', () => {
   it.each([
     ['a lost connection', new ConnectError('x', Code.Unavailable)],
     ['a draining server', refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 1)],
-    ['having been too slow (R3)', refusal(Code.ResourceExhausted, 'SLOW_READER', { next_step_number: '2' }, 1)],
-  ])('R2: after %s it goes on at the next step: each once, in order', async (_, error) => {
+    ['the end of a slow reader (R3)', refusal(Code.ResourceExhausted, 'SLOW_READER', { next_step_number: '2' }, 1)],
+  ])('R2: after %s it continues at the next step: each once, in order', async (_, error) => {
     const read = [
       saying([message(0, 2)], error),
       saying([message(2, 4)], error),
@@ -59,7 +59,7 @@ describe('readSteps', () => {
     expect(peer.reads.map((request) => request.startStepNumber)).toEqual([0n, 2n, 4n]);
   });
 
-  it('O1: a step that is not the next one is an error, never a gap or a repetition', async () => {
+  it('O1: a step that is not the next one is an error, never a gap or a duplicate', async () => {
     const { client } = await connected({ read: [saying([message(0, 2), message(3, 4)]), saying([message(1, 2)])] });
     await expect(numbers(client)).rejects.toThrow('the server sent step 3: expected step 2');
     await expect(numbers(client)).rejects.toThrow('the server sent step 1: expected step 0');
@@ -72,7 +72,7 @@ describe('readSteps', () => {
     expect(peer.reads).toHaveLength(1);
   });
 
-  it('RD2: tells when it is caught up, and when the trajectory is sealed', async () => {
+  it('RD2: reports when it is caught up, and when the trajectory is sealed', async () => {
     const { client } = await connected({
       read: [
         saying([message(0, 2), message(2, 2, { caughtUp: true }), message(2, 3), message(3, 3, { sealed: true })]),
@@ -88,13 +88,13 @@ describe('readSteps', () => {
     ]);
   });
 
-  it('connects again when the server says nothing for too long', async () => {
+  it('reconnects when the server is silent for too long', async () => {
     const { client, peer } = await connected({ read: [mute, saying([message(1, 2, { sealed: true })])] });
     expect(await numbers(client, { follow: true, silenceMs: 500 })).toEqual([0, 1]);
     expect(peer.reads).toHaveLength(2);
   });
 
-  it('time that the caller takes for a step is not silence of the server', async () => {
+  it('does not count the caller’s processing time as silence of the server', async () => {
     const { client, peer } = await connected({ read: [saying([message(0, 1), message(1, 2, { sealed: true })])] });
     const steps = readSteps(client, { trajectoryId: TRAJECTORY, follow: true, silenceMs: 500 });
     const first = await steps.next();
@@ -105,7 +105,7 @@ describe('readSteps', () => {
     expect(peer.reads).toHaveLength(1);
   });
 
-  it('leaving the loop ends the call on the server', async () => {
+  it('cancels the call on the server when the caller leaves the loop', async () => {
     const ended = Promise.withResolvers<void>();
     const { client } = await connected({
       read: [
@@ -119,7 +119,7 @@ describe('readSteps', () => {
     await ended.promise;
   });
 
-  it('calls that were left leave nothing behind: three times as many as fit a connection, one after the other', async () => {
+  it('cancelled calls free their streams: three times as many as one connection allows, one after the other', async () => {
     const { client, peer } = await connected({ read: Array.from({ length: 300 }, () => mute) });
     for (let i = 0; i < 300; i += 1) {
       for await (const _ of readSteps(client, { trajectoryId: TRAJECTORY, follow: true })) break;
@@ -127,7 +127,7 @@ describe('readSteps', () => {
     expect(peer.connections).toBe(1);
   });
 
-  it('aborting its signal throws the reason', async () => {
+  it('throws the reason when its signal is aborted', async () => {
     const { client } = await connected({ read: [mute] });
     const abort = new AbortController();
     const reading = async () => {
@@ -138,7 +138,7 @@ describe('readSteps', () => {
     await expect(reading()).rejects.toThrow('enough');
   });
 
-  it('gives up when nothing comes for too long, and says what was in the way', async () => {
+  it('gives up when nothing arrives for too long, with the cause', async () => {
     const read = Array.from({ length: 10 }, () =>
       saying([], refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 50)),
     );

@@ -23,9 +23,9 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
   let database: TestDatabase;
   let server: TestServer;
   let proxy: TcpProxy;
-  /** Past the proxy: what it does is not cut. */
+  /** Bypasses the proxy: these calls are not cut. */
   let worker: AnabranchClient;
-  /** Through the proxy. */
+  /** Connects through the proxy. */
   let client: AnabranchClient;
   let runId: string;
 
@@ -50,7 +50,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     await proxy.close();
   });
 
-  /** Makes a stage, moves it some way, and now and then to its end. */
+  /** Creates a stage, updates it, and sometimes ends it. */
   async function work(number: number): Promise<void> {
     const kind = number % 3 === 0 ? EVAL : TRAIN_STEP;
     const { stage } = await worker.runs.getOrCreateStage({ runId, kind, number: BigInt(number) });
@@ -77,7 +77,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     }
   }
 
-  it('M5: cut at random bytes, watchRun ends with the same picture as the tables', async () => {
+  it('M5: with cuts at random bytes, watchRun ends with the state of the tables', async () => {
     await worker.runs.startRun({ runId });
     let cuts = 0;
     const working = (async () => {
@@ -106,7 +106,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     expect(last?.progress).toEqual(progress);
   });
 
-  it('M5: a stage that was watched open and ended during a cut is shown as it ended', async () => {
+  it('M5: a stage that was watched while open and ended during a cut is shown as ended', async () => {
     await worker.runs.startRun({ runId });
     const { stage } = await worker.runs.getOrCreateStage({
       runId,
@@ -119,7 +119,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     for await (const { stages } of watchRun(client, { runId, untilTerminal: true })) {
       statuses.push(stages.get(stageId)?.status);
       if (statuses.length > 1) continue;
-      proxy.hold(); // whatever it is told from here on does not arrive
+      proxy.hold(); // from here on no message arrives
       await worker.runs.completeStage({ stageId });
       await worker.runs.completeRun({ runId });
       proxy.cutClients();
@@ -128,7 +128,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     expect([statuses[0], statuses.at(-1)]).toEqual([Status.RUNNING, Status.COMPLETED]);
   });
 
-  it('A2: goes on at the successor of a drained server', async () => {
+  it('A2: continues at the successor of a drained server', async () => {
     const phases: string[] = [];
     const seen = Promise.withResolvers<void>();
     const watching = (async () => {
@@ -149,7 +149,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     expect(phases.at(-1)).toBe('after the change');
   });
 
-  it('B4: a run that is deleted while it is watched is told, and so is one that never was', async () => {
+  it('B4: a run that is deleted while it is watched causes an error, and so does an unknown run', async () => {
     const watching = (async () => {
       for await (const _ of watchRun(client, { runId })) await worker.runs.deleteRun({ runId });
     })();
@@ -157,7 +157,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     expect(await watchRun(client, { runId }).next().catch(reasonOf)).toBe('RUN_NOT_FOUND');
   });
 
-  it('M1: every point that was logged across cuts is there once, and of two the last', async () => {
+  it('M1: every point logged across cuts is stored once, and of two the last', async () => {
     const logger = openMetricLogger(client, { runId, batchPoints: 50 });
     const count = 3_000;
     for (let step = 0; step < count; step += 1) {
@@ -179,7 +179,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     expect(values).toEqual(Array.from({ length: count }, (_, i) => i / 7));
   });
 
-  it('M1: points for a run that is gone are not lost silently', async () => {
+  it('M1: points for a deleted run are not lost silently', async () => {
     const logger = openMetricLogger(client, { runId });
     await worker.runs.deleteRun({ runId });
     logger.log('loss', 1, 1);

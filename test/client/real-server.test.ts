@@ -16,7 +16,7 @@ import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
-/** A step that says its own number, so that a reader can tell whose it is. */
+/** A step that contains its own number, so that a reader can check it. */
 const numbered = (n: bigint | number) => ({
   reward: Number(n),
   actions: [{ type: 'key', content: { text: `action ${n}` } }],
@@ -60,7 +60,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
 
   const upTo = (count: number) => Array.from({ length: count }, (_, i) => i);
 
-  it('R1: what is acked is read back, in order', async () => {
+  it('R1: acked steps are read back, in order', async () => {
     const writer = await openWriter(client, { trajectoryId });
     for (let n = 0; n < 20; n += 1) expect((await writer.append(numbered(n))).stepNumber).toBe(BigInt(n));
     const more = upTo(2000).slice(20);
@@ -69,7 +69,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     await writer.close();
   });
 
-  it('W12: cut at random bytes in both directions, the writer replays and every step is stored once, in order', async () => {
+  it('W12: with cuts at random bytes in both directions, the writer replays and every step is stored once, in order', async () => {
     let opens = 0;
     const writer = await openWriter(client, {
       trajectoryId,
@@ -94,7 +94,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     await writer.close();
   });
 
-  it('W12: bytes of a dead connection that arrive late fence nobody for good and store nothing twice', async () => {
+  it('W12: late bytes of a dead connection fence no writer permanently and store nothing twice', async () => {
     const writer = await openWriter(client, { trajectoryId });
     await writer.append(numbered(0));
     proxy.hold();
@@ -108,7 +108,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     await writer.close();
   });
 
-  it('F1, W12: a second writer takes over; the first is fenced for good and says by whom', async () => {
+  it('F1, W12: a second writer takes over; the first is fenced permanently, and its error names the second', async () => {
     const first = await openWriter(client, { trajectoryId });
     await first.append(numbered(0));
     const second = await openWriter(client, { trajectoryId });
@@ -124,13 +124,13 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     await second.close();
   });
 
-  it('W1: a trajectory that is elsewhere than expected is not opened', async () => {
+  it('W1: a trajectory with another end than expected is not opened', async () => {
     const error = await openWriter(client, { trajectoryId, expectedNextStepNumber: 3n }).catch((e: unknown) => e);
     expect(reasonOf(error)).toBe('UNEXPECTED_POSITION');
     expect(errorMetadata(error)).toMatchObject({ next_step_number: '0' });
   });
 
-  it('B3: a writer of a deleted trajectory gets NOT_FOUND, even when the id was made again', async () => {
+  it('B3: a writer of a deleted trajectory gets NOT_FOUND, even if the id was created again', async () => {
     const writer = await openWriter(client, { trajectoryId });
     await writer.append(numbered(0));
     await client.trajectories.deleteTrajectory({ trajectoryId });
@@ -139,7 +139,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     expect(await stored()).toEqual([]);
   });
 
-  it('W5: seals, and a sealed trajectory takes no more', async () => {
+  it('W5: seals, and a sealed trajectory accepts no more steps', async () => {
     const writer = await openWriter(client, { trajectoryId });
     void writer.append(numbered(0));
     const sealed = await writer.seal(Status.COMPLETED, 'done');
@@ -150,7 +150,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     expect(await late.append(numbered(1)).catch(reasonOf)).toBe('TRAJECTORY_SEALED');
   });
 
-  it('W9, S4: a state over 512 KiB and a picture are put by themselves, and read back byte for byte', async () => {
+  it('W9, S4: a state over 512 KiB and an image are uploaded separately, and read back byte for byte', async () => {
     const env = new Uint8Array(3 * 1024 * 1024).map((_, i) => i % 253);
     const picture = new Uint8Array(700 * 1024).fill(9);
     const writer = await openWriter(client, { trajectoryId });
@@ -170,7 +170,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     await writer.close();
   });
 
-  it('S4: states are put and got across cuts', async () => {
+  it('S4: states are uploaded and downloaded across cuts', async () => {
     const bytes = new Uint8Array(2 * 1024 * 1024).map((_, i) => (i * 7) % 255);
     const cutPut = proxy.cutAfter(500_000, 'toServer');
     const digest = await uploadState(client, bytes);
@@ -186,7 +186,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
       for await (const { step } of readSteps(client, { trajectoryId, follow: true }))
         got.push(step.reward ?? Number.NaN);
     })();
-    // Past the proxy: only the reader's connection is cut.
+    // The writer bypasses the proxy: only the reader's connection is cut.
     const direct = connectClient({ address: server.url });
     const writer = await openWriter(direct, { trajectoryId });
     for (let n = 0; n < 1500; n += 1) {
@@ -202,7 +202,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     direct.close();
   });
 
-  it('A2: a drained server is left without losing a step, and the writer goes on at its successor', async () => {
+  it('A2: a drained server is left without losing a step, and the writer continues at its successor', async () => {
     const writer = await openWriter(client, { trajectoryId });
     const appended: Promise<unknown>[] = [];
     let stop = false;
@@ -225,7 +225,7 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
     await writer.close();
   });
 
-  it('a step that the server refuses is told with its reason; what was appended before it is stored', async () => {
+  it('a refused step is reported with its reason; steps appended before it are stored', async () => {
     const writer = await openWriter(client, { trajectoryId });
     const [good, bad] = [writer.append(numbered(0)), writer.append({ infoJson: '{not json' })];
     expect(await good).toMatchObject({ stepNumber: 0n });

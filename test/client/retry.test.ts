@@ -12,7 +12,7 @@ function timing(random = 1): Timing & { time: number } {
 }
 
 describe('isTransient', () => {
-  it('what a transport makes of a lost connection is transient, a refusal by meaning is not', () => {
+  it('a lost connection is transient, a refusal of the request is not', () => {
     const transient = [
       Code.Unavailable,
       Code.Canceled,
@@ -27,7 +27,7 @@ describe('isTransient', () => {
     expect(isTransient(new TypeError('a mistake in the program'))).toBe(false);
   });
 
-  it("the server's reason decides before the code", () => {
+  it('the reason of the server takes precedence over the code', () => {
     expect(isTransient(refusal(Code.ResourceExhausted, 'STORAGE_FULL'))).toBe(true);
     expect(isTransient(refusal(Code.ResourceExhausted, 'MESSAGE_TOO_LARGE'))).toBe(false);
     expect(isTransient(refusal(Code.Aborted, 'TRAJECTORY_DELETED'))).toBe(false);
@@ -36,7 +36,7 @@ describe('isTransient', () => {
 });
 
 describe('Patience', () => {
-  it('doubles the delay up to five seconds, and starts afresh after progress', () => {
+  it('doubles the delay up to five seconds, and resets after progress', () => {
     const patience = new Patience(Number.POSITIVE_INFINITY, timing());
     const delays = Array.from({ length: 8 }, () => patience.next(cut).delayMs);
     expect(delays).toEqual([100, 200, 400, 800, 1600, 3200, 5000, 5000]);
@@ -44,14 +44,14 @@ describe('Patience', () => {
     expect(patience.next(cut)).toEqual({ attempt: 1, delayMs: 100 });
   });
 
-  it('spreads many clients over the whole delay, after what the server asks for', () => {
+  it('spreads many clients over the whole delay, after the delay that the server requires', () => {
     expect(new Patience(1e9, timing(0)).next(cut).delayMs).toBe(0);
     expect(new Patience(1e9, timing(0.5)).next(refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 700)).delayMs).toBe(
       750,
     );
   });
 
-  it('ends when the next try would come too late, counted from the first failure after the last progress', () => {
+  it('ends when the next attempt would be too late, counted from the first failure after the last progress', () => {
     const clock = timing(0);
     const patience = new Patience(1000, clock);
     patience.next(cut);
@@ -70,7 +70,7 @@ describe('judge (W12)', () => {
   const fenced = (writer: string, epoch = '5') =>
     refusal(Code.FailedPrecondition, 'WRITER_FENCED', { writer_id: writer, writer_epoch: epoch });
 
-  it('takes over before its first opened only, and only if it may and knows the epoch', () => {
+  it('takes over only before its first opened, and only if it is allowed to and knows the epoch', () => {
     expect(judge(fenced('other'), situation)).toEqual({ do: 'takeOver', epoch: 5n });
     for (const other of [{ everOpened: true }, { takeOver: false }]) {
       expect(judge(fenced('other'), { ...situation, ...other })).toEqual({ do: 'retryOrFail' });
@@ -78,12 +78,12 @@ describe('judge (W12)', () => {
     expect(judge(fenced('other', ''), situation)).toEqual({ do: 'retryOrFail' });
   });
 
-  it('fenced by itself it opens again, before and after the first opened', () => {
+  it('opens again if its own earlier stream fenced it, before and after the first opened', () => {
     expect(judge(fenced('me'), situation)).toEqual({ do: 'reopen' });
     expect(judge(fenced('me'), { ...situation, everOpened: true, takeOver: false })).toEqual({ do: 'reopen' });
   });
 
-  it('sends steps one by one after a refusal of what is in one of several', () => {
+  it('sends steps one at a time after a refusal of the content of one of several', () => {
     const invalid = refusal(Code.InvalidArgument, 'INVALID_REQUEST');
     expect(judge(invalid, { ...situation, everOpened: true })).toEqual({ do: 'isolate' });
     expect(judge(invalid, { ...situation, everOpened: true, shared: false })).toEqual({ do: 'retryOrFail' });

@@ -1,6 +1,6 @@
 /**
- * A peer that says what a test tells it to: late, misleading and failing answers that the real service cannot be made to give
- * on demand. It keeps no steps and knows no rules.
+ * A server that follows the script of a test: late, misleading and failing answers that the real service cannot produce
+ * on demand. It stores no steps and checks no rules.
  */
 import { createServer, type Http2Server, type ServerHttp2Session } from 'node:http2';
 import type { AddressInfo } from 'node:net';
@@ -28,10 +28,10 @@ export type Answer = MessageInitShape<typeof AppendStepsResponseSchema>;
 export type ReadAnswer = MessageInitShape<typeof ReadStepsResponseSchema>;
 export type WatchAnswer = MessageInitShape<typeof WatchRunResponseSchema>;
 
-/** One append stream as the peer sees it. */
+/** One append stream in the scripted server. */
 export interface PeerStream {
   readonly open: AppendOpen;
-  /** The next frame after `open`; undefined when the client has half-closed. */
+  /** Returns the next frame after `open`; undefined when the client has half-closed. */
   next(): Promise<AppendStepsRequest | undefined>;
   readonly context: HandlerContext;
 }
@@ -41,16 +41,16 @@ export type ReadScript = (request: ReadStepsRequest, context: HandlerContext) =>
 
 export type WatchScript = (request: WatchRunRequest, context: HandlerContext) => AsyncGenerator<WatchAnswer>;
 
-/** Each call takes the next script; one that comes when none is left is refused for good. */
+/** Each call takes the next script. A call without a remaining script is refused permanently. */
 export interface Scripts {
   readonly append?: readonly AppendScript[];
   readonly read?: readonly ReadScript[];
   readonly watch?: readonly WatchScript[];
-  /** Handlers of RunService but WatchRun, as far as a test needs them. */
+  /** Handlers of RunService except WatchRun, as far as a test needs them. */
   readonly runs?: Partial<ServiceImpl<typeof RunService>>;
   /** Handlers of RolloutService, as far as a test needs them. */
   readonly rollouts?: Partial<ServiceImpl<typeof RolloutService>>;
-  /** Handlers of TrajectoryService but AppendSteps and ReadSteps, as far as a test needs them. */
+  /** Handlers of TrajectoryService except AppendSteps and ReadSteps, as far as a test needs them. */
   readonly trajectories?: Partial<ServiceImpl<typeof TrajectoryService>>;
   /** Handlers of StateService, as far as a test needs them. */
   readonly states?: Partial<ServiceImpl<typeof StateService>>;
@@ -66,7 +66,7 @@ export interface ScriptedPeer {
   readonly watches: WatchRunRequest[];
   /** HTTP/2 connections accepted so far. */
   readonly connections: number;
-  /** Breaks every connection without a word. */
+  /** Destroys every connection without closing it properly. */
   breakConnections(): void;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -148,7 +148,7 @@ async function* noScriptLeft(): AsyncGenerator<never> {
   throw new ConnectError('the test has no script for this call', Code.Unimplemented);
 }
 
-/** An error as the service sends it. */
+/** An error in the form that the service sends. */
 export function refusal(
   code: Code,
   reason: string,
@@ -162,7 +162,7 @@ export function refusal(
   return new ConnectError(`refused: ${reason}`, code, undefined, [info, retry]);
 }
 
-/** A grant, with the numbers that most tests do not care for. */
+/** A grant, with default numbers for tests that do not check them. */
 export function opened(epoch: bigint, nextStepNumber: bigint): Answer {
   return { opened: { epoch, uid: UID, nextStepNumber, status: 3 } };
 }
@@ -174,7 +174,7 @@ export function ack(nextStepNumber: bigint): Answer {
 export const UID = '0191c5a0-0000-7000-8000-000000000001';
 export const TRAJECTORY = '0191c5a0-0000-7000-8000-0000000000aa';
 
-/** Grants, then acks every frame as it comes, until the client half-closes. */
+/** Grants, then acks every frame as it arrives, until the client half-closes. */
 export function obliging(epoch: bigint, nextStepNumber: bigint, seen?: AppendStepsRequest[]): AppendScript {
   return async function* ({ next }) {
     yield opened(epoch, nextStepNumber);

@@ -4,7 +4,7 @@ import { Silence } from '../../src/client/silence.ts';
 afterEach(() => void vi.unstubAllGlobals());
 
 describe('Silence', () => {
-  it('C2: reports silence where timers are numbers and there is no setImmediate, as in a browser', async () => {
+  it('C2: reports silence if timers are numbers and setImmediate is missing, as in a browser', async () => {
     vi.stubGlobal('setImmediate', undefined);
     const { setTimeout: start, clearTimeout: stop } = globalThis;
     const timers = new Map<number, NodeJS.Timeout>();

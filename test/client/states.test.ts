@@ -9,7 +9,7 @@ import { refusal } from './scripted-peer.ts';
 const bytes = Uint8Array.from({ length: 600_000 }, (_, i) => i % 251);
 const digest = createHash('sha256').update(bytes).digest('hex');
 
-/** Sends so many chunks of 100 kB a call, then breaks off. */
+/** Sends this many chunks of 100 kB in each call, then breaks off. */
 function serving(whole: Uint8Array, chunksACall: number, offsets: bigint[]): Partial<ServiceImpl<typeof StateService>> {
   return {
     async *getState(request) {
@@ -25,25 +25,25 @@ function serving(whole: Uint8Array, chunksACall: number, offsets: bigint[]): Par
 }
 
 describe('downloadState', () => {
-  it('S4: goes on where it was after each cut', async () => {
+  it('S4: continues where it was after each cut', async () => {
     const offsets: bigint[] = [];
     const { client } = await connected({ states: serving(bytes, 4, offsets) });
     expect(Buffer.from(await downloadState(client, digest)).equals(bytes)).toBe(true);
     expect(offsets).toEqual([0n, 400_000n]);
   });
 
-  it('S3: bytes that do not have the digest are never returned', async () => {
+  it('S3: bytes that do not match the digest are never returned', async () => {
     const { client } = await connected({ states: serving(bytes.toReversed(), 10, []) });
     await expect(downloadState(client, digest)).rejects.toThrow(`for state ${digest} do not have that digest`);
   });
 
-  it('an empty state is a state', async () => {
+  it('an empty state is returned as a state', async () => {
     const empty = createHash('sha256').digest('hex');
     const { client } = await connected({ states: serving(new Uint8Array(), 1, []) });
     expect(await downloadState(client, empty)).toEqual(new Uint8Array());
   });
 
-  it('what is not there is told at once', async () => {
+  it('an unknown state causes an error at once', async () => {
     const { client } = await connected({
       states: {
         // biome-ignore lint/correctness/useYield: it only refuses
@@ -57,7 +57,7 @@ describe('downloadState', () => {
 });
 
 describe('uploadState', () => {
-  it('S1: returns the SHA-256, and sends nothing that is here already', async () => {
+  it('S1: returns the SHA-256, and sends nothing if the state is stored already', async () => {
     const { client } = await connected({
       states: { batchGetStates: ({ digests }) => ({ states: digests.map((each) => ({ digest: each })) }) },
     });

@@ -6,14 +6,14 @@ import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_s
 import { reasonOf } from '../../src/client/index.ts';
 import { encodeStep, type StepInit } from '../../src/client/step.ts';
 
-/** As the server reads it. */
+/** The step as the server decodes it. */
 function sent(init: StepInit, stepNumber = 0n): Step {
   const frame = new Uint8Array([0x12, ...encodeStep(init, stepNumber).bytes]);
   return fromBinary(AppendStepsRequestSchema, frame).steps[0]!;
 }
 
 const MAX = 1024 * 1024 - 4096;
-/** A step of exactly so many bytes, made of text alone. */
+/** A step of exactly this many bytes, consisting of text. */
 const textOf = (size: number): StepInit => {
   const overhead = (length: number) => sizeOf({ observations: [{ content: { text: 'x'.repeat(length) } }] }) - length;
   const length = size - overhead(size - 100);
@@ -22,19 +22,19 @@ const textOf = (size: number): StepInit => {
 const sizeOf = (init: StepInit) => encodeStep(init, 0n).bytes.byteLength - 3;
 
 describe('encodeStep', () => {
-  it('W11: missing, zero, NaN and infinite rewards stay apart', () => {
+  it('W11: missing, zero, NaN and infinite rewards stay distinct', () => {
     expect(sent({}).reward).toBeUndefined();
     for (const reward of [0, -0, Number.NaN, Number.POSITIVE_INFINITY]) expect(sent({ reward }).reward).toBe(reward);
   });
 
-  it('FM1: info and metadata are written as JSON; exact text is kept as it is', () => {
+  it('FM1: info and metadata are written as JSON; strings are kept as they are', () => {
     const step = sent({ info: { b: [1, null], a: 'ü' }, metadataJson: '{ "x" : 1.0 }' });
     expect(step.infoJson).toBe('{"b":[1,null],"a":"ü"}');
     expect(step.metadataJson).toBe('{ "x" : 1.0 }');
     expect(sent({ info: null }).infoJson).toBe('null');
   });
 
-  it('W9: states are given by name, with or without a media type, inline or by digest, or as in the proto', () => {
+  it('W9: states are keyed by name, with or without a media type, inline or by digest, or as in the proto', () => {
     const data = new Uint8Array([1]);
     const digest = 'a'.repeat(64);
     const states = { env: data, agent: { data, mediaType: 'application/json' }, old: { digest } };
@@ -57,7 +57,7 @@ describe('encodeStep', () => {
     expect(step.endTime).toMatchObject({ seconds: 2n, nanos: 1_000_000 });
   });
 
-  it('a step read from a server can be given as it is; what the server set stays out', () => {
+  it('a step read from a server can be passed unchanged; fields set by the server are removed', () => {
     const read = create(StepSchema, { stepNumber: 4n, reward: 2, writerEpoch: 9n, rewardSum: 7, terminated: true });
     expect(sent(read, 4n)).toEqual(create(StepSchema, { stepNumber: 4n, reward: 2, terminated: true }));
   });
@@ -65,14 +65,14 @@ describe('encodeStep', () => {
   it.each<[string, StepInit, string]>([
     ['another number', { stepNumber: 3n }, 'stepNumber is 3: expected 0, the next step; you can leave it unset'],
     ['both forms of a field', { info: 1, infoJson: '1' }, 'info and infoJson are both set: set only one'],
-    ['what is no JSON', { info: () => 1 }, 'info cannot be encoded as JSON: it is a function'],
+    ['a value that is not JSON', { info: () => 1 }, 'info cannot be encoded as JSON: it is a function'],
     ['a bigint in JSON', { metadata: { n: 1n } }, 'metadata cannot be encoded as JSON: '],
     ['an invalid Date', { endTime: new Date(Number.NaN) }, 'endTime is an invalid Date'],
-  ])('refuses %s and says what was wanted', (_, init, said) => {
+  ])('refuses %s and says what was expected', (_, init, said) => {
     expect(() => encodeStep(init, 0n)).toThrow(said);
   });
 
-  it('W3: a step of 1 MiB - 4 KiB is taken, one byte more is refused', () => {
+  it('W3: a step of 1 MiB - 4 KiB is accepted, one byte more is refused', () => {
     const largest = textOf(MAX);
     expect(sizeOf(largest)).toBe(MAX);
     const over = () => encodeStep({ ...largest, terminated: true }, 0n);
@@ -80,7 +80,7 @@ describe('encodeStep', () => {
     expect(reasonOf(new Error('x'))).toBeUndefined();
   });
 
-  it('W9: bytes are put apart, the largest first, only as far as the step would not fit', () => {
+  it('W9: bytes are uploaded separately, the largest first, only until the step fits', () => {
     const kib = (n: number) => new Uint8Array(n * 1024).fill(n);
     const init = { states: { a: kib(500), b: kib(400), c: kib(300) }, actions: [{ content: { data: kib(10) } }] };
     const { bytes, uploads } = encodeStep(init, 0n);
@@ -90,7 +90,7 @@ describe('encodeStep', () => {
     expect(encodeStep({ states: { a: new Uint8Array(512 * 1024 + 1) } }, 0n).uploads).toHaveLength(1);
   });
 
-  it("putting bytes apart leaves the caller's own messages alone", () => {
+  it("uploading separately does not change the caller's own messages", () => {
     const large = new Uint8Array(600 * 1024);
     const read = create(StepSchema, {
       states: [{ name: 'env', data: large }],

@@ -4,7 +4,7 @@ import { parseStepReference } from '../../src/client/index.ts';
 const ID = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
 
 describe('a reference to a step, in text', () => {
-  it('B5: is a trajectory, a step of it by number, or by tag', () => {
+  it('B5: is a trajectory, with or without a step number or a tag', () => {
     expect(parseStepReference(ID)).toEqual({ trajectoryId: ID, at: undefined });
     expect(parseStepReference(`${ID}@200`)).toEqual({ trajectoryId: ID, at: { stepNumber: 200n } });
     expect(parseStepReference(`${ID}@9007199254740993`)).toEqual({

@@ -36,7 +36,7 @@ async function pictures(client: AnabranchClient, more: Partial<WatchOptions> = {
   return got;
 }
 
-/** A picture in short: `3 RUNNING; a@2 RUNNING, b@1 COMPLETED; 50`. */
+/** The state in short: `3 RUNNING; a@2 RUNNING, b@1 COMPLETED; 50`. */
 const short = ({ run, stages, progress }: RunPicture) =>
   [
     `${run.revision} ${Status[run.status]}`,
@@ -45,7 +45,7 @@ const short = ({ run, stages, progress }: RunPicture) =>
   ].join('; ');
 
 describe('watchRun', () => {
-  it('M5: shows the whole picture once the snapshot is complete, then each change', async () => {
+  it('M5: returns the whole state once the snapshot is complete, then after each change', async () => {
     const { client, peer } = await connected({
       watch: [
         saying([
@@ -71,7 +71,7 @@ describe('watchRun', () => {
     expect(peer.watches[0]).toMatchObject({ runId: RUN, allStages: true, untilTerminal: true });
   });
 
-  it('M5: of each row the newest revision counts, whatever comes late or twice', async () => {
+  it('M5: of each row the newest revision counts, whatever arrives late or twice', async () => {
     const { client } = await connected({
       watch: [
         saying([
@@ -88,7 +88,7 @@ describe('watchRun', () => {
     ]);
   });
 
-  it('what is derived when read is shown, although no revision rises with it', async () => {
+  it('shows values that are computed at read time, although they change without a new revision', async () => {
     const stale = { run: { ...run(3).run, stale: true } };
     const { client } = await connected({
       watch: [
@@ -105,7 +105,7 @@ describe('watchRun', () => {
     expect((await pictures(client)).map((picture) => picture.run.stale)).toEqual([false, true, false]);
   });
 
-  it('a picture that was given out does not change any more', async () => {
+  it('a returned state does not change any more', async () => {
     const { client } = await connected({
       watch: [
         saying([
@@ -121,13 +121,13 @@ describe('watchRun', () => {
   it.each([
     ['a lost connection', cut],
     ['a draining server', refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 1)],
-    ['having been too slow', refusal(Code.ResourceExhausted, 'SLOW_READER', {}, 1)],
-    ['an end that is none', undefined],
-  ])('M5: after %s it begins with a new snapshot and goes on with the picture that it had', async (_, error) => {
+    ['the end of a slow reader', refusal(Code.ResourceExhausted, 'SLOW_READER', {}, 1)],
+    ['an end without an error', undefined],
+  ])('M5: after %s it starts with a new snapshot and continues with its previous state', async (_, error) => {
     const { client, peer } = await connected({
       watch: [
         saying([{ ...run(3), stages: [stage('a', 1)], ...percent(10), ...caughtUp }, { ...run(4) }], error),
-        saying([{ ...run(4) }], error), // a snapshot that never became complete
+        saying([{ ...run(4) }], error), // a snapshot that was never completed
         saying(
           [
             { ...run(4), stages: [stage('a', 1)] },
@@ -150,7 +150,7 @@ describe('watchRun', () => {
     expect(cuts).toHaveLength(3);
   });
 
-  it('a stage that ended while the connection was cut is asked for: the snapshot shows open ones only', async () => {
+  it('fetches a stage that ended while the connection was cut: the snapshot contains only open ones', async () => {
     const asked: string[] = [];
     const { client } = await connected({
       watch: [
@@ -191,7 +191,7 @@ describe('watchRun', () => {
         [...rollouts.values()].map(({ id, status, turns }) => `${id} ${Status[status]} ${turns}`).join(', '),
       ].join('; ');
 
-    it('M5: shows groups and rollouts, and turns of those that go on although no revision rises with them', async () => {
+    it('M5: returns groups and rollouts, and turns of live ones, although these change without a new revision', async () => {
       const { client, peer } = await connected({
         watch: [
           saying([
@@ -220,7 +220,7 @@ describe('watchRun', () => {
       expect(peer.watches[0]?.rollouts).toBe(true);
     });
 
-    it('asks once for the stage of a rollout that changes after its stage has ended', async () => {
+    it('fetches the stage of a rollout once, if the rollout changes after its stage has ended', async () => {
       const asked: string[] = [];
       const { client } = await connected({
         watch: [
@@ -243,7 +243,7 @@ describe('watchRun', () => {
       expect(asked).toEqual(['a']);
     });
 
-    it('those of a stage that ended while the connection was cut are asked for', async () => {
+    it('fetches rollouts of a stage that ended while the connection was cut', async () => {
       const { client } = await connected({
         watch: [
           saying(
@@ -271,7 +271,7 @@ describe('watchRun', () => {
     });
   });
 
-  it('a run that is deleted, or never was, is an error', async () => {
+  it('throws for a run that is deleted, or unknown', async () => {
     const { client } = await connected({
       watch: [
         saying([{ ...run(1), ...percent(1), ...caughtUp }], refusal(Code.Aborted, 'RUN_DELETED')),
@@ -282,12 +282,12 @@ describe('watchRun', () => {
     expect(await pictures(client).catch(reasonOf)).toBe('RUN_NOT_FOUND');
   });
 
-  it('a snapshot without a run is an error, not an empty picture', async () => {
+  it('throws for a snapshot without a run, instead of returning an empty state', async () => {
     const { client } = await connected({ watch: [saying([{ stages: [stage('a', 1)], ...caughtUp }])] });
     await expect(pictures(client)).rejects.toThrow('snapshot as complete, but sent no run or no progress');
   });
 
-  it('connects again when the server says nothing for too long', async () => {
+  it('reconnects when the server is silent for too long', async () => {
     const mute: WatchScript = async function* (_, context) {
       yield { ...run(1), ...percent(1), ...caughtUp };
       await new Promise((resolve) => context.signal.addEventListener('abort', resolve));
@@ -297,7 +297,7 @@ describe('watchRun', () => {
     expect(peer.watches).toHaveLength(2);
   });
 
-  it('leaving the loop ends the call on the server, and aborting its signal throws the reason', async () => {
+  it('cancels the call on the server when the caller leaves the loop, and throws the reason when its signal is aborted', async () => {
     const left = Promise.withResolvers<void>();
     const open: WatchScript = async function* (_, context) {
       context.signal.addEventListener('abort', () => left.resolve());
@@ -314,7 +314,7 @@ describe('watchRun', () => {
     await expect(watching()).rejects.toThrow('enough');
   });
 
-  it('gives up when the server stays away, and says what was in the way', async () => {
+  it('gives up when the server is away for too long, with the cause', async () => {
     const away = () => saying([], refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 50));
     const { client } = await connected({ watch: Array.from({ length: 10 }, away) });
     await expect(pictures(client, { giveUpAfterMs: 150 })).rejects.toThrow(/last error: .*DATABASE_UNAVAILABLE/);

@@ -1,4 +1,4 @@
-/** The client for browsers, here on Node, which has the same fetch(). `npm run test:package` runs it in Chromium. */
+/** Tests the client for browsers on Node, which has the same fetch(). `npm run test:package` runs it in Chromium. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -48,7 +48,7 @@ async function numbers(steps: ReturnType<typeof readSteps>): Promise<number[]> {
   return found;
 }
 
-/** The error that a call ends with. */
+/** Returns the error of a call. */
 async function refused(call: Promise<unknown>): Promise<unknown> {
   return await call.then(
     () => expect.unreachable(),
@@ -57,7 +57,7 @@ async function refused(call: Promise<unknown>): Promise<unknown> {
 }
 
 describe('the modules of anabranch/client/web', () => {
-  it('C2: import nothing of Node, the generated code and the packages included', async () => {
+  it('C2: import nothing of Node, including the generated code and the packages', async () => {
     const bundle = await rolldown({ input: ENTRY, platform: 'browser', logLevel: 'silent' });
     const { output } = await bundle.generate({ format: 'esm' });
     await bundle.close();
@@ -161,7 +161,7 @@ describe('the client for browsers', () => {
     expect(asked).toEqual(['60000', '5000', null]);
   });
 
-  it('takes the same addresses as the client for Node, and rejects the same', () => {
+  it('accepts the same addresses as the client for Node, and rejects the same', () => {
     for (const address of ['127.0.0.1:50051', 'http://localhost:1', 'https://x.example']) {
       const node = connectNodeClient({ address });
       expect(connectClient({ address }).url).toBe(node.url);

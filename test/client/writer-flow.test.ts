@@ -12,7 +12,7 @@ const rewards = (frames: AppendStepsRequest[]) => frames.map((frame) => frame.st
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
 
 describe('frames', () => {
-  it('steps appended in one go share a frame; steps awaited one by one go at once, one by one', async () => {
+  it('steps appended without waiting share a frame; awaited steps are sent at once, one by one', async () => {
     const seen: AppendStepsRequest[] = [];
     const { client } = await connected({ append: [obliging(1n, 0n, seen)] });
     const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
@@ -22,7 +22,7 @@ describe('frames', () => {
     await writer.close();
   });
 
-  it('frames stay near 256 KiB however large the steps; a larger step goes alone', async () => {
+  it('frames stay near 256 KiB however large the steps; a larger step is sent alone', async () => {
     const seen: AppendStepsRequest[] = [];
     const { client } = await connected({ append: [obliging(1n, 0n, seen)] });
     const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
@@ -32,7 +32,7 @@ describe('frames', () => {
     await writer.close();
   });
 
-  it('a step is copied when it is appended: what the caller does to it later changes nothing', async () => {
+  it('a step is copied when it is appended: later changes by the caller have no effect', async () => {
     const seen: AppendStepsRequest[] = [];
     const { client } = await connected({ append: [obliging(1n, 0n, seen)] });
     const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
@@ -47,7 +47,7 @@ describe('frames', () => {
     await writer.close();
   });
 
-  it('no more than maxUnackedSteps are on their way, and ready() waits for room', async () => {
+  it('at most maxUnackedSteps are unacked, and ready() waits for room', async () => {
     const acks = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const most: number[] = [];
     const script: AppendScript = async function* ({ next }) {
@@ -71,7 +71,7 @@ describe('frames', () => {
     });
     acks[0]?.resolve();
     await all[1];
-    // Two more were made than may be on their way: still no room.
+    // Two steps more were appended than the window allows: still no room.
     await Promise.resolve();
     expect(room).toBe(false);
     acks[1]?.resolve();
@@ -82,12 +82,12 @@ describe('frames', () => {
     await writer.close();
   });
 
-  it('no more than maxUnackedBytes are on their way, but a step larger than that still goes', async () => {
+  it('at most maxUnackedBytes are unacked, but a larger step is sent all the same', async () => {
     let most = 0;
     const script: AppendScript = async function* ({ next }) {
       yield opened(1n, 0n);
       for (let end = 0n; end < 7n; ) {
-        // Whatever the window lets through before the next ack: a pair, but for the large one.
+        // The steps that the window lets through before the next ack: two, except for the large one.
         const from = end;
         const due = from === 6n ? 1n : 2n;
         while (end - from < due) end += BigInt((await next())?.steps.length ?? 7);
@@ -105,13 +105,13 @@ describe('frames', () => {
     await writer.close();
   });
 
-  it('a setting that cannot work is refused by name', async () => {
+  it('an invalid setting is refused by name', async () => {
     const { client } = await connected({});
     const opening = openWriter(client, { trajectoryId: TRAJECTORY, maxUnackedSteps: 0 });
     await expect(opening).rejects.toThrow('maxUnackedSteps is 0: expected a number above 0');
   });
 
-  it('a refused step does not take down the ones that shared its frame', async () => {
+  it('a refused step does not fail the steps that shared its frame', async () => {
     const conflict = refusal(Code.AlreadyExists, 'STEP_CONFLICT', { step_number: '1', next_step_number: '1' });
     const seen: AppendStepsRequest[] = [];
     const choosy = (epoch: bigint): AppendScript =>
@@ -134,7 +134,7 @@ describe('frames', () => {
 });
 
 describe('states', () => {
-  /** Takes states, unless it has them, and remembers what happened in which order. */
+  /** Accepts states unless they are stored, and records the order of events. */
   function keeping(log: string[], failures: ConnectError[] = []): NonNullable<Scripts['states']> {
     const here = new Map<string, number>();
     return {
@@ -168,7 +168,7 @@ describe('states', () => {
       }
     };
 
-  it('W9: what is over 512 KiB is put before its step, in chunks, once; the steps behind it wait their turn', async () => {
+  it('W9: a state over 512 KiB is uploaded before its step, in chunks, once; later steps wait', async () => {
     const log: string[] = [];
     const seen: AppendStepsRequest[] = [];
     const { client } = await connected({ append: [logging(log, seen)], states: keeping(log) });
@@ -201,7 +201,7 @@ describe('states', () => {
     await writer.close();
   });
 
-  it('putting is tried again after a cut, and its final failure is the failure of the writer', async () => {
+  it('an upload is retried after a cut, and its final failure fails the writer', async () => {
     const log: string[] = [];
     const failures = [new ConnectError('x', Code.Unavailable)];
     const { client } = await connected({ append: [logging(log, [])], states: keeping(log, failures) });
@@ -215,7 +215,7 @@ describe('states', () => {
     expect(await writer.close().catch(reasonOf)).toBe('DIGEST_MISMATCH');
   });
 
-  it('a step too large even so is refused alone, takes no number and says what to do', async () => {
+  it('a step that is still too large is refused alone, takes no number, and the error says what to do', async () => {
     const { client } = await connected({ append: [obliging(1n, 0n)] });
     const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
     const text = 'x'.repeat(1024 * 1024);
@@ -228,7 +228,7 @@ describe('states', () => {
 });
 
 describe('the end', () => {
-  it('W5: the seal goes with the last steps; nothing is taken after it', async () => {
+  it('W5: the seal is sent with the last steps; nothing is accepted after it', async () => {
     const seen: AppendStepsRequest[] = [];
     const { client } = await connected({ append: [obliging(1n, 0n, seen)] });
     const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
@@ -258,7 +258,7 @@ describe('the end', () => {
     await writer.close();
   });
 
-  it('close() flushes what nobody awaited, half-closes, and may be called twice', async () => {
+  it('close() flushes steps that were not awaited, half-closes, and may be called twice', async () => {
     const seen: AppendStepsRequest[] = [];
     const ended = Promise.withResolvers<void>();
     const { client } = await connected({
@@ -278,7 +278,7 @@ describe('the end', () => {
     await expect(writer.append(step(4))).rejects.toThrow('this writer is closed');
   });
 
-  it('a writer nobody listens to fails without ending the process, and close() tells', async () => {
+  it('a writer without listeners fails without ending the process, and close() rejects', async () => {
     const { client } = await connected({
       append: [
         async function* ({ next }) {
@@ -302,7 +302,7 @@ describe('the end', () => {
     expect(events.map((event) => event.type)).toEqual(['opened', 'failed']);
   });
 
-  it('aborting its signal fails a writer at once', async () => {
+  it('fails at once when its signal is aborted', async () => {
     const abort = new AbortController();
     const mute: AppendScript = async function* ({ next, context }) {
       yield opened(1n, 0n);
@@ -316,7 +316,7 @@ describe('the end', () => {
     await expect(writer.close()).rejects.toThrow('enough');
   });
 
-  it('closing the client ends a writer with steps unacked, for good', async () => {
+  it('closing the client ends a writer with unacked steps permanently', async () => {
     const got = Promise.withResolvers<void>();
     const mute: AppendScript = async function* ({ next, context }) {
       yield opened(1n, 0n);
@@ -333,7 +333,7 @@ describe('the end', () => {
     expect(peer.opens).toHaveLength(1);
   });
 
-  it('streams that are refused leave nothing behind: three times as many as fit a connection, one after the other', async () => {
+  it('refused streams are freed: three times as many as one connection allows, one after the other', async () => {
     const refusing: AppendScript = async function* ({ next }) {
       yield opened(1n, 0n);
       await next();
@@ -347,7 +347,7 @@ describe('the end', () => {
     expect(peer.connections).toBe(1);
   });
 
-  it('more writers than one connection may carry spread over two, and leave room again when they end', async () => {
+  it('more writers than one connection allows use two connections, and free their streams when they end', async () => {
     const scripts = Array.from({ length: 190 }, () => obliging(1n, 0n));
     const { client, peer } = await connected({ append: scripts });
     const open = (count: number) =>

@@ -9,7 +9,7 @@ import { type AppendScript, ack, obliging, opened, refusal, TRAJECTORY, UID } fr
 const step = (n: number) => ({ reward: n });
 const options = (more: Partial<WriterOptions> = {}): WriterOptions => ({ trajectoryId: TRAJECTORY, ...more });
 
-/** Writes of the process as a whole that a test must not cause. */
+/** Output of the process that a test must not cause. */
 let unhandled: unknown[];
 const remember = (reason: unknown) => unhandled.push(reason);
 beforeEach(() => {
@@ -21,7 +21,7 @@ afterEach(() => {
   expect(unhandled).toEqual([]);
 });
 
-/** Grants and takes so many steps without acking them, then does what comes next. */
+/** Grants, reads this many steps without acking them, then continues with the given function. */
 function afterSteps(
   epoch: bigint,
   end: bigint,
@@ -42,7 +42,7 @@ const failing = (error: ConnectError) =>
   };
 
 describe('opening', () => {
-  it('W12: the first opening is plain: a writer id of its own, no uid, no epoch; the expected number goes with it', async () => {
+  it('W12: the first open has a writer id of its own and the expected number, but no uid and no epoch', async () => {
     const { peer, client } = await connected({ append: [obliging(1n, 7n), obliging(1n, 7n)] });
     const one = await openWriter(client, options({ expectedNextStepNumber: 7n }));
     const other = await openWriter(client, options());
@@ -54,7 +54,7 @@ describe('opening', () => {
     await Promise.all([one.close(), other.close()]);
   });
 
-  it('W13: opening tells where to go on, the epoch, the uid and the status', async () => {
+  it('W13: the opened writer has the next step number, epoch, uid and status', async () => {
     const { client } = await connected({ append: [obliging(4n, 250n)] });
     const writer = await openWriter(client, options());
     expect(writer).toMatchObject({ nextStepNumber: 250n, ackedNextStepNumber: 250n, epoch: 4n, uid: UID, status: 3 });
@@ -62,7 +62,7 @@ describe('opening', () => {
     await writer.close();
   });
 
-  it('W12: until its first opened, it takes over from the epoch that each refusal names', async () => {
+  it('W12: until its first opened, it takes over with the epoch that each refusal names', async () => {
     const fenced = (epoch: string) =>
       failing(refusal(Code.FailedPrecondition, 'WRITER_FENCED', { writer_id: 'other', writer_epoch: epoch }));
     const { peer, client } = await connected({ append: [fenced('5'), fenced('6'), obliging(7n, 3n)] });
@@ -73,7 +73,7 @@ describe('opening', () => {
     await writer.close();
   });
 
-  it('W12: told not to take over, it leaves another writer alone', async () => {
+  it('W12: with takeOver disabled, it does not fence another writer', async () => {
     const fenced = failing(
       refusal(Code.FailedPrecondition, 'WRITER_FENCED', { writer_id: 'other', writer_epoch: '5' }),
     );
@@ -83,7 +83,7 @@ describe('opening', () => {
     expect(peer.opens).toHaveLength(1);
   });
 
-  it('W12: a first opening whose answer was lost is tried again', async () => {
+  it('W12: a first open whose answer was lost is retried', async () => {
     const { peer, client } = await connected({
       append: [failing(new ConnectError('gone', Code.Unavailable)), obliging(2n, 0n)],
     });
@@ -92,7 +92,7 @@ describe('opening', () => {
     await writer.close();
   });
 
-  it('a refusal that cannot change is told at once', async () => {
+  it('a permanent refusal is reported at once', async () => {
     const { peer, client } = await connected({
       append: [failing(refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND', { trajectory_id: TRAJECTORY }))],
     });
@@ -101,14 +101,14 @@ describe('opening', () => {
     expect(peer.opens).toHaveLength(1);
   });
 
-  it('waits for a server that is not there no longer than told, and then says what was in the way', async () => {
+  it('waits for an unreachable server no longer than configured, and then reports the cause', async () => {
     const client = connectClient({ address: '127.0.0.1:1' });
     const error = await openWriter(client, options({ giveUpAfterMs: 150 })).catch((e: unknown) => e);
     expect(error).toMatchObject({ code: Code.DeadlineExceeded });
     expect(String(error)).toMatch(/without progress; last error: .*ECONNREFUSED/);
   });
 
-  it('a signal ends the waiting', async () => {
+  it('an aborted signal ends the waiting', async () => {
     const abort = new AbortController();
     const opening = openWriter(connectClient({ address: '127.0.0.1:1' }), {
       ...options({ signal: abort.signal }),
@@ -119,7 +119,7 @@ describe('opening', () => {
 });
 
 describe('after a cut', () => {
-  it('W12: it opens with uid and last epoch, and replays the same bytes from its first unacked step, also below the end told', async () => {
+  it('W12: it opens with uid and last epoch, and replays the same bytes from its first unacked step, also below the returned end', async () => {
     const first: AppendStepsRequest[] = [];
     const second: AppendStepsRequest[] = [];
     const cut: AppendScript = async function* ({ next }) {
@@ -147,7 +147,7 @@ describe('after a cut', () => {
     await writer.close();
   });
 
-  it('W12: fenced by a late stream of its own, it opens again and goes on', async () => {
+  it('W12: fenced by a late stream of its own, it opens again and continues', async () => {
     const own: AppendScript = async function* ({ open, next }) {
       yield opened(1n, 0n);
       await next();
@@ -160,7 +160,7 @@ describe('after a cut', () => {
     await writer.close();
   });
 
-  it('W12: fenced by another writer, it is finished: everything unacked and later rejects, and nothing is sent again', async () => {
+  it('W12: fenced by another writer, it ends: everything unacked and later rejects, and nothing is sent again', async () => {
     const other = afterSteps(
       1n,
       0n,
@@ -182,11 +182,11 @@ describe('after a cut', () => {
     ['a reset came as CANCELLED', new ConnectError('x', Code.Canceled)],
     ['a refused stream came as INTERNAL without a reason', new ConnectError('REFUSED_STREAM', Code.Internal)],
     ['the server drains', refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 1)],
-    ['the database is away', refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 1)],
+    ['the database is unreachable', refusal(Code.Unavailable, 'DATABASE_UNAVAILABLE', {}, 1)],
     ['the disk is full', refusal(Code.ResourceExhausted, 'STORAGE_FULL', {}, 1)],
     ['a deadline on the way passed', refusal(Code.DeadlineExceeded, 'DEADLINE_EXCEEDED')],
-    ['a message was too long on its way', refusal(Code.DeadlineExceeded, 'MESSAGE_TIMEOUT')],
-    ['the server had a fault, once', refusal(Code.Internal, 'INTERNAL', { error_id: 'e1' })],
+    ['a message did not arrive in time', refusal(Code.DeadlineExceeded, 'MESSAGE_TIMEOUT')],
+    ['the server had an internal error, once', refusal(Code.Internal, 'INTERNAL', { error_id: 'e1' })],
   ])('opens again and replays when %s', async (_, error) => {
     const { client } = await connected({ append: [afterSteps(1n, 0n, 1, failing(error)), obliging(2n, 0n)] });
     const writer = await openWriter(client, options());
@@ -194,7 +194,7 @@ describe('after a cut', () => {
     await writer.close();
   });
 
-  it('opens again when the connection breaks, and when the server ends the stream although steps are unacked', async () => {
+  it('opens again when the connection breaks, and when the server ends the stream with unacked steps', async () => {
     const { peer, client } = await connected({
       append: [
         // biome-ignore lint/correctness/useYield: it only breaks
@@ -211,7 +211,7 @@ describe('after a cut', () => {
     await writer.close();
   });
 
-  it('a fault of the server that the same steps meet three times in a row is told, not retried for ever', async () => {
+  it('an error of the server that the same steps cause three times in a row is reported, not retried forever', async () => {
     const fault = (epoch: bigint) =>
       afterSteps(epoch, 0n, 1, failing(refusal(Code.Internal, 'INTERNAL', { error_id: 'e' })));
     const { peer, client } = await connected({ append: [fault(1n), fault(2n), fault(3n), obliging(4n, 0n)] });
@@ -231,7 +231,7 @@ describe('after a cut', () => {
     await writer.close();
   });
 
-  it('gives up when nothing is acked for too long, and says what was in the way', async () => {
+  it('gives up when nothing is acked for too long, with the cause', async () => {
     const full: AppendScript[] = [1n, 2n, 3n, 4n, 5n, 6n, 7n, 8n].map((epoch) =>
       afterSteps(epoch, 0n, 1, failing(refusal(Code.ResourceExhausted, 'STORAGE_FULL', {}, 50))),
     );
@@ -240,7 +240,7 @@ describe('after a cut', () => {
     await expect(writer.append(step(1))).rejects.toThrow(/without progress; last error: .*STORAGE_FULL/);
   });
 
-  it('takes a server that owes an answer and says nothing for dead', async () => {
+  it('treats a server as dead if an answer is due and it is silent', async () => {
     const mute: AppendScript = async function* ({ next, context }) {
       yield opened(1n, 0n);
       await next();
@@ -254,13 +254,14 @@ describe('after a cut', () => {
     await writer.close();
   });
 
-  it("a caller that blocks the event loop for longer than that does not take its own silence for the server's", async () => {
+  it('a caller that blocks the event loop for longer is not mistaken for a silent server', async () => {
     const { client } = await connected({ append: [obliging(1n, 0n)] });
     const events: WriterEvent[] = [];
     const writer = await openWriter(client, options({ silenceMs: 500, onEvent: (event) => events.push(event) }));
     for (let n = 0; n < 3; n += 1) {
       const appended = writer.append(step(n));
-      // Sent, and answered by the peer in this same process as soon as it may: then the caller computes.
+      // The server in this same process answers the steps as soon as the event loop runs; meanwhile the caller blocks
+      // it.
       await new Promise((resolve) => setImmediate(resolve));
       const until = performance.now() + 300;
       while (performance.now() < until);
@@ -270,7 +271,7 @@ describe('after a cut', () => {
     await writer.close();
   });
 
-  it('an idle writer opens again only when there is something to write', async () => {
+  it('an idle writer opens again only when it has something to write', async () => {
     const idle: AppendScript = async function* () {
       yield opened(1n, 0n);
       throw refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 60_000);
@@ -286,7 +287,7 @@ describe('after a cut', () => {
   });
 });
 
-describe('answers that no correct server gives end the writer (W4, W12)', () => {
+describe('answers that violate the protocol end the writer (W4, W12)', () => {
   const second = (answer: AppendScript): AppendScript[] => [
     afterSteps(1n, 5n, 3, async function* () {
       yield ack(7n);
@@ -300,13 +301,13 @@ describe('answers that no correct server gives end the writer (W4, W12)', () => 
   it.each<[string, AppendScript[], RegExp, maxUnackedSteps?: number]>([
     ['an end below what it acked', reopenedAt(2n, 6n), /has only steps below 6, but acked those below 7/],
     [
-      'an end beyond what the writer made',
+      'an end beyond the steps of the writer',
       reopenedAt(2n, 9n),
       /has steps below 9, but this writer appended only those below 8/,
     ],
     ['an epoch that does not rise', reopenedAt(1n, 7n), /granted epoch 1 after epoch 1/],
     [
-      'an ack beyond what was sent on this stream, though within what was made',
+      'an ack beyond the steps sent on this stream, but within the steps of the writer',
       [
         afterSteps(1n, 5n, 1, failing(new ConnectError('cut', Code.Unavailable))),
         afterSteps(2n, 5n, 1, async function* () {
@@ -317,7 +318,7 @@ describe('answers that no correct server gives end the writer (W4, W12)', () => 
       1,
     ],
     [
-      'an ack below the one before',
+      'an ack below the previous one',
       duringFirst(async function* () {
         yield ack(7n);
         yield ack(6n);
@@ -341,7 +342,7 @@ describe('answers that no correct server gives end the writer (W4, W12)', () => 
       /accepted one stream twice/,
     ],
     [
-      'a seal that nobody asked for',
+      'a seal that was not requested',
       duringFirst(async function* () {
         yield { sealed: { status: Status.COMPLETED, nextStepNumber: 8n } };
       }),
