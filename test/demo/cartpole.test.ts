@@ -31,7 +31,7 @@ function numbers({ x, xDot, theta, thetaDot }: CartPoleState): number[] {
 }
 
 describe('the random generator', () => {
-  it('is xoshiro128**, by its published numbers', () => {
+  it('is xoshiro128**, with its published numbers', () => {
     const random = new Random([1, 2, 3, 4]);
     const first = Array.from({ length: 10 }, () => random.uint32());
     expect(first).toEqual([
@@ -39,14 +39,14 @@ describe('the random generator', () => {
     ]);
   });
 
-  it('goes on from a state that was taken out as if it had never stopped', () => {
+  it('continues from an exported state as if it had never stopped', () => {
     const random = Random.seeded(7);
     for (let i = 0; i < 100; i++) random.uint32();
     const again = new Random(random.state);
     for (let i = 0; i < 100; i++) expect(again.uniform(-1, 1)).toBe(random.uniform(-1, 1));
   });
 
-  it('keeps its doubles within the bounds asked for', () => {
+  it('returns doubles within the requested bounds', () => {
     const random = Random.seeded(1);
     const values = Array.from({ length: 10_000 }, () => random.uniform(-3, 5));
     expect(Math.min(...values)).toBeGreaterThanOrEqual(-3);
@@ -54,14 +54,14 @@ describe('the random generator', () => {
     expect(values.reduce((sum, value) => sum + value, 0) / values.length).toBeCloseTo(1, 0);
   });
 
-  it('refuses to start from all zeros, from which it would never leave', () => {
+  it('refuses to start from all zeros, a state that it would never leave', () => {
     expect(() => new Random([0, 0, 0, 0])).toThrow(/all zeros/);
   });
 });
 
 describe('CartPole-v1', () => {
   it.each(reference.episodes.map((episode) => [episode.steps.length, episode] as const))(
-    'without noise moves as Gymnasium does, through an episode of %i steps',
+    'without noise moves like Gymnasium, through an episode of %i steps',
     (length, episode) => {
       const cart = published(episode.start);
       for (const { push, ...expected } of episode.steps) {
@@ -82,7 +82,7 @@ describe('CartPole-v1', () => {
     },
   );
 
-  it('restores any snapshot to the last bit, the sign of zero included', () => {
+  it('restores any snapshot exactly, including the sign of zero', () => {
     const double = fc.double({ noNaN: true, noDefaultInfinity: true });
     const word = fc.integer({ min: 0, max: 2 ** 32 - 1 });
     const state = fc.record(
@@ -107,7 +107,7 @@ describe('CartPole-v1', () => {
     );
   });
 
-  it('goes on from a snapshot bit for bit, noise included, because the generator is part of the state', () => {
+  it('continues exactly from a snapshot, including noise, because the generator is part of the state', () => {
     const cart = CartPole.reset(3, 5);
     for (let i = 0; i < 12; i++) cart.step((i % 2) as Push);
     const restored = CartPole.restore(cart.snapshot());
@@ -115,7 +115,7 @@ describe('CartPole-v1', () => {
     expect(restored.state).toStrictEqual(cart.state);
   });
 
-  it('feels the noise: another generator leads elsewhere from the same place', () => {
+  it('depends on the noise: another generator leads to another state', () => {
     const cart = CartPole.reset(3, 5);
     const other = new CartPole({ ...cart.state, generator: Random.seeded(4).state });
     cart.step(1);
@@ -131,7 +131,7 @@ describe('CartPole-v1', () => {
     );
   });
 
-  it('refuses a snapshot that is not one of its own', () => {
+  it('refuses a snapshot of another kind', () => {
     const bytes = (text: string) => new TextEncoder().encode(text);
     expect(() => CartPole.restore(bytes('{"environment":"Pong"}'))).toThrow(/not a snapshot of CartPole-v1/);
     expect(() => CartPole.restore(bytes('{"environment":"CartPole-v1","x":"0"}'))).toThrow(/not a snapshot/);

@@ -90,7 +90,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
     }
   });
 
-  it('W13: stores of every variant, also of the one that was killed and resumed, what an undisturbed run would have made', async () => {
+  it('W13: stores of every variant, including the one killed and resumed, what an undisturbed run would have produced', async () => {
     expect(result.variants.map(({ name }) => name)).toEqual(VARIANTS.map(({ name }) => name));
     for (const { name, trajectoryId } of result.variants) {
       const gains = VARIANTS.find((variant) => variant.name === name)?.gains ?? MAIN_GAINS;
@@ -98,7 +98,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
     }
   });
 
-  it('branches at step 200, and runs the four at the same time', () => {
+  it('branches at step 200, and runs four branches concurrently', () => {
     const branched = told.flatMap((each, i) =>
       each.event === 'trajectory' && each.firstStepNumber === '201' ? [i] : [],
     );
@@ -116,7 +116,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
     });
   });
 
-  it('D1, W13: the killed process had steps unacked; nothing acked was lost, and another went on where the store ends', () => {
+  it('D1, W13: the killed process had unacked steps; no acked step was lost, and another process continued at the stored end', () => {
     const { madeNextStepNumber, ackedNextStepNumber, storedNextStepNumber, pid } = one('killed', 'hasty');
     const [made, acked, kept] = [madeNextStepNumber, ackedNextStepNumber, storedNextStepNumber].map(Number);
     expect(made).toBeGreaterThan(acked ?? 0);
@@ -160,7 +160,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
       expect(run).toMatchObject({ status: Status.COMPLETED, experimentName: 'cartpole-training' });
     });
 
-    it('Q2: the queue of each stage is closed before the stage ends, and workers end by themselves', async () => {
+    it('Q2: the queue of each stage is closed before the stage ends, and the workers exit by themselves', async () => {
       const { runId } = training();
       const { stages } = await client.runs.listStages({ runId });
       expect(stages).toHaveLength(3);
@@ -172,7 +172,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
       expect(statuses).toEqual([Status.COMPLETED, Status.COMPLETED, Status.COMPLETED, Status.FAILED]);
     });
 
-    it('Q3: the rollout whose worker was killed is claimed again once its lease has ended, and is played by another', async () => {
+    it('Q3: the rollout of the killed worker is claimed again after its lease has expired, and is played by another', async () => {
       const { rolloutId, turns } = one('worker_killed', 'worker-1');
       expect(rolloutId).toBe(training().killedRolloutId);
       const again = one('claimed_again');
@@ -187,7 +187,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
       expect(trajectory).toMatchObject({ status: Status.FAILED, nextStepNumber: BigInt(Number(turns) + 1) });
     });
 
-    it('K-C1: the turns of every rollout are those of its own episode and policy, computed without the store', async () => {
+    it('K-C1: the turns of every rollout are those of its own episode and policy, as computed without the store', async () => {
       const { rollouts } = await client.rollouts.listRollouts({
         runId: training().runId,
         pageSize: 100,
@@ -210,7 +210,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
       }
     });
 
-    it('M2: shows progress that rises to 100 %, and the time that is left', () => {
+    it('M2: shows progress that rises to 100 %, and the remaining time', () => {
       const progress = told.filter(({ event }) => event === 'progress');
       const done = progress.map(({ rolloutsDone }) => Number(rolloutsDone));
       expect(done).toEqual(done.toSorted((a, b) => a - b));
@@ -218,7 +218,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
       expect(progress.at(-1)).toMatchObject({ percent: 100, rolloutsDone: '20', rolloutsExpected: '20' });
     });
 
-    it('M3: sums up what each policy came to', () => {
+    it('M3: prints a summary for each policy', () => {
       expect(
         training().summaries.map(({ values, rolloutCount, judgedCount }) => [values[0], rolloutCount, judgedCount]),
       ).toEqual([
@@ -237,7 +237,7 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
   });
   afterAll(() => server?.stop());
 
-  it('among its variants stops at once, says so, and leaves no process behind', async () => {
+  it('during its variants stops at once with a message, and leaves no process running', async () => {
     const stop = new AbortController();
     const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
       signal: stop.signal,
@@ -250,7 +250,7 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
     expect(() => process.kill(Number(started?.pid), 0)).toThrow(/ESRCH/);
   });
 
-  it('in its training stops at once, says so, and leaves no worker behind', async () => {
+  it('during its training stops at once with a message, and leaves no worker running', async () => {
     const stop = new AbortController();
     const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
       signal: stop.signal,
@@ -267,7 +267,7 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
 
 // A demo takes some seconds of two cores; where tests share them, a multiple of that.
 describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
-  it('leaves a scratch database, draws the tree, sums up the training, and prints commands that look at them', async () => {
+  it('keeps a scratch database, draws the tree, prints the summary of the training and commands that read the database', async () => {
     const { code, stdout, stderr } = await runCli(['demo']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(
@@ -298,7 +298,7 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     await rm(path.dirname(scratchFile(stdout)), { recursive: true });
   });
 
-  it('shows bars on a terminal while it runs, then says the same as in a pipe; --no-keep removes the scratch database', async () => {
+  it('shows bars on a terminal while it runs, then prints the same as in a pipe; --no-keep removes the scratch database', async () => {
     const { code, stdout } = await runCli(['demo', '--no-keep'], { terminal: true });
     expect(code).toBe(0);
     const text = stripVTControlCharacters(stdout);

@@ -12,7 +12,7 @@ const TASK = { address: '127.0.0.1:1', trajectoryId: 'none', gains: { x: 0, xDot
 const script = (text: string) => [process.execPath, '-e', text];
 
 describe('the process of a client', () => {
-  it('is given its task, and tells its reports in order', async () => {
+  it('receives its task, and sends its reports in order', async () => {
     const child = startReportingProcess<VariantReport>(
       script(`const { trajectoryId } = JSON.parse(process.argv[1]);
         for (const stepNumber of [1, 2]) console.log(JSON.stringify({ event: 'step', stepNumber, trajectoryId }))`),
@@ -24,18 +24,18 @@ describe('the process of a client', () => {
     await child.ended();
   });
 
-  it('that fails says how it ended, and what it complained of', async () => {
+  it('that fails reports its exit and its error output', async () => {
     const child = startReportingProcess<VariantReport>(script(`console.error('no cart here'); process.exit(3)`), TASK);
     await expect(child.ended()).rejects.toThrow('ended with code 3: no cart here');
   });
 
-  it('that cannot be started says so', async () => {
+  it('that cannot be started causes an error', async () => {
     const child = startReportingProcess<VariantReport>(['/nowhere/anabranch'], TASK);
     await expect(child.ended()).rejects.toThrow(/ended with an error \(spawn \/nowhere\/anabranch ENOENT\)/);
     await child.kill();
   });
 
-  it('is gone when kill() resolves, and may be killed again', async () => {
+  it('has exited when kill() resolves, and may be killed again', async () => {
     const child = startReportingProcess<VariantReport>(script('setInterval(() => {}, 1000)'), TASK);
     await child.kill();
     expect(() => process.kill(child.pid, 0)).toThrow(/ESRCH/);
@@ -43,7 +43,7 @@ describe('the process of a client', () => {
     await expect(child.ended()).rejects.toThrow('signal SIGKILL');
   });
 
-  it('that fails fails the demo, which stops the other variants at once', async () => {
+  it('that fails makes the demo fail, which stops the other variants at once', async () => {
     await using server = await startTestServer();
     const client = connectClient({ address: server.url });
     const events: DemoEvent[] = [];

@@ -5,7 +5,7 @@ import type { TrainingEvent } from '../../src/demo/events.ts';
 import { runTraining } from '../../src/demo/training.ts';
 import { startTestServer } from '../support/test-server.ts';
 
-it('a worker that fails fails the training at once, and says why', async () => {
+it('a worker that fails makes the training fail at once, with its error', async () => {
   await using server = await startTestServer();
   const client = connectClient({ address: server.url });
   const events: TrainingEvent[] = [];
