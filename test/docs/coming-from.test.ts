@@ -28,7 +28,7 @@ const guaranteed = new Set([...read('docs/guarantees.md').matchAll(/^\| ([A-Z]+\
 const features = rows.filter(({ id }) => !id.startsWith('K-'));
 
 describe('docs/coming-from.md', () => {
-  it.each(Object.keys(seedCalls))('begins with the loop of %s, before and after', (system) => {
+  it.each(Object.keys(seedCalls))('starts with the loop of %s, before and after', (system) => {
     const code = new RegExp(
       `^## From ${system}\\n+\\*\\*Before\\*\\*: .+?^\\*\\*After\\*\\*: .+?^<!-- snippet: `,
       'msu',
@@ -36,7 +36,7 @@ describe('docs/coming-from.md', () => {
     expect(comingFrom.split('\n## Appendix\n')[0]).toMatch(code);
   });
 
-  it.each(Object.keys(seedCalls))('names every call of %s, in a table that says what it is here', (system) => {
+  it.each(Object.keys(seedCalls))('names every call of %s, in a table with its replacement', (system) => {
     const named = [...comingFrom.matchAll(/^\| (.+) \| .+? \|$/gmu)].map(([, calls = '']) => calls).join('\n');
     const missing = (seedCalls[system] ?? []).filter((call) => !new RegExp(`\\b${call}\\b`, 'u').test(named));
     expect(missing).toEqual([]);
@@ -57,7 +57,7 @@ describe('docs/coming-from.md', () => {
     expect(homeless).toEqual([]);
   });
 
-  it('claims nothing without a test: a title cites the row, or rules or tests that exist are named for it', () => {
+  it('lists nothing without a test: a title cites the row, or the row names existing rules or tests', () => {
     const claims = rows.filter(({ home }) => !/^(?:declined, because|later: )/u.test(home));
     expect(claims.length).toBeGreaterThan(120);
     expect(claims.filter(({ id }) => !citedInTitles.has(id) && ROWS_SHOWN_BY[id] === undefined)).toEqual([]);
@@ -74,7 +74,7 @@ describe('docs/coming-from.md', () => {
     expect(citedRows(title)).toEqual(['F-49', 'C-07', 'C-08', 'C-09', 'K-S3', 'K-C1', 'K-C2']);
   });
 
-  it.each(Object.keys(seedTables))('gives every column of every table of %s a home, once', (system) => {
+  it.each(Object.keys(seedTables))('lists every column of every table of %s with its new field, once', (system) => {
     const fields = fieldsOf(system);
     for (const [table, columns] of Object.entries(seedTables[system] ?? {})) {
       const told = fields.filter((field) => field.table === table).map(({ column }) => column);
@@ -83,12 +83,12 @@ describe('docs/coming-from.md', () => {
     expect(new Set(fields.map(({ table }) => table))).toEqual(new Set(Object.keys(seedTables[system] ?? {})));
   });
 
-  it('names only what the descriptors have', () => {
+  it('names only fields and methods that the descriptors have', () => {
     expect(pathsOf(comingFrom).length).toBeGreaterThan(100);
     expect(pathsOf(comingFrom).filter((path) => !isKnown(path))).toEqual([]);
   });
 
-  it('puts off only what is not here', () => {
+  it('marks as later only what does not exist yet', () => {
     const named = [...comingFrom.matchAll(/(?<![.`\w])([A-Z]\w+Service) \(([^)]*)\)|(?<![.`\w])([A-Z]\w+Service)\b/gu)];
     const here = named.filter(([, service, calls, alone]) => {
       const known = registry.getService(`anabranch.v1.${service ?? alone}`);
@@ -100,7 +100,7 @@ describe('docs/coming-from.md', () => {
     expect(here.map(([text]) => text)).toEqual([]);
   });
 
-  it('speaks of reasons and views by names that exist', () => {
+  it('uses only existing names of reasons and views', () => {
     const values = new Set(
       [...registry]
         .flatMap((type) => (type.kind === 'enum' ? type.values : []))

@@ -11,7 +11,7 @@ it('docs/configuration.md holds the table of src/config/table.ts, row by row', (
   expect(lines.slice(start + 2, end)).toEqual(CONFIG_TABLE.map(asLine));
 });
 
-it('.env.example names only settings that exist, and is valid as it stands and with every line in force', () => {
+it('.env.example names only existing settings, and is valid as it is and with every line uncommented', () => {
   const text = read('.env.example');
   const inForce = text.replace(/^# ?(?=[A-Z][A-Z_]*=)/gmu, '');
   const known = new Set(CONFIG_TABLE.map((row) => row.name));

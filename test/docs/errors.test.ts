@@ -13,7 +13,7 @@ describe('docs/errors.md', () => {
     expect(sections.map((section) => section.split('\n')[0])).toEqual(reasons);
   });
 
-  it.each(reasons)('%s: tells the same codes and metadata as error.proto, and what to do', (reason) => {
+  it.each(reasons)('%s: has the same codes and metadata as error.proto, and what to do', (reason) => {
     const section = sections.find((each) => each.startsWith(`${reason}\n`)) ?? '';
     const [codes = '', metadata = ''] = section.split('\n')[2]?.split(' · ') ?? [];
     const comment = comments.get(reason) ?? '';

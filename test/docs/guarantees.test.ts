@@ -24,7 +24,7 @@ describe('docs/guarantees.md', () => {
   });
 
   it.each(rows)(
-    '$id: the tests named are there and cite it in a name, or it says that there is none yet',
+    '$id: the named tests exist and cite the id in a title, or the row says that there is none yet',
     ({ id, proof }) => {
       if (proof === 'not proven yet') return;
       const files = [...proof.matchAll(/`(test\/[\w./-]+)`/gu)].map((match) => match[1] ?? '');
@@ -37,18 +37,18 @@ describe('docs/guarantees.md', () => {
     },
   );
 
-  it.each(faultTests)('$file: what it promises to prove, and what it came to, is told', ({ file, source }) => {
+  it.each(faultTests)('$file: every promise that it proves lists it, with figures', ({ file, source }) => {
     const cited = PROMISES.filter((id) => citesInAName(source, id));
     const untold = cited.filter((id) => !rows.find((row) => row.id === id)?.proof.includes(`\`${file}\``));
     expect(untold).toEqual([]);
     expect(figureRows.filter((row) => row.file === file).length).toBeGreaterThan(0);
   });
 
-  it('has figures only of tests that are there', () => {
+  it('has figures only of existing tests', () => {
     expect(faultTests.map(({ file }) => file)).toEqual(expect.arrayContaining(figureRows.map(({ file }) => file)));
   });
 
-  it('reports nothing lost, and each control as found', () => {
+  it('reports no loss, and violations for each control', () => {
     const lost = figureRows.filter(({ figures }) => /\blost: (?!0\b)/u.test(figures));
     expect(lost.filter(({ proof }) => !proof.includes('control'))).toEqual([]);
     for (const { figures } of figureRows.filter(({ proof }) => proof.startsWith('control')))

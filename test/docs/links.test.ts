@@ -13,7 +13,7 @@ const documents = [
     .map((name) => join('docs', name)),
 ];
 
-it.each(documents)('%s: every link within the repository leads somewhere', (document) => {
+it.each(documents)('%s: every link within the repository leads to a file', (document) => {
   const text = readFileSync(join(root, document), 'utf8');
   const links = [...text.matchAll(/\]\(([^)\s]+)\)/gu)].map((match) => match[1] ?? '');
   const broken = links.filter((link) => {
@@ -26,7 +26,7 @@ it.each(documents)('%s: every link within the repository leads somewhere', (docu
   expect(broken).toEqual([]);
 });
 
-it.each(documents)('%s: every source and test file that it names is there', (document) => {
+it.each(documents)('%s: every source and test file that it names exists', (document) => {
   const text = readFileSync(join(root, document), 'utf8');
   const named = [...text.matchAll(/`((?:src|test|proto|gen|examples|bench|docs|third_party|\.ci)\/[\w./-]+)`/gu)];
   expect(named.map((match) => match[1] ?? '').filter((path) => !existsSync(join(root, path)))).toEqual([]);

@@ -12,7 +12,7 @@ import { pointedAt, programOf, readSnippets } from './snippets.ts';
 const ROOT = resolve(import.meta.dirname, '../..');
 
 describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
-  it('runs as it stands there, and prints what its comments promise', async () => {
+  it('runs unchanged, and prints what its comments promise', async () => {
     await using server = await startTestServer({ engine });
     const program = pointedAt(programOf(readSnippets(), 'ts'), `${server.host}:${server.port}`);
 
@@ -38,7 +38,7 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
     client.close();
   });
 
-  it('keeps the books of a run as it says', async () => {
+  it('records a run as it says', async () => {
     await using server = await startTestServer({ engine });
     const program = pointedAt(programOf(readSnippets(), 'runs', 'ts'), `${server.host}:${server.port}`);
 

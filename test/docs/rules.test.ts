@@ -25,7 +25,7 @@ describe('docs/rules.md', () => {
     expect(ids).toEqual(ids.toSorted((a, b) => orderOf(a) - orderOf(b)));
   });
 
-  it.each(rules)('$id: the tests that are cited exist under these titles', ({ section }) => {
+  it.each(rules)('$id: the cited tests exist with these titles', ({ section }) => {
     const citations = [...section.matchAll(/^- `(test\/[\w./-]+\.test\.ts)`: (.+)$/gmu)];
     expect(citations.length).toBeGreaterThan(0);
     const missing = citations.filter(([, file = '', title = '']) => {
@@ -35,7 +35,7 @@ describe('docs/rules.md', () => {
     expect(missing.map(([line]) => line)).toEqual([]);
   });
 
-  it.each(rules)('$id: fields, reasons and values that are named exist', ({ section }) => {
+  it.each(rules)('$id: the named fields, reasons and values exist', ({ section }) => {
     const known = new Set([...contractNames(), ...OTHER]);
     const named = [...section.matchAll(/`([a-z]+(?:_[a-z]+)+|[A-Z]+(?:_[A-Z]+)+)(?:: [^`]+)?`/gu)];
     expect(named.map(([, name = '']) => name).filter((name) => !known.has(name))).toEqual([]);

@@ -23,7 +23,7 @@ const DOCUMENT = [
 ].join('\n');
 
 describe('the snippets of a document', () => {
-  it('are the marked blocks, and only those, as they stand there', () => {
+  it('are the marked blocks, and only those, unchanged', () => {
     const found = snippetsOf(DOCUMENT);
     expect(found.map(({ name, group, fence, line }) => ({ name, group, fence, line }))).toEqual([
       { name: 'sh-one', group: 'sh', fence: 'sh', line: 4 },
@@ -39,7 +39,7 @@ describe('the snippets of a document', () => {
     expect(pointedAt(program, '127.0.0.1:1')).toBe('curl http://127.0.0.1:1/healthz\n\necho two\n');
   });
 
-  it('of one group in several languages are a program in each', () => {
+  it('of one group in several languages are one program in each', () => {
     const found = snippetsOf(
       '<!-- snippet: runs-ts -->\n```ts\nx\n```\n<!-- snippet: runs-python -->\n```python\ny\n```',
     );
@@ -47,7 +47,7 @@ describe('the snippets of a document', () => {
     expect(() => programOf(found, 'runs')).toThrow('several languages');
   });
 
-  it('cannot be missed by a slip of the pen', () => {
+  it('cause an error if a marker is misspelt', () => {
     expect(() => snippetsOf('<!-- snippet: a -->\n\n```sh\nx\n```')).toThrow('no fenced block follows');
     expect(() => snippetsOf('<!-- snippet: a -->\n```sh\nx\n')).toThrow('no fenced block follows');
     expect(() => snippetsOf('<!-- snippet: a -->\n```sh\n```\n<!-- snippet: a -->\n```sh\n```')).toThrow('twice');
@@ -69,7 +69,7 @@ describe('README.md', () => {
     expect(names).toEqual(expect.arrayContaining(['runs-ts', 'runs-python', 'rollouts-ts', 'rollouts-python']));
   });
 
-  it('FM8: shows how a raw client goes on after a restart, and the shift between actions and observations', () => {
+  it('FM8: shows how a raw client continues after a restart, and the offset between actions and observations', () => {
     const names = readSnippets().map((each) => each.name);
     expect(names).toEqual(expect.arrayContaining(['python-restart', 'python-shift']));
   });

@@ -42,7 +42,7 @@ function run([command = '', ...before]: readonly string[], ...args: string[]) {
 const tooOld = ['18.0.0', '20.20.2', '24.16.9'].map((version) => ({ version, command: claiming(version) }));
 
 describe('bin/anabranch.js', () => {
-  it.each([...tooOld, ...oldOnPath()])('says on Node $version, in one line, that it is too old, and fails', (old) => {
+  it.each([...tooOld, ...oldOnPath()])('prints on Node $version, in one line, that it is too old, and fails', (old) => {
     const { status, stdout, stderr } = run(old.command, '--version');
     expect(status).toBe(1);
     expect(stdout).toBe('');
@@ -54,7 +54,7 @@ describe('bin/anabranch.js', () => {
     expect(run(claiming(version), '--version')).toEqual({ status: 0, stdout: `${manifest.version}\n`, stderr: '' });
   });
 
-  it('needs a newer Node than the package: "engines" also admits those that run only the client', () => {
+  it('needs a newer Node than the package: "engines" also admits versions that run only the client', () => {
     expect(manifest.engines.node).toBe('>=20.3.0');
     expect(readFileSync(BIN, 'utf8')).toContain('const WANTED = [24, 17];');
   });

@@ -35,7 +35,7 @@ function declarationsOf(file: FileDescriptorProto): unknown {
 }
 
 describe('the protos for clients, gen/proto', () => {
-  it('compile without anything but google/protobuf, and name a package for Go', () => {
+  it('compile without imports except google/protobuf, and name a package for Go', () => {
     const files = filesOf(build('gen/proto'));
     const foreign = files.filter((file) => !isOwn(file) && !file.name.startsWith('google/protobuf/'));
     expect(foreign.map(({ name }) => name)).toEqual([]);
@@ -43,7 +43,7 @@ describe('the protos for clients, gen/proto', () => {
     expect(new Set(packages)).toEqual(new Set(['anabranch/v1;anabranchv1']));
   });
 
-  it('declare what proto/ declares, the rules aside', () => {
+  it('declare what proto/ declares, without the validation rules', () => {
     const stripped = filesOf(build('gen/proto')).filter(isOwn);
     for (const { options } of stripped) {
       clearField(options!, FileOptionsSchema.field.goPackage);
@@ -56,7 +56,7 @@ describe('the protos for clients, gen/proto', () => {
 });
 
 describe('the descriptor set for clients, gen/anabranch.binpb', () => {
-  it('is that of proto/, with the rules and with all that it imports', () => {
+  it('is that of proto/, with validation rules and all imports', () => {
     const shipped = readFileSync(path.join(ROOT, 'gen/anabranch.binpb'));
     expect(shipped.equals(build('.', '--path', 'proto/anabranch'))).toBe(true);
     const names = filesOf(shipped).map(({ name }) => name);

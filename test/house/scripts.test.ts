@@ -14,7 +14,7 @@ const { scripts } = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'ut
 
 describe('the scripts of package.json', () => {
   it.each(['start', 'run serve'])(
-    'npm %s runs the server, takes its flags, and stops it when asked to',
+    'npm %s runs the server, passes its flags, and stops it when interrupted',
     async (command) => {
       await using database = await createDatabase('sqlite');
       const flags = ['--json', '--listen', '127.0.0.1:0', '--database', database.url];
@@ -39,7 +39,7 @@ describe('the scripts of package.json', () => {
     },
   );
 
-  it('run on the Node that the dependencies bring: none names a path or a version of its own', () => {
+  it('run on the Node of the dependencies: none names a path or a version of its own', () => {
     for (const script of Object.values(scripts)) expect(script).not.toMatch(/\/node(\s|$)|\bnpx\b|nvm/);
   });
 });

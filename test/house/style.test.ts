@@ -8,8 +8,8 @@ function offenders(files: typeof all, pattern: RegExp): string[] {
   return files.filter(({ code }) => pattern.test(code)).map(({ path }) => path);
 }
 
-describe('the manners of the house', () => {
-  it('have no drawers for odds and ends: a file is named for what it is about', () => {
+describe('the style of the sources', () => {
+  it('have no files for miscellaneous code: a file is named after its subject', () => {
     const drawer = /(^|[/_.-])(utils?|common|misc)([/_.-]|$)|\/(helpers?|managers?)(\/|\.ts$)/i;
     const drawers = all.filter(({ path }) => drawer.test(path));
     expect(drawers.map(({ path }) => path)).toEqual([]);
@@ -19,7 +19,7 @@ describe('the manners of the house', () => {
     expect(offenders(all, /^export default\b|\bas default\b/m)).toEqual([]);
   });
 
-  it('have no barrels: only the public surface of the client passes on what others export', () => {
+  it('have no barrels: only the public surface of the client re-exports', () => {
     const barrel = /^export\s+(type\s+)?(\{[^}]*\}|\*(\s+as\s+\w+)?)\s+from\b/m;
     expect(offenders(src, barrel)).toEqual(['src/client/index.ts', 'src/client/web/index.ts']);
   });
@@ -34,7 +34,7 @@ describe('the manners of the house', () => {
     expect(offenders(src, /^(export )?(let|var)\s/m).filter((path) => !argued.includes(path))).toEqual([]);
   });
 
-  it('name no engine in the store that both share: what differs is a method of Engine, named for what it does', () => {
+  it('name no engine in the shared store: differences are methods of Engine, named after what they do', () => {
     const shared = src.filter(({ path }) => /^src\/store\/(sql|contract)\//.test(path));
     expect(shared.length).toBeGreaterThan(50);
     expect(offenders(shared, /\b(sqlite|postgres)\b|\bengine\.name\b/i)).toEqual([]);
@@ -45,7 +45,7 @@ describe('the manners of the house', () => {
     expect(offenders(src, /\bconsole\./).filter((path) => !programs.test(path))).toEqual([]);
   });
 
-  it('skip, mark and single out no test', () => {
+  it('skip no test, and run none exclusively', () => {
     const tests = sources('test').filter(({ path }) => path !== 'test/house/style.test.ts');
     expect(offenders(tests, /\b(it|test|describe)(\.\w+)*\.(skip|only|todo|fails)\b/)).toEqual([]);
   });
