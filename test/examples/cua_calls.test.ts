@@ -20,7 +20,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   });
   afterAll(() => recording?.stop());
 
-  it('C-08, C-09, C-31, C-32: saves its tasks and their validators, again without change, and loads them', async () => {
+  it('C-08, C-09, C-31, C-32: saves its tasks and their validators, saves them again without a change, and loads them', async () => {
     const tasks = ['airbnb_search', 'dark_mode'].map((id) => ({
       id,
       description: `Do ${id}.`,
@@ -68,7 +68,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     await client.runs.failRun({ runId: run.id, message: 'CUDA out of memory', metadataJson: '{"host": "gpu-7"}' });
   });
 
-  it('C-33: is found again by its name, and goes on after the last step that has a checkpoint', async () => {
+  it('C-33: is found again by its name, and continues after the last step with a checkpoint', async () => {
     const { run, resumeStage } = await startTraining(client);
     expect(run.status).toBe(Status.FAILED);
     expect(resumeStage).toMatchObject({ number: 1n, modelCheckpointUri: 'tinker://weights/1' });
@@ -86,7 +86,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     });
   });
 
-  it('C-11, C-18, C-35, C-52: has groups that count their rollouts, and found again they are the same', async () => {
+  it('C-11, C-18, C-35, C-52: has groups that count their rollouts, and returns the existing group for the same key', async () => {
     const { stageId, groupId } = await rolloutOf(client, 1, 0);
     const { group, created } = await client.rollouts.getOrCreateGroup({ stageId, number: 0n, batch: 7n });
     expect([group?.id, group?.batch, created]).toEqual([groupId, undefined, false]);
@@ -138,7 +138,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     for await (const { rollout } of complete) expect(rollout).toBeUndefined();
   });
 
-  it('C-57: a person corrects a verdict, with reason and name, and takes that back', async () => {
+  it('C-57: a person overrides a verdict, with reason and name, and withdraws the override', async () => {
     const { id: rolloutId } = await rolloutOf(client, 1, 0);
     const by = { rolloutId, actor: 'anna' };
     const wrong = await client.rollouts.overrideValidation({ ...by, success: false, reason: 'Other dates' });
@@ -152,7 +152,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     ]);
   });
 
-  it('C-38: environments have a life of their own, and serve several rollouts', async () => {
+  it('C-38: environments have a status of their own, and serve several rollouts', async () => {
     const { id: rolloutId, runId } = await rolloutOf(client, 1, 0);
     const { environments } = await client.rollouts.listEnvironments({ rolloutId });
     const environmentId = environments[0]?.id ?? '';
@@ -178,7 +178,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     ]);
   });
 
-  it('C-45, K-C1, K-C4: a worker that comes back late is told so, and another has its rollout', async () => {
+  it('C-45, K-C1, K-C4: a worker that is late gets LEASE_LOST, and another one has its rollout', async () => {
     const { run } = await client.runs.createRun({ name: 'of lost workers' });
     const stage = await stageOf(client, run!, StageKind.EVAL, 0);
     const place = { groupNumber: 0n, maxAttempts: 2, taskId: 'airbnb_search' };
@@ -225,7 +225,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(read).toEqual([['train/loss', [1, 0.5, 1 / 3, 0.25]]]);
   });
 
-  it('C-16, C-17, C-19: answers the queries of the document', async () => {
+  it('C-16, C-17, C-19: answers the queries in the document of CUA', async () => {
     const { run: training } = await client.runs.getRun({ runName: RUN_NAME });
     const runId = training?.id ?? '';
     expect(fromStatus(training?.status ?? 0)).toBe('running');
@@ -282,7 +282,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect((await client.runs.getStage(place)).stage?.id).toBe(evaluation?.id);
   });
 
-  it('K-C5: moves by verbs alone, tells who watches, and stays as it ended', async () => {
+  it('K-C5: changes its status only by verbs, notifies watchers, and keeps its terminal status', async () => {
     const { run } = await client.runs.getRun({ runName: RUN_NAME });
     const runId = run?.id ?? '';
     const seen: Status[] = [];
@@ -310,7 +310,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(reasonOf(started)).toBe('ILLEGAL_TRANSITION');
   });
 
-  it('K-C9: is cancelled and deleted whole', async () => {
+  it('K-C9: is cancelled and deleted completely', async () => {
     const { run } = await client.runs.createRun({ name: 'by mistake' });
     const runId = run?.id ?? '';
     await stageOf(client, run!, StageKind.TRAIN_STEP, 0);

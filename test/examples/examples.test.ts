@@ -30,7 +30,7 @@ describe.each(ENGINES)('the examples, on %s', (engine) => {
     await server?.stop();
   });
 
-  it('stream-steps goes on where it stopped, and reads back what it wrote', async () => {
+  it('stream-steps continues where it stopped, and reads back what it wrote', async () => {
     const { code, stdout, stderr } = await runExample('stream-steps.ts', server.url);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain('going on at step 1 with x = 0\n');
@@ -43,7 +43,7 @@ describe.each(ENGINES)('the examples, on %s', (engine) => {
     expect(trajectory).toMatchObject({ nextStepNumber: 8n, status: Status.COMPLETED });
   });
 
-  it('branch-and-compare branches three ways and tells what came of them', async () => {
+  it('branch-and-compare creates three branches and prints their results', async () => {
     const { code, stdout, stderr } = await runExample('branch-and-compare.ts', server.url);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toContain('frugal: shares 11 steps, differs from step 11, reward -800\n');
@@ -53,7 +53,7 @@ describe.each(ENGINES)('the examples, on %s', (engine) => {
     expect(nodes.map(({ trajectory }) => trajectory?.status)).toEqual(Array(4).fill(Status.COMPLETED));
   });
 
-  it('simulation tells of an experiment, a run to step 200, and three branches with configs of their own', async () => {
+  it('simulation prints an experiment, a run to step 200, and three branches with their own configs', async () => {
     const { code, stdout, stderr } = await runExample('simulation.ts', server.url);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     const story = stdout.split('\n\n');

@@ -21,7 +21,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
   });
   afterAll(() => recording?.stop());
 
-  it('F-05 to F-09, F-12, F-14: saves checkpoints, finds them by number and the latest, and goes on from any', async () => {
+  it('F-05 to F-09, F-12, F-14: saves checkpoints, finds them by number and the latest one, and continues from any', async () => {
     const db = new FleClient(client);
     const trajectoryId = await db.createTrajectory('iron_plate_throughput', { model: 'claude', seed: 7 });
     const factory = new Factory();
@@ -70,7 +70,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect(await Promise.all(ids.map((id) => db.trajectoryExists(id)))).toEqual([true, false, true]);
   });
 
-  it('F-30, F-31: numbers its versions, finds what one was made with, and refuses another model', async () => {
+  it('F-30, F-31: numbers its versions, finds their configs, and refuses another model', async () => {
     const model = (name: string) => ({ configJson: JSON.stringify({ model: name }), labels: { model: name } });
     const next = () => client.runs.createRun(model('claude'));
     const runs = await Promise.all([next(), next(), next(), next()]);
@@ -86,7 +86,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect(reasonOf(refused)).toBe('CONFIG_MISMATCH');
   });
 
-  it('F-32, F-36, F-40, F-42: keeps agents apart in one version, and gives heads, rewards and summaries of it', async () => {
+  it('F-32, F-36, F-40, F-42: keeps the agents of one version apart, and returns its heads, rewards and summaries', async () => {
     const { run } = await client.runs.createRun({});
     const runId = run?.id ?? '';
     for (const agent of [0, 1]) {

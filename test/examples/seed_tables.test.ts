@@ -25,7 +25,7 @@ const systems = [
 
 describe.each(systems)('the records of $system', ({ system, rows, kept }) => {
   it.each(Object.entries(tables[system] ?? {}))(
-    'of %s have every column, and each column a value in one',
+    'of %s have every column, and each column has a value in one of them',
     (table, columns) => {
       const ofTable = rows[table] ?? [];
       for (const row of ofTable) expect(Object.keys(row).toSorted()).toEqual(columns.toSorted());
@@ -33,7 +33,7 @@ describe.each(systems)('the records of $system', ({ system, rows, kept }) => {
     },
   );
 
-  it('keep in metadata what docs/coming-from.md says that they keep, and nothing else', () => {
+  it('keep in metadata exactly the columns that docs/coming-from.md says', () => {
     const told = Object.entries(keptFields(system)).map(([table, columns]) => [table, columns.toSorted()]);
     expect(Object.fromEntries(told)).toEqual(
       Object.fromEntries(Object.entries(kept).map(([table, columns]) => [table, columns.toSorted()])),
@@ -41,7 +41,7 @@ describe.each(systems)('the records of $system', ({ system, rows, kept }) => {
   });
 });
 
-describe.each(ENGINES)('what is taken over comes back equal, on %s:', (engine) => {
+describe.each(ENGINES)('data imported from the three systems are returned unchanged, on %s:', (engine) => {
   let server: TestServer;
   let client: AnabranchClient;
   beforeAll(async () => {
@@ -65,12 +65,12 @@ describe.each(ENGINES)('what is taken over comes back equal, on %s:', (engine) =
     expect(await fle.giveBackPrograms(client, 'programs')).toEqual({ programs });
   });
 
-  it("CUA's training with all that belongs to it, C-07 to C-14, C-30 to C-40", async () => {
+  it("CUA's training with all its records, C-07 to C-14, C-30 to C-40", async () => {
     const runId = await cua.takeOverTraining(client, records.CUA);
     expect(await cua.giveBackTraining(client, runId)).toEqual(records.CUA);
   });
 
-  it("what CUA's rows say of success, rewards and turns, said by the service of itself", async () => {
+  it("success, rewards and turns of CUA's rows, as the service computes them", async () => {
     const { runs } = await client.runs.listRuns({ labels: { model: 'Qwen/Qwen3-VL-30B-A3B-Instruct' } });
     const runId = runs[0]?.run?.id ?? '';
     const [done] = (await client.rollouts.listRollouts({ runId, labels: { rollout: '81' } })).rollouts;
@@ -87,7 +87,7 @@ describe.each(ENGINES)('what is taken over comes back equal, on %s:', (engine) =
   });
 
   it.each(['pending', 'env_creation', 'agent_init', 'running', 'completed', 'failed', 'cancelled'])(
-    'a rollout that is %s, with all that a row may say of it',
+    'a rollout that is %s, with a value in every column',
     async (status) => {
       const phase = { env_creation: 'env_creation', agent_init: 'agent_initialization' }[status] ?? 'task_execution';
       const own = { id: 181, env_id: null, status, current_phase: phase, rollout_id: crypto.randomUUID() };
@@ -114,7 +114,7 @@ describe.each(ENGINES)('what is taken over comes back equal, on %s:', (engine) =
   });
 
   it.each(['pending', 'initializing', 'running', 'paused', 'completed', 'failed', 'cancelled'])(
-    'a training and an eval that are %s, with little else said of them',
+    'a training and an eval that are %s, with few values',
     async (status) => {
       const training = sparse('CUA', 'training', { ...leastOf('training'), status, run_name: `${status} one` });
       const evaluation = sparse('CUA', 'eval', { ...leastOf('eval'), status });
@@ -140,7 +140,7 @@ describe.each(ENGINES)('what is taken over comes back equal, on %s:', (engine) =
   );
 
   it.each(['active', 'paused', 'completed', 'failed'])(
-    'a simulation run that is %s, of odd columns',
+    'a simulation run that is %s, with unusual columns',
     async (status) => {
       const [experiment, run] = [crypto.randomUUID(), crypto.randomUUID()];
       const simulation = { ...full('simulations'), id: experiment, name: `odd and ${status}` };

@@ -55,7 +55,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     expect(JSON.parse(branch.configJson)).toEqual({ gamma: 0.99, net: {}, lr: 0.01 });
   });
 
-  it('S-07, K-S6: both go on from there, and share what was before', async () => {
+  it('S-07, K-S6: both continue from there, and share the steps before', async () => {
     await Promise.all([runUntilStep(mainRun, 300), runUntilStep(branch, 300)]);
     const [one, other] = await Promise.all([valuesOf(mainRun), valuesOf(branch)]);
     expect([one.length, other.length]).toEqual([301, 301]);
@@ -63,7 +63,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     expect([one[300], other[300]]).toEqual([0.3, 1.2]);
   });
 
-  it('S-04, S-35, S-37, S-38: compares them, shows their tree, and where each step is from', async () => {
+  it('S-04, S-35, S-37, S-38: compares them, shows their tree, and the origin of each step', async () => {
     const { comparisons } = await client.runs.compareRuns({ runIds: [mainRun.id, branch.id] });
     expect(comparisons[0]?.trajectories).toMatchObject({ sharedSteps: 201n, firstDifference: { stepNumber: 201n } });
     expect(comparisons[0]?.configDifferences).toMatchObject([
@@ -115,7 +115,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     expect(await trajectoryOf(mainRun)).toMatchObject({ status: Status.FAILED, statusMessage: 'fell over' });
   });
 
-  it('S-13, S-34: a run that is reopened goes on in a branch of its sealed trajectory', async () => {
+  it('S-13, S-34: a run that is reopened continues in a branch of its sealed trajectory', async () => {
     const runId = mainRun.id;
     const { mainTrajectoryId } = await client.runs.reopenRun({ runId });
     const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId: mainTrajectoryId });
@@ -124,7 +124,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     expect(runOf(await client.runs.failRun({ runId, message: 'fell over again' })).nextStepNumber).toBe(302n);
   });
 
-  it('S-04: sums up the runs of a simulation, each by the trajectory that it began with', async () => {
+  it('S-04: summarises the runs of a simulation, each by its first trajectory', async () => {
     const { summaries } = await client.runs.summarize({
       experimentId: simulationId,
       dimensions: [{ key: SummaryKey.EXPERIMENT }],
@@ -135,7 +135,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     expect(summaries[0]?.finalRewardMin).toBeCloseTo(0.3);
   });
 
-  it('S-15: answers what its endpoints did', async () => {
+  it('S-15: returns what the endpoints of SSDB returned', async () => {
     expect((await fetch(`${recording.url}/healthz`)).status).toBe(200);
     const { experiments } = await client.runs.listExperiments({ tags: ['cartpole'] });
     expect(experiments.map(({ name, runCount }) => [name, runCount])).toEqual([['CartPole sweep', 3n]]);
@@ -150,7 +150,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     expect(reasonOf(refused)).toBe('BRANCH_POINT_BEYOND_END');
   });
 
-  it('K-S3, K-S4: deletes no branch in silence, and a simulation whole', async () => {
+  it('K-S3, K-S4: deletes no branch silently, and a simulation completely', async () => {
     const refused = await client.runs.deleteRun({ runId: mainRun.id }).catch((error: unknown) => error);
     expect(reasonOf(refused)).toBe('HAS_BRANCHES');
     const deleted = await client.runs.deleteExperiment({ experimentId: simulationId });

@@ -68,7 +68,7 @@ function textOf(chains: readonly Chain[]): string[] {
 }
 
 describe('planVersion', () => {
-  it('makes a chain of one trajectory, and a branch of every later child', () => {
+  it('makes one trajectory of a chain, and a branch of every later child', () => {
     const programs = [program(1), program(2, 1), program(3, 2), program(4, 2), program(5, 4), program(6, 1)];
     expect(textOf(plan(programs, new Store()))).toEqual([
       'line a: 1 2 3',
@@ -77,7 +77,7 @@ describe('planVersion', () => {
     ]);
   });
 
-  it('begins a branch where the instance, process or model changes, and a root where the task does', () => {
+  it('starts a branch where instance, process or model change, and a root where the task changes', () => {
     const programs = [
       program(1),
       program(2, 1, LINES[1]),
@@ -88,7 +88,7 @@ describe('planVersion', () => {
     expect(textOf(plan(programs, new Store()))).toEqual(['line a: 1 4', 'program 2 from line a@1: 2 3', 'line c: 5']);
   });
 
-  it('begins at step 0 of the line what has no parent in the source', () => {
+  it('starts at step 0 of the trajectory for programs without a parent in the source', () => {
     const programs = [program(1), program(2), program(3, 999), program(4, 2)];
     expect(textOf(plan(programs, new Store()))).toEqual([
       'line a: 1',
@@ -121,7 +121,7 @@ describe('planVersion', () => {
     expect(() => plan([program(1, 1)], new Store())).toThrow('Program 1 is its own ancestor');
   });
 
-  it('I3: stores each program once, after its parent, however often the import is interrupted and whenever programs arrive', () => {
+  it('I3: stores each program once, after its parent, whatever interruptions occur and whenever programs are added', () => {
     const one = fc.record({
       parent: fc.option(fc.nat(), { nil: undefined }),
       trajectoryKey: fc.constantFrom(...LINES, OTHER_TASK),

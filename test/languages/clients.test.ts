@@ -48,22 +48,22 @@ function ids({ trajectoryId, branchId, leafId }: Written): string[] {
 }
 
 describe.each(LANGUAGES)('a generated client in $language', ({ language, tell }) => {
-  it('W1, W2, W4, FM8, B1: appends over the stream, is cut off, takes over, loses nothing, and branches', async () => {
+  it('W1, W2, W4, FM8, B1: appends over the stream, is cut off, takes over, loses no step, and branches', async () => {
     const story = JSON.parse(await tell(['write', address()])) as Written;
     written.set(language, story);
   });
 
-  it('O1, W11: what it wrote, TypeScript reads equal', async () => {
+  it('O1, W11: TypeScript reads unchanged what it wrote', async () => {
     await expectStory(typescript, written.get(language)!);
   });
 
-  it('O1, W11, RD3, S5: reads across branch points what TypeScript wrote, and it is equal', async () => {
+  it('O1, W11, RD3, S5: it reads unchanged, across branch points, what TypeScript wrote', async () => {
     await tell(['read', address(), ...ids(written.get('TypeScript')!)]);
   });
 });
 
 describe('every language', () => {
-  it.each(LANGUAGES)('O1: $language reads equal what all the others wrote', async ({ tell }) => {
+  it.each(LANGUAGES)('O1: $language reads unchanged what all the others wrote', async ({ tell }) => {
     for (const story of written.values()) await tell(['read', address(), ...ids(story)]);
   });
 });

@@ -63,7 +63,7 @@ describe('docs/coming-from.md', () => {
     ]);
   });
 
-  it('its loop of CUA records a step of training with its rollouts as it says', async () => {
+  it('its loop of CUA records a training step with its rollouts as it says', async () => {
     expect(await runAfter('cua')).toEqual([
       '100.0',
       '[(0, 3, True), (1, 3, True)]',

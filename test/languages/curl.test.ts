@@ -69,7 +69,7 @@ describe('curl, JSON over HTTP/1.1', () => {
     ]);
   });
 
-  it('FM5: zeros are written, and what is missing is not', async () => {
+  it('FM5: zero values are present, and unset values are not', async () => {
     const { body } = await post('GetStep', JSON.stringify({ trajectoryId: MAIN, stepNumber: 0 }));
     expect(body.step).toMatchObject({ stepNumber: '0', terminated: false, actions: [] });
     expect(body.step).not.toHaveProperty('reward');
@@ -82,7 +82,7 @@ describe('curl, JSON over HTTP/1.1', () => {
     expect(reasonOf(body)).toBe('INVALID_REQUEST');
   });
 
-  it('FM6: an error tells its reason in JSON, its numbers exact beyond 2^53', async () => {
+  it('FM6: an error has its reason in JSON, with numbers that are exact above 2^53', async () => {
     const missing = `{"trajectoryId": "${MAIN}", "stepNumber": "9007199254740993"}`;
     const { status, body } = await post('GetStep', missing);
     expect({ status, code: body.code, reason: reasonOf(body) }).toEqual({
@@ -93,21 +93,21 @@ describe('curl, JSON over HTTP/1.1', () => {
     expect(JSON.stringify(body)).toContain('9007199254740993');
   });
 
-  it('a call without side effects is a GET as well', async () => {
+  it('a call without side effects is available as GET too', async () => {
     const message = encodeURIComponent(JSON.stringify({ trajectoryId: BRANCH }));
     const query = `connect=v1&encoding=json&message=${message}`;
     const url = `${server.url}/anabranch.v1.TrajectoryService/GetTrajectory?${query}`;
     expect(await curl([url])).toMatchObject({ status: 200, body: { trajectory: { id: BRANCH, nextStepNumber: '3' } } });
   });
 
-  it('a call with side effects is no GET', async () => {
+  it('a call with side effects is not available as GET', async () => {
     const query = `connect=v1&encoding=json&message=${encodeURIComponent('{}')}`;
     const url = `${server.url}/anabranch.v1.TrajectoryService/CreateTrajectory?${query}`;
     const status = await run('curl', ['--silent', '--output', '/dev/null', '--write-out', '%{http_code}', url]);
     expect(status).toBe('405');
   });
 
-  it('the bidirectional stream, which needs HTTP/2, is refused with what to use instead', async () => {
+  it('the bidirectional stream, which needs HTTP/2, is refused with the alternative', async () => {
     const url = `${server.url}/anabranch.v1.TrajectoryService/AppendSteps`;
     const { status, body } = await curl([url, '--header', 'content-type: application/connect+json', '--data', '']);
     expect({ status, code: body.code, reason: reasonOf(body) }).toEqual({

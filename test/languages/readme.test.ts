@@ -38,7 +38,7 @@ describe('README.md', () => {
     expect(printed.trim().split('\n')).toEqual(['guess-7 0 2', 'guess-7 1 2', '1 0.5']);
   });
 
-  it('its curl writes, reads and branches, and does so again when sent again', async () => {
+  it('its curl writes, reads and branches, and gets the same result when repeated', async () => {
     for (const _ of ['first', 'again']) {
       const printed = await run('bash', ['-euo', 'pipefail', '-c', program('curl')]);
       expect(printed).toContain('"branchPoint":"0"');
@@ -46,7 +46,7 @@ describe('README.md', () => {
     }
   });
 
-  it('names no version of a Python package that gen/python does not take', () => {
+  it('names only Python package versions that gen/python accepts', () => {
     const [, lowest] = /protobuf>=([\d.]+)/u.exec(readFileSync('README.md', 'utf8')) ?? [];
     const generated = readFileSync('gen/python/anabranch/v1/trajectory_pb2.py', 'utf8');
     expect(generated).toContain(`# Protobuf Python Version: ${lowest}`);

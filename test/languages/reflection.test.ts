@@ -89,7 +89,7 @@ describe('grpcurl, by server reflection', () => {
     },
   );
 
-  it('does not know the health of a service that is not there', async () => {
+  it('returns an error for the health of an unknown service', async () => {
     await expect(grpcurl('grpc.health.v1.Health/Check', '{"service": "nobody"}')).rejects.toThrow(/NotFound/u);
   });
 });
@@ -102,7 +102,7 @@ describe('buf curl, by server reflection', () => {
     { reflect: 'grpc-v1alpha', protocol: 'grpc' },
     { reflect: 'grpc-v1', protocol: 'grpcweb' },
     { reflect: 'grpc-v1', protocol: 'connect' },
-  ])('calls over $protocol what reflection of $reflect tells', async ({ reflect, protocol }) => {
+  ])('calls over $protocol with the reflection of $reflect', async ({ reflect, protocol }) => {
     const flags = ['--protocol', protocol, '--http2-prior-knowledge', '--reflect-protocol', reflect];
     const answer = await run(BUF, ['curl', ...flags, '--data', `{"trajectory_id": "${MAIN}"}`, url()]);
     expect(JSON.parse(answer)).toMatchObject({ trajectory: { id: MAIN, status: 'STATUS_COMPLETED' } });

@@ -200,7 +200,7 @@ describe('anabranch/client/web in Chromium, on a page of an allowed origin', () 
 });
 
 describe('anabranch/client/web in Chromium, on a page of an origin that is not allowed', () => {
-  it('A7: reads nothing and changes nothing', async () => {
+  it('A7: cannot read or change anything', async () => {
     const trajectoryId = randomUUID();
     await node.trajectories.createTrajectory({ trajectoryId });
     const foreign = await pageOf('127.0.0.1');

@@ -58,7 +58,7 @@ describe('anabranch/client on Node 20', () => {
     expect(await ended).toEqual([0, null]);
   });
 
-  it('C1: npm installs it on Node 20 with engine-strict; the command says in one line that the server needs more', async () => {
+  it('C1: npm installs it on Node 20 with engine-strict; the command prints in one line that the server needs a newer Node', async () => {
     const bin = path.join(project, 'node_modules/anabranch/bin/anabranch.js');
     const refused = await run(inject('node20'), [bin, 'serve']).catch((error: Error) => error.message);
     expect(refused).toMatch(/^anabranch needs Node 24\.17 or newer, and this is Node 20\./m);
@@ -78,7 +78,7 @@ describe('docs/clients.md', () => {
 });
 
 describe('the protos of the package', () => {
-  it('compile as they are', async () => {
+  it('compile without changes', async () => {
     await run('buf', ['build', path.join(project, 'node_modules/anabranch/gen/proto')], { cwd: ROOT });
   });
 });
