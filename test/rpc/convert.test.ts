@@ -22,8 +22,8 @@ function refusal(act: () => unknown): AnabranchError {
 
 const UNKNOWN = [{ no: 4711, wireType: WireType.Varint, data: new Uint8Array([1]) }];
 
-describe('steps on their way in and out', () => {
-  it('O1, W6: come back as they went, through the bytes', () => {
+describe('the conversion of steps', () => {
+  it('O1, W6: returns steps unchanged, through the bytes', () => {
     fc.assert(
       fc.property(anyStep, fc.bigInt({ min: 0n, max: 2n ** 60n }), (step, commitTime) => {
         const stored = { ...step, commitTime, writerEpoch: 3n, rewardSum: -0 };
@@ -35,7 +35,7 @@ describe('steps on their way in and out', () => {
     );
   });
 
-  it('W6: a metric may have any name, also one that objects have already', () => {
+  it('W6: accepts any name of a metric, also one that objects have as a property', () => {
     const metrics = new Map([
       ['__proto__', 1],
       ['constructor', 2],
@@ -47,7 +47,7 @@ describe('steps on their way in and out', () => {
     expect([...toIncomingStep(wire, 'step').metrics]).toEqual([...metrics]);
   });
 
-  it('FM2: missing is not zero, and empty is not missing', () => {
+  it('FM2: unset is not zero, and empty is not unset', () => {
     const wire = create(StepSchema, {
       states: [{ data: new Uint8Array() }, { digest: 'x' }],
       actions: [{ content: { text: '' } }, {}],
@@ -89,12 +89,12 @@ describe('steps on their way in and out', () => {
     { seconds: -62135596801n, nanos: 0 },
     { seconds: 0n, nanos: -1 },
     { seconds: 0n, nanos: 1_000_000_000 },
-  ])('a time that is none is refused: $seconds s, $nanos ns', (startTime) => {
+  ])('an invalid time is refused: $seconds s, $nanos ns', (startTime) => {
     const error = refusal(() => toIncomingStep(create(StepSchema, { startTime }), 'root'));
     expect(error.violations[0]?.field).toBe('root.start_time');
   });
 
-  it('W3: a step may have 1 MiB - 4 KiB, and not a byte more', () => {
+  it('W3: a step may have 1 MiB - 4 KiB, and not one byte more', () => {
     const withText = (length: number) =>
       create(StepSchema, { observations: [{ content: { text: 'x'.repeat(length) } }] });
     const spare = toBinary(StepSchema, withText(LIMITS.stepBytes - 100)).length - (LIMITS.stepBytes - 100);

@@ -42,7 +42,7 @@ const nasty = fc
 const violation = fc.record({ field: nasty, description: nasty });
 
 describe('FM6: the headers of an error', () => {
-  it('have at most 6 KiB, whatever the error tells', () => {
+  it('have at most 6 KiB, whatever the error contains', () => {
     const property = fc.property(
       fc.constantFrom(...REASONS),
       nasty,
@@ -70,17 +70,20 @@ describe('FM6: the headers of an error', () => {
     fc.assert(property, { numRuns: 300 });
   });
 
-  it.each(['a', 'ü', '€', '🙂'])('hold the longest text of "%s" uncut between two characters', (character) => {
-    const { error, info, violations } = sent('INVALID_REQUEST', character.repeat(9000), {
-      metadata: { tag: character.repeat(9000) },
-      violations: [{ field: character.repeat(9000), description: character.repeat(9000) }],
-    });
-    const texts = [error.rawMessage, info.metadata.tag, violations[0]!.field, violations[0]!.description];
-    for (const text of texts) expect(text).toMatch(new RegExp(`^(?:${character})+\\.\\.\\.$`, 'u'));
-    expect(error.rawMessage.length).toBeGreaterThan(100);
-  });
+  it.each(['a', 'ü', '€', '🙂'])(
+    'contain the longest text of "%s" that fits, truncated between characters',
+    (character) => {
+      const { error, info, violations } = sent('INVALID_REQUEST', character.repeat(9000), {
+        metadata: { tag: character.repeat(9000) },
+        violations: [{ field: character.repeat(9000), description: character.repeat(9000) }],
+      });
+      const texts = [error.rawMessage, info.metadata.tag, violations[0]!.field, violations[0]!.description];
+      for (const text of texts) expect(text).toMatch(new RegExp(`^(?:${character})+\\.\\.\\.$`, 'u'));
+      expect(error.rawMessage.length).toBeGreaterThan(100);
+    },
+  );
 
-  it('hold what most errors tell as it is', () => {
+  it('contain most errors in full', () => {
     const ids = Array.from({ length: 20 }, () => '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a').join(',');
     const violations = Array.from({ length: 10 }, (_, i) => ({
       field: `steps[${i}].name`,
@@ -99,7 +102,7 @@ describe('FM6: the headers of an error', () => {
     expect(listed).toMatchObject(violations);
   });
 
-  it('list fewer violations than there are where they do not fit, and say how many are left out', () => {
+  it('contain as many violations as fit, and the number of those left out', () => {
     const violations = Array.from({ length: 20 }, (_, i) => ({
       field: `step.actions[${i}].${'type.'.repeat(30)}`,
       description: 'must be at most 128 bytes (it has 129 bytes)'.repeat(4),
@@ -112,7 +115,7 @@ describe('FM6: the headers of an error', () => {
     expect(error.rawMessage).toBe(`The request is invalid. (${leftOut} more violations are not listed)`);
   });
 
-  it('say how many violations are left out beyond the 20 that are looked at', () => {
+  it('contain the number of violations left out beyond the 20 that are checked', () => {
     const step = { actions: Array.from({ length: 100 }, () => ({ type: 'x'.repeat(129) })) };
     const request = create(AppendStepRequestSchema, { trajectoryId: '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a', step });
     let thrown: unknown;
@@ -134,7 +137,7 @@ describe('FM6: the headers of an error', () => {
       'misspelt JSON',
       new ConnectError(`cannot decode field a.b from JSON: ${'🙂'.repeat(9000)}`, Code.InvalidArgument),
     ],
-  ])('have at most 6 KiB where Connect raised the error: %s', (_what, error) => {
+  ])('have at most 6 KiB if Connect raised the error: %s', (_what, error) => {
     describeConnectError(error, SILENT);
     expect(headerBytes(error)).toBeLessThanOrEqual(LIMITS.errorBytes);
   });

@@ -39,13 +39,13 @@ describe('errors on the wire', () => {
     expect(documentedCodes().get(reason)).toMatch(new RegExp(`^${constantCase(codeOf(reason, 'read'))}\\b`));
   });
 
-  it('FM6: a state that a write refers to and that is not here is a failed precondition', () => {
+  it('FM6: a write that refers to an unknown state is a failed precondition', () => {
     expect(documentedCodes().get('STATE_NOT_FOUND')).toContain('FAILED_PRECONDITION when a step refers to it');
     expect(codeOf('STATE_NOT_FOUND', 'write')).toBe(Code.FailedPrecondition);
     expect(codeOf('STATE_NOT_FOUND', 'read')).toBe(Code.NotFound);
   });
 
-  it('FM6: an error of ours carries its reason, its metadata and the fields that are wrong', () => {
+  it('FM6: an error of the service carries its reason, its metadata and the invalid fields', () => {
     const error = new AnabranchError('STEP_GAP', 'mind the gap', {
       metadata: { next_step_number: '3' },
       violations: [{ field: 'steps[0].step_number', description: 'must be 3' }],
@@ -61,7 +61,7 @@ describe('errors on the wire', () => {
   });
 
   it.each(['STORAGE_FULL', 'DATABASE_UNAVAILABLE', 'SERVER_DRAINING', 'TOO_MANY_CONNECTIONS'] as Reason[])(
-    '%s says when to try again',
+    '%s has a retry delay',
     (reason) => {
       const sent = toConnectError(new AnabranchError(reason, 'later'), 'write', new Log());
       const { retryDelay } = sent.findDetails(RetryInfoSchema)[0]!;
@@ -69,7 +69,7 @@ describe('errors on the wire', () => {
     },
   );
 
-  it('anything else is INTERNAL with an id under which the log has it, and no inner text', () => {
+  it('any other error is INTERNAL with an id to find it in the log, and without its text', () => {
     const log = new Log();
     const secret = new Error('SELECT password FROM secrets');
     const sent = toConnectError(secret, 'read', log);
@@ -81,7 +81,7 @@ describe('errors on the wire', () => {
     expect(sent.rawMessage).toContain(metadata.error_id);
   });
 
-  it('what stands behind an error of ours is logged, never sent', () => {
+  it('the cause of an error is logged, never sent', () => {
     const log = new Log();
     const cause = new Error('connect ECONNREFUSED /secret/socket');
     const sent = toConnectError(new AnabranchError('DATABASE_UNAVAILABLE', 'later', { cause }), 'read', log);
@@ -102,7 +102,7 @@ describe('errors on the wire', () => {
     [new ConnectError('the operation timed out', Code.DeadlineExceeded), 'DEADLINE_EXCEEDED'],
     [new ConnectError('http/2 stream closed with error code CANCEL (0x8)', Code.Canceled), 'CANCELLED'],
     [new ConnectError('http/2 stream closed with error code INTERNAL_ERROR (0x2)', Code.Internal), 'CANCELLED'],
-  ])('FM6: %s of Connect is told as %s', (error, reason) => {
+  ])('FM6: %s of Connect is reported as %s', (error, reason) => {
     describeConnectError(error, new Log());
     expect(error.findDetails(ErrorInfoSchema)).toMatchObject([{ reason, domain: 'anabranch.v1' }]);
     expect(error.code).toBe(codeOf(reason as Reason, 'read'));

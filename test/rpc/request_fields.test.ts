@@ -44,7 +44,7 @@ function fieldRefused<Desc extends DescMessage>(schema: Desc, request: MessageIn
   return undefined;
 }
 
-describe('fields of requests are checked by what their descriptors say', () => {
+describe('fields of requests are checked as their descriptors say', () => {
   it.each<[string, () => string | undefined, string]>([
     ['text', () => fieldRefused(ListTrajectoriesRequestSchema, { taskId: 'a\0' }), 'task_id'],
     ['half a surrogate pair', () => fieldRefused(ListTrajectoriesRequestSchema, { name: '\ud800' }), 'name'],
@@ -83,22 +83,22 @@ describe('fields of requests are checked by what their descriptors say', () => {
       () => fieldRefused(UpdateRolloutRequestSchema, { timings: { 'a"b': { endTime: { nanos: -1 } } } }),
       'timings["a\\"b"].end_time',
     ],
-  ])('%s is refused by its path', (_what, refused, field) => {
+  ])('%s is refused with its path', (_what, refused, field) => {
     expect(refused()).toBe(field);
   });
 
-  it('W11: empty JSON is none, and what is unset is not looked at', () => {
+  it('W11: empty JSON counts as unset, and unset fields are not checked', () => {
     expect(fieldRefused(CreateRolloutsRequestSchema, { rollouts: [{ inputJson: '', metadataJson: '{"a": 1}' }] })).toBe(
       undefined,
     );
   });
 
-  it('a step is left to what stores it', () => {
+  it('a step is checked where it is stored', () => {
     expect(fieldRefused(AppendStepRequestSchema, { step: { infoJson: 'NaN' } })).toBe(undefined);
     expect(fieldRefused(AppendStepRequestSchema, { uid: 'a\0', step: {} })).toBe('uid');
   });
 
-  it('FM1: UUIDs are written in lower case, wherever they are, and other text is not', () => {
+  it('FM1: UUIDs are converted to lower case in every field, and other text is not', () => {
     const { stageId, rollouts } = checked(CreateRolloutsRequestSchema, {
       stageId: ID,
       rollouts: [{ rolloutId: ID, taskId: 'Task', startFrom: { trajectoryId: ID } }, { rolloutId: '' }],
@@ -113,7 +113,7 @@ describe('fields of requests are checked by what their descriptors say', () => {
     expect(checked(UpdateRolloutRequestSchema, { environmentIds: [ID] }).environmentIds).toEqual([ID.toLowerCase()]);
   });
 
-  it('FM1: every field that is named as an id holds a UUID, but for those that clients name as they like', () => {
+  it('FM1: every field with the name of an id is a UUID, except names that clients choose freely', () => {
     const others = new Set<string>();
     const seen = new Set<DescMessage>();
     const look = (schema: DescMessage): void => {

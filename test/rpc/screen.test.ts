@@ -76,8 +76,8 @@ const step: fc.Arbitrary<Step> = record({
   startTime: maybe(fc.constant({ seconds: 1n, nanos: 999_999_999 })),
 }).map((init) => create(StepSchema, init));
 
-describe('the quick look at a step', () => {
-  it('passes no step that the rules of the proto refuse, and tells at least its size', () => {
+describe('the quick check of a step', () => {
+  it('accepts no step that violates the rules of the proto, and returns a lower bound of its size', () => {
     let passed = 0;
     let refused = 0;
     fc.assert(
@@ -94,7 +94,7 @@ describe('the quick look at a step', () => {
     expect(Math.min(passed, refused), 'both kinds were tried').toBeGreaterThan(10);
   });
 
-  it('suspects no step that is in order: the validator is for the others', () => {
+  it('rejects no valid step: the validator runs for the others only', () => {
     fc.assert(
       fc.property(step, (each) => {
         if (keepsRules(each)) expect(screenStep(each)).not.toBe(SUSPECT);
@@ -103,7 +103,7 @@ describe('the quick look at a step', () => {
     );
   });
 
-  it('reads what was decoded from bytes as it reads what was made', () => {
+  it('treats decoded steps like constructed ones', () => {
     const made = create(StepSchema, { stepNumber: 3n, actions: [{ content: { text: '' } }], metrics: { a: 1 } });
     expect(screenStep(fromBinary(StepSchema, toBinary(StepSchema, made)))).toBe(screenStep(made));
   });

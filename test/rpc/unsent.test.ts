@@ -42,7 +42,7 @@ describe('A8: large messages of one connection that are not sent', () => {
     expect([third.inside, fourth.inside]).toEqual([true, true]);
   });
 
-  it('are admitted alone if they are larger than all the room', async () => {
+  it('are admitted alone if they are larger than the whole limit', async () => {
     const huge = message(ALL * 2);
     const next = message(1);
     await turn();
@@ -52,7 +52,7 @@ describe('A8: large messages of one connection that are not sent', () => {
     expect(next.inside).toBe(true);
   });
 
-  it('give their room back, and stop waiting, when their stream closes', async () => {
+  it('release their room, and stop waiting, when their stream closes', async () => {
     const first = message(ALL);
     const second = message(ALL);
     const third = message(ALL);
@@ -63,7 +63,7 @@ describe('A8: large messages of one connection that are not sent', () => {
     expect([second.inside, third.inside]).toEqual([true, true]);
   });
 
-  it('do not wait for those of another connection, nor after their own has ended', async () => {
+  it('do not wait for those of another connection, nor after their own connection has ended', async () => {
     message(ALL);
     const other = message(ALL, streamOf({} as Http2Session));
     const over = message(ALL, Object.assign(streamOf(session), { closed: true }));
@@ -71,7 +71,7 @@ describe('A8: large messages of one connection that are not sent', () => {
     expect([other.inside, over.inside]).toEqual([true, true]);
   });
 
-  it('hold back no small ones', async () => {
+  it('do not delay small messages', async () => {
     message(ALL);
     const response = { stream: streamOf(session) } as unknown as Http2ServerResponse;
     async function* chunks() {
@@ -83,7 +83,7 @@ describe('A8: large messages of one connection that are not sent', () => {
     expect((await paced.next()).done).toBe(true);
   });
 
-  it('give their room back when the reader of an answer leaves', async () => {
+  it('release their room when the reader of an answer leaves', async () => {
     const response = { stream: streamOf(session) } as unknown as Http2ServerResponse;
     async function* chunks() {
       yield Buffer.alloc(ALL);

@@ -28,7 +28,7 @@ function broken<Desc extends DescMessage>(schema: Desc, request: MessageInitShap
   throw new Error('nothing was wrong');
 }
 
-describe('FM6: a request that breaks a rule of its proto is told the field, what was wanted, and what came', () => {
+describe('FM6: a request that violates a rule of its proto gets the field, the expected value, and the value received', () => {
   it.each<[string, () => AnabranchError, string, string]>([
     [
       'text of a form',
@@ -131,7 +131,7 @@ describe('FM6: a request that breaks a rule of its proto is told the field, what
     expect(error.message).toBe(`The request is invalid. ${field}: ${description}`);
   });
 
-  it('every field that is wrong, at most 20', () => {
+  it('every invalid field is named, up to 20', () => {
     const two = broken(ReadStepsRequestSchema, { trajectoryId: '', startStepNumber: -1n });
     expect(two.violations.map(({ field }) => field)).toEqual(['trajectory_id', 'start_step_number']);
     const actions = Array.from({ length: 100 }, () => ({ type: 'x'.repeat(129) }));
@@ -139,7 +139,7 @@ describe('FM6: a request that breaks a rule of its proto is told the field, what
     expect(many.violations).toHaveLength(20);
   });
 
-  it('T13: of lists and maps that are too long their elements are not looked at', () => {
+  it('T13: elements of lists and maps that are too long are not checked', () => {
     const labels = Object.fromEntries(Array.from({ length: 65 }, (_, i) => [`${i}`, 'v'.repeat(9000)]));
     const observations = Array.from({ length: 1025 }, () => ({ type: 'x'.repeat(129) }));
     const { violations } = broken(CreateTrajectoryRequestSchema, {

@@ -59,8 +59,8 @@ function varint(value: number): number[] {
   return value < 128 ? [value] : [(value & 127) | 128, ...varint(value >>> 7)];
 }
 
-describe('T13: how many values a message holds is known before it is decoded', () => {
-  it('nothing is decoded that was not counted, whatever the bytes are', () => {
+describe('T13: the number of values in a message is known before it is decoded', () => {
+  it('every decoded value was counted, whatever the bytes', () => {
     let compared = 0;
     fc.assert(
       fc.property(fc.constantFrom(...SCHEMAS), records, (schema, parts) => {
@@ -81,7 +81,7 @@ describe('T13: how many values a message holds is known before it is decoded', (
     expect(compared).toBeGreaterThan(500);
   });
 
-  it('what a client may send at most is not too much', () => {
+  it('the largest message that a client may send is below the limit', () => {
     const limit = new ValueCount(LIMITS.messageValues);
     const points = Array.from({ length: LIMITS.metricPoints }, (_, i) => ({
       key: 'loss',
@@ -105,13 +105,13 @@ describe('T13: how many values a message holds is known before it is decoded', (
     expect(limit.exceededIn(AppendStepsRequestSchema, toBinary(AppendStepsRequestSchema, thought))).toBe(false);
   });
 
-  it('packed numbers count where each is held to a rule', () => {
+  it('packed numbers count if each is checked by a rule', () => {
     const bytes = toBinary(SummarizeRequestSchema, create(SummarizeRequestSchema, { passAt: Array(100).fill(1) }));
     expect(new ValueCount(100).exceededIn(SummarizeRequestSchema, bytes)).toBe(false);
     expect(new ValueCount(99).exceededIn(SummarizeRequestSchema, bytes)).toBe(true);
   });
 
-  it('in JSON what stands in texts does not count', () => {
+  it('characters within strings of JSON do not count', () => {
     const text = Buffer.from(JSON.stringify({ name: '[,{,"\\[,{,'.repeat(20) }));
     expect(new ValueCount(1).exceededInJson(text)).toBe(false);
     expect(new ValueCount(3).exceededInJson(Buffer.from('{"labels":[1,2,3]}'))).toBe(true);

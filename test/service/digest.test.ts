@@ -23,25 +23,25 @@ function methodOf(rpc: string): DescMethod {
 }
 
 describe('ID1: the digest of a request', () => {
-  it.each(vectors)('stays what it was for requests of earlier versions: $rpc ($what)', ({ rpc, request, digest }) => {
+  it.each(vectors)('is unchanged for requests of earlier versions: $rpc ($what)', ({ rpc, request, digest }) => {
     const method = methodOf(rpc);
     const message = fromJson(method.input, { requestId: 'r', ...request } as never) as never;
     expect(idempotencyKeyOf(method, message)).toEqual({ rpc, requestId: 'r', requestDigest: digest });
   });
 
-  it('has a vector of every RPC that takes a request id', () => {
+  it('has a test vector for every RPC with a request id', () => {
     const methods = [TrajectoryService, RunService, RolloutService].flatMap((service): DescMethod[] => service.methods);
     const taking = methods.filter(({ input }) => input.fields.some(({ name }) => name === 'request_id'));
     expect(new Set(vectors.map(({ rpc }) => rpc))).toEqual(new Set(taking.map(({ name }) => name)));
   });
 
-  it('is made of no request without an id, and not of the id', () => {
+  it('exists only for requests with an id, and does not include the id', () => {
     expect(digestOf(createTrajectory, { name: 'a' })).toBe(undefined);
     const digests = ['r', 's'].map((requestId) => digestOf(createTrajectory, { requestId, name: 'a' }));
     expect(digests[0]).toBe(digests[1]);
   });
 
-  it('takes no notice of fields that are unset, nor of the order of a map', () => {
+  it('ignores unset fields, and the order of a map', () => {
     const request = { requestId: 'r', labels: { a: '1', b: '2' } };
     const digest = digestOf(createTrajectory, request);
     expect(digestOf(createTrajectory, { ...request, name: '', metadataJson: '' })).toBe(digest);
@@ -61,7 +61,7 @@ describe('ID1: the digest of a request', () => {
     ['0 and -0', { root: { reward: 0 } }, { root: { reward: -0 } }],
     ['NaN and infinity', { root: { reward: Number.NaN } }, { root: { reward: Infinity } }],
     ['bytes', dataOf(1), dataOf(2)],
-  ])('tells %s apart', (_what, one, other) => {
+  ])('distinguishes %s', (_what, one, other) => {
     const [first, second] = [one, other].map((request) => digestOf(createTrajectory, { ...request, requestId: 'r' }));
     expect(first).not.toBe(second);
   });
@@ -75,18 +75,18 @@ describe('ID1: the digest of a request', () => {
   });
 });
 
-describe('what page tokens are bound to', () => {
+describe('the binding of page tokens', () => {
   const bound = (request: MessageInitShape<typeof listTrajectories.input>, caller = CALLER) =>
     pageBindingOf(caller, listTrajectories, create(listTrajectories.input, request));
 
-  it('is the query, whatever its page', () => {
+  it('is the query without its page', () => {
     expect(bound({ taskId: 'a', pageSize: 3, pageToken: 'x' })).toBe(bound({ taskId: 'a' }));
     expect(bound({ statuses: [Status.FAILED, Status.RUNNING, Status.FAILED] })).toBe(
       bound({ statuses: [Status.RUNNING, Status.FAILED] }),
     );
   });
 
-  it('is another one for another filter, namespace or RPC', () => {
+  it('differs for another filter, namespace or RPC', () => {
     const bindings = [
       bound({}),
       bound({ name: 'a' }),

@@ -24,8 +24,8 @@ const SCHEMAS: DescMessage[] = [
   ValidatorSchema,
 ];
 
-describe('RD3: the size that is counted for a message', () => {
-  it.each(SCHEMAS)('is no less than its encoding, with every field at its longest: $name', (schema) => {
+describe('RD3: the estimated size of a message', () => {
+  it.each(SCHEMAS)('is at least the size of its encoding, with every field at its longest: $name', (schema) => {
     const message = filled(schema);
     const bytes = toBinary(schema, message).length;
     const counted = sizerOf(schema)(message);
@@ -33,7 +33,7 @@ describe('RD3: the size that is counted for a message', () => {
     expect(counted, 'so that pages are not much shorter than they could be').toBeLessThan(3 * bytes);
   });
 
-  it('counts an empty message as little', () => {
+  it('is small for an empty message', () => {
     expect(sizerOf(EnvironmentSchema)(create(EnvironmentSchema))).toBeLessThan(512);
   });
 });
