@@ -125,16 +125,16 @@ function both(trajectory: Trajectory, change: (steps: Trajectory['rows'] | Traje
 }
 
 describe('the history checker', () => {
-  it('finds nothing in a run that kept every promise', () => {
+  it('finds nothing in a history that kept every promise', () => {
     expect(rulesBroken(story())).toEqual([]);
   });
 
-  it('counts what was stored without an ack', () => {
+  it('counts steps stored without an ack', () => {
     const { history, stored } = story();
     expect(unknownButStored(history as Recorded, stored as Stored)).toBe(1);
   });
 
-  it('C1: sees an acked step that is gone', () => {
+  it('C1: detects an acked step that is missing', () => {
     const rules = broken(({ trunk, history }) => {
       both(trunk, (steps) => void steps.pop());
       trunk.end = 3n;
@@ -144,11 +144,11 @@ describe('the history checker', () => {
     expect(rules).toEqual(['C1']);
   });
 
-  it('C1: sees an acked step in whose place another one is', () => {
+  it('C1: detects an acked step that was replaced by another one', () => {
     expect(broken(({ trunk }) => both(trunk, (steps) => (steps[3]!.content = 'a 1')))).toContain('C1');
   });
 
-  it('C1: sees an acked step that is stored twice', () => {
+  it('C1: detects an acked step that is stored twice', () => {
     const rules = broken(({ trunk }) => {
       trunk.rows.push({ number: 4n, content: 'b 3', epoch: 2n });
       trunk.read.push({ number: 4n, content: 'b 3', epoch: 2n, owner: 'trunk', digest: undefined });
@@ -157,7 +157,7 @@ describe('the history checker', () => {
     expect(rules).toContain('C1');
   });
 
-  it('C1: sees an acked branch that is gone, or that begins elsewhere, and an acked seal that is gone', () => {
+  it('C1: detects an acked branch that is missing or starts elsewhere, and an acked seal that is missing', () => {
     expect(
       broken(({ stored, history }) => {
         stored.delete('branch');
@@ -169,51 +169,51 @@ describe('the history checker', () => {
     expect(broken(({ branch }) => (branch.sealed = false))).toEqual(['C1']);
   });
 
-  it('C2: sees a gap, a doubled number, and an end that is not where the steps end', () => {
+  it('C2: detects a gap, a duplicate number, and an end that does not match the steps', () => {
     expect(broken(({ trunk }) => trunk.rows.splice(1, 1))).toContain('C2');
     expect(broken(({ trunk }) => trunk.read.splice(1, 1))).toContain('C2');
     expect(broken(({ trunk }) => both(trunk, (steps) => (steps[2]!.number = 1n)))).toContain('C2');
     expect(broken(({ trunk }) => (trunk.end = 5n))).toContain('C2');
   });
 
-  it('C3: sees a step that nobody sent, that was sent for another place, or that was refused', () => {
+  it('C3: detects a step that nobody sent, that was sent for another place, or that was refused', () => {
     expect(broken(({ history }) => history.appends.splice(1, 1))).toEqual(['C3']);
     expect(broken(({ history }) => (history.appends[1]!.trajectory = 'branch'))).toEqual(['C3']);
     expect(broken(({ history }) => (history.appends[1]!.outcome = 'refused'))).toEqual(['C3']);
   });
 
-  it('C4: sees an older epoch behind a newer one', () => {
+  it('C4: detects an older epoch after a newer one', () => {
     expect(broken(({ trunk }) => both(trunk, (steps) => (steps[3]!.epoch = 1n)))).toEqual(['C4']);
   });
 
-  it('C4: sees a step that lies behind a newer grant, or before the grant it was written under', () => {
+  it('C4: detects a step after a newer grant, or before the grant it was written under', () => {
     expect(broken(({ history }) => (history.grants[1]!.next = 1n))).toEqual(['C4']);
     expect(broken(({ history }) => (history.grants[1]!.next = 3n))).toEqual(['C4']);
   });
 
-  it('C4: sees an epoch that its writer was not granted, and one that was granted twice', () => {
+  it('C4: detects an epoch that its writer was not granted, and one that was granted twice', () => {
     expect(broken(({ history }) => (history.grants[1]!.writer = 'd'))).toEqual(['C4']);
     expect(broken(({ history }) => history.grants.push({ ...history.grants[1]!, writer: 'b' }))).toEqual(['C4']);
   });
 
-  it('C4: sees a step of a fenced writer that began after the newer grant, even with nothing behind it', () => {
+  it('C4: detects a step of a fenced writer that started after the newer grant, even with nothing after it', () => {
     const rules = broken(({ history }) => {
       history.grants.push({ trajectory: 'trunk', writer: 'd', epoch: 3n, next: 4n, tick: 13 });
     });
     expect(rules).toEqual(['C4']);
   });
 
-  it('C5: sees a read that misses what was acked before it', () => {
+  it('C5: detects a read without steps that were acked before it', () => {
     expect(broken(({ history }) => history.reads[0]!.got.pop())).toEqual(['C5']);
   });
 
-  it('C5: sees a read with a gap, with steps that are not stored, or with steps from the future', () => {
+  it('C5: detects a read with a gap, with steps that are not stored, or with steps from the future', () => {
     expect(broken(({ history }) => history.reads[0]!.got.splice(0, 1))).toEqual(['C5']);
     expect(broken(({ history }) => (history.reads[0]!.got[1]!.content = 'a 2'))).toEqual(['C5']);
     expect(broken(({ history }) => (history.appends[4]!.begin = 25))).toEqual(['C5']);
   });
 
-  it('C6: sees a follower that gets a step twice, late, never, or with other content', () => {
+  it('C6: detects a follower that gets a step twice, late, never, or with other content', () => {
     const follow = ({ history }: Story) => history.follows[0]!;
     expect(broken((told) => follow(told).got.splice(1, 0, follow(told).got[1]!))).toEqual(['C6']);
     expect(broken((told) => follow(told).got.reverse())).toEqual(['C6']);
@@ -222,22 +222,22 @@ describe('the history checker', () => {
     expect(broken((told) => (follow(told).got[2]!.tick = 3))).toEqual(['C6']);
   });
 
-  it('C6: sees a mark that does not tell what was delivered', () => {
+  it('C6: detects a marker that does not match what was delivered', () => {
     expect(broken(({ history }) => (history.follows[0]!.marks[0]!.next = 3n))).toEqual(['C6']);
   });
 
-  it('C7: sees a branch whose prefix is not its parent’s', () => {
+  it('C7: detects a branch whose prefix is not that of its parent', () => {
     expect(broken(({ branch }) => (branch.read[1]!.content = 'a 0'))).toEqual(['C7']);
     expect(broken(({ branch }) => (branch.read[1]!.owner = 'elsewhere'))).toEqual(['C7']);
   });
 
-  it('C8: sees an API that tells something else than the tables hold', () => {
+  it('C8: detects an API answer that differs from the tables', () => {
     expect(broken(({ trunk }) => (trunk.rows[1]!.epoch = 0n))).toContain('C8');
     expect(broken(({ branch }) => (branch.read[2]!.content = 'a 1'))).toEqual(['C8']);
     expect(broken(({ branch }) => (branch.read[2]!.owner = 'trunk'))).toContain('C8');
   });
 
-  it('C8: sees a checkpoint whose state is gone, or has other bytes', () => {
+  it('C8: detects a checkpoint whose state is missing, or has other bytes', () => {
     expect(broken(({ branch }) => (branch.states = new Map()))).toEqual(['C8']);
     expect(broken(({ trunk }) => (trunk.states = new Map([[0n, 'another hash']])))).toEqual(['C8']);
   });

@@ -57,7 +57,7 @@ function rulesBrokenBy(spoil: (told: ReturnType<typeof story>) => void): string[
 }
 
 describe('the check of claims', () => {
-  it('finds nothing where all went well', () => {
+  it('finds nothing in a history without faults', () => {
     expect(rulesBrokenBy(() => undefined)).toEqual([]);
   });
 
@@ -131,11 +131,11 @@ describe('the check of claims', () => {
         stored.strays = 1;
       },
     ],
-  ])('tells that this is broken: %s', (rule, spoil) => {
+  ])('reports this fault: %s', (rule, spoil) => {
     expect(rulesBrokenBy(spoil)).toContain(rule);
   });
 
-  it('hears of a worker that lives and never told the end of what it had', () => {
+  it('detects a live worker that never reported the end of its rollout', () => {
     const silent = rulesBrokenBy(({ journal }) => {
       journal.entries.push({ what: 'claimed', rollout: 'r9', attempt: 1, worker: 'alive', trajectory: 't' });
     });

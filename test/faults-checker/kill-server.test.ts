@@ -4,7 +4,7 @@ import { ENGINES } from '../support/database.ts';
 
 /** The small dose of test/faults/kill-server.test.ts. */
 describe.each(ENGINES)('kill -9 of the server on %s, twice', (engine) => {
-  it('D1, O1: nothing acked is lost or doubled', async () => {
+  it('D1, O1: no acked step is lost or duplicated', async () => {
     const { violations, surprises, leastInFlight } = await killServer({ engine, kills: 2 });
     expect(violations).toEqual([]);
     expect(surprises).toEqual([]);

@@ -10,7 +10,7 @@ import { startTestServer } from '../support/test-server.ts';
 import { AppendCall } from '../wire/append-call.ts';
 
 /** What the faults of test/faults/two-servers.test.ts meet by chance, once and on purpose. */
-describe.each(ENGINES)('bytes that a dead connection delivers late, on %s', (engine) => {
+describe.each(ENGINES)('bytes of a dead connection that arrive late, on %s', (engine) => {
   it.each([
     ['has written', 3],
     ['was granted and has not written yet', 0],

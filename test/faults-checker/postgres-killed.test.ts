@@ -3,7 +3,7 @@ import { killPostgres } from '../faults/postgres/killing.ts';
 import { A1_MS } from '../faults/postgres/outage.ts';
 import { seededRandom } from '../faults/random.ts';
 
-it('D1, A1: a small dose of kill -9 of Postgres, which npm run test:faults gives in full', async () => {
+it('D1, A1: kill -9 of Postgres, a short version of the proof in npm run test:faults', async () => {
   const random = seededRandom();
   const survived = await killPostgres({ kills: 1, writers: 4, random });
   expect(survived, `seed ${random.seed}`).toMatchObject({

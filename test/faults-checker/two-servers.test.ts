@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { harmTwoServers } from '../faults/two-servers.ts';
 
 /** The small dose of test/faults/two-servers.test.ts: each harm once. */
-it('F1, O1, R1, R2: late bytes, a stopped server and cuts let nothing older than the newest epoch in', async () => {
+it('F1, O1, R1, R2: with late bytes, a stopped server and cuts, nothing older than the newest epoch commits', async () => {
   const { violations, surprises, harm } = await harmTwoServers(3);
   expect(violations).toEqual([]);
   expect(surprises).toEqual([]);

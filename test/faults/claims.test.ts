@@ -10,7 +10,7 @@ function expectKept({ violations, surprises, harm }: ClaimsOutcome): void {
   expect(harm['of these refused']).toBe(harm['leases that ran out while stopped']);
 }
 
-it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollouts exactly once each, whoever is killed or stopped', async () => {
+it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollouts exactly once each, with processes killed and stopped', async () => {
   const outcome = await harmClaims({
     engine: 'postgres',
     servers: 2,
@@ -24,7 +24,7 @@ it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollout
   expectKept(outcome);
 });
 
-it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete 200 rollouts exactly once each, whoever is killed or stopped', async () => {
+it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete 200 rollouts exactly once each, with processes killed and stopped', async () => {
   const outcome = await harmClaims({
     engine: 'sqlite',
     servers: 1,

@@ -3,8 +3,8 @@ import { ENGINES } from '../support/database.ts';
 import { fillDisk, fillDiskOfLog } from './disk/filling.ts';
 import { reportFigures } from './figures.ts';
 
-describe.each(ENGINES)('a disk that is full, under %s', (engine) => {
-  it('D4: nothing is acked that is not stored, writers are told STORAGE_FULL, reads go on, and writes resume when there is room', async () => {
+describe.each(ENGINES)('a full disk, under %s', (engine) => {
+  it('D4: only stored steps are acked, writers get STORAGE_FULL, reads succeed, and writes resume when there is room', async () => {
     const filled = await fillDisk(engine, 4);
     await reportFigures(`disk full, ${engine}`, {
       'acked steps checked': filled.acked,
@@ -27,8 +27,8 @@ describe.each(ENGINES)('a disk that is full, under %s', (engine) => {
   });
 });
 
-describe('a disk that is full, under the log of postgres', () => {
-  it('D4, D1, A1: nothing acked is lost, writers are told to come again, and go on when Postgres does', async () => {
+describe('a full disk, under the log of postgres', () => {
+  it('D4, D1, A1: no acked step is lost, writers get a retryable error, and continue when Postgres does', async () => {
     const filled = await fillDiskOfLog(4);
     const { acked, lost, refusals, resumedMs } = filled;
     await reportFigures('disk full, log of postgres', {

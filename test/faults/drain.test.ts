@@ -11,7 +11,7 @@ import { seededRandom } from './random.ts';
 const DRAINS = 5;
 
 describe.each(ENGINES)('SIGTERM under load on %s', (engine) => {
-  it('A2, D1, R2: five times, no helper shows an error, no stream is cut without a word, all that was acked is there', async () => {
+  it('A2, D1, R2: five times, no helper reports an error, no stream ends without a status, and every acked step is stored', async () => {
     const random = seededRandom();
     await using database = await createDatabase(engine);
     let server = await spawnServer({ database: database.url });

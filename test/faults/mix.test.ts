@@ -14,9 +14,9 @@ const WRITERS = 8;
 const READERS = 8;
 
 describe.each(ENGINES)(
-  'creates, branches, appends, attaches, seals, puts and deletes beside reads, with kills, on %s',
+  'creates, branches, appends, attachments, seals, uploads and deletes concurrent with reads, with kills, on %s',
   (engine) => {
-    it('D1, O1, O2, R1: every read that is answered OK is complete, and what was acked is there unless its deletion was begun', async () => {
+    it('D1, O1, O2, R1: every read that is answered OK is complete, and acked data is stored unless its deletion was started', async () => {
       const random = seededRandom();
       await using database = await createDatabase(engine);
       let server = await spawnServer({ database: database.url });

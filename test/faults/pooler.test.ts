@@ -61,7 +61,7 @@ async function workOnRuns(client: AnabranchClient, name: string): Promise<void> 
 }
 
 describe('A9: Postgres behind pgbouncer in transaction mode', () => {
-  it('serves two servers that send different statements first', async () => {
+  it('serves two servers that prepare different statements first', async () => {
     await using first = await startTestServer({ database: { ...database, url: pooler.url } });
     await using second = await startTestServer({ database: { ...database, url: pooler.url } });
     const [one, other] = [connectClient({ address: first.url }), connectClient({ address: second.url })];
@@ -84,7 +84,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     await reportFigures('two servers behind pgbouncer', figures);
   });
 
-  it('keeps the settings of a server from the other users of its connections', async () => {
+  it('keeps the settings of a server from other users of its connections', async () => {
     await using server = await startTestServer({ database: { ...database, url: pooler.url } });
     const client = connectClient({ address: server.url });
     await Promise.all(Array.from({ length: 10 }, (_, i) => work(client, `settings ${i}`)));
@@ -94,7 +94,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     for (const found of await settingsOf(clients)) expect(found).toEqual(direct[0]);
   });
 
-  it('bounds the statements of a server all the same, and values come in the form that is expected', async () => {
+  it('enforces the time-outs of a server, and returns values in the expected format', async () => {
     const pool = openPool(pooler.url);
     const lease = await pool.lease();
     const shown = async (setting: string) => (await lease.query(`show ${setting}`)).rows[0][setting];
@@ -110,7 +110,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     await pool.end();
   });
 
-  it('reports the commit that fails as the failure of its single statement', async () => {
+  it('reports a failed commit as the failure of its single statement', async () => {
     const pool = openPool(pooler.url);
     const lease = await pool.lease();
     await lease.query('create schema own');

@@ -10,7 +10,7 @@ const random = seededRandom();
 /** The pool's default, and the connection that listens. */
 const CONNECTIONS = 10 + 1;
 
-it('D1, A1: what was acked survives kill -9 of Postgres, and the server answers UNAVAILABLE, never exits and recovers by itself', async () => {
+it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAVAILABLE, never exits and recovers by itself', async () => {
   const survived = await killPostgres({ kills: 10, writers: 8, random });
   await report('postgres killed', survived);
   expect(survived.serverLived).toBe(true);
@@ -26,7 +26,7 @@ it('D1, A1: what was acked survives kill -9 of Postgres, and the server answers 
   // Whether a kill falls between a commit and its answer is chance here, and a figure; kills of the server are made to.
 });
 
-it('negative control of D1: commits that do not wait for the disk are found out by the same proof', async () => {
+it('negative control of D1: the same proof detects commits that do not wait for the disk', async () => {
   const survived = await killPostgres({ kills: 2, writers: 8, random, sabotage: commitWithoutWaiting });
   await report('postgres killed, control without synchronous_commit', survived);
   expect(survived.lost).toBeGreaterThan(0);

@@ -12,7 +12,7 @@ const DOSE = { steps: 200, writers: 8 };
 const LANES = 2;
 
 describe('power loss', () => {
-  it.each(ENGINES)('D1: on %s no commit is acked that the disk was not asked to keep', async (engine) => {
+  it.each(ENGINES)('D1: on %s no commit is acked before a sync of the disk', async (engine) => {
     const traced = await traceSyncs(engine, DOSE);
     await report(`power loss, ${engine}`, traced);
     expect(traced.lockstep.commits).toBe(DOSE.steps);
@@ -22,14 +22,14 @@ describe('power loss', () => {
     expect(traced.together.acked).toBeGreaterThanOrEqual(DOSE.steps * DOSE.writers);
   });
 
-  it('negative control of D1: the count finds out commits that do not wait for the disk', async () => {
+  it('negative control of D1: the count detects commits that do not wait for the disk', async () => {
     const traced = await traceSyncs('postgres', { ...DOSE, sabotage: commitWithoutWaiting });
     await report('power loss, control without synchronous_commit', traced);
     expect(traced.lockstep.syncs).toBeLessThan(DOSE.steps);
   });
 });
 
-describe('a Postgres that would lose what it committed', () => {
+describe('a Postgres whose settings would lose commits', () => {
   let postgres: PostgresServer;
   let database: TestDatabase;
 
@@ -50,7 +50,7 @@ describe('a Postgres that would lose what it committed', () => {
     },
   );
 
-  it('D1: is taken once it keeps what it commits', async () => {
+  it('D1: is accepted once its settings are safe', async () => {
     await using server = await spawnServer({ database: database.url });
     expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
   });

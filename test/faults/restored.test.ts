@@ -54,7 +54,7 @@ it('M5: after pg_dump and pg_restore into a new cluster, a watcher reads each ro
   await store.close();
 });
 
-it('M5: after Postgres was killed and recovered, a watcher reads everything once more, whatever became of transaction ids', async () => {
+it('M5: after Postgres was killed and recovered, a watcher reads everything once more, whatever the transaction ids', async () => {
   await using server = await startPostgres({ bin: BIN });
   await using database = await createPostgresDatabase(server.url);
   const store = await openOn(database);

@@ -26,7 +26,7 @@ const LOCKSTEP = 200;
 const POOL = 10;
 
 describe.each(ENGINES)('readers that never read, on %s', (engine) => {
-  it(`R3: ${COUNT} of them cost bounded memory, slow no writer, and are cut off; a slow one goes on where it was`, async () => {
+  it(`R3: ${COUNT} of them cost bounded memory, slow no writer, and are cut off; a slow one continues where it was`, async () => {
     await using server = await watchServer({ engine, settings: { slowReaderMs: SLOW_READER_MS } });
     const client = connectClient({ address: server.url });
     const writer = await longTrajectory(client);
@@ -63,7 +63,7 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
     expect(server.output()).not.toContain('internal error');
   });
 
-  it(`R3: ${COUNT} of them that vanish leave no handler, connection or subscription behind`, async () => {
+  it(`R3: ${COUNT} of them that disconnect leave no handler, connection or subscription behind`, async () => {
     await using server = await watchServer({ engine });
     const client = connectClient({ address: server.url });
     const writer = await longTrajectory(client);
