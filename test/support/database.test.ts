@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { createDatabase, postgresUrl } from './database.ts';
 
 describe('createDatabase', () => {
-  it('names, on Postgres, a role that may connect and create a schema, and nothing more', async () => {
+  it('creates, on Postgres, a role that may only connect and create a schema', async () => {
     await using database = await createDatabase('postgres');
     const client = new pg.Client(database.url);
     await client.connect();
@@ -16,7 +16,7 @@ describe('createDatabase', () => {
     await client.end();
   });
 
-  it('sorts text on Postgres by the rules of a language, so that code which relies on byte order is found out', async () => {
+  it('sorts text on Postgres by the rules of a language, so that code which relies on byte order fails', async () => {
     await using database = await createDatabase('postgres');
     const client = new pg.Client(database.url);
     await client.connect();
@@ -27,7 +27,7 @@ describe('createDatabase', () => {
     if (ours) expect(rows.map((row) => row.x)).toEqual(['a', 'B']);
   });
 
-  it('leaves nothing on Postgres once dropped, even while a connection is open', async () => {
+  it('leaves nothing on Postgres after the database is dropped, even while a connection is open', async () => {
     const database = await createDatabase('postgres');
     const client = new pg.Client(database.url);
     const cut = new Promise((resolve) => client.on('error', resolve));
@@ -46,7 +46,7 @@ describe('createDatabase', () => {
     expect(left.rows).toEqual([]);
   });
 
-  it('gives SQLite a folder of its own, gone once dropped', async () => {
+  it('gives SQLite a folder of its own, which is removed with the database', async () => {
     const database = await createDatabase('sqlite');
     const folder = database.url.replace(/^sqlite:(.*)\/data\.db$/, '$1');
     await access(folder);

@@ -8,7 +8,7 @@ import { describe, expect, it } from 'vitest';
 import { startPostgres } from './postgres.ts';
 
 describe('startPostgres', () => {
-  it('keeps what was committed through killAll and restart, on the same address, with fsync on', async () => {
+  it('keeps committed data through killAll and restart, on the same address, with fsync on', async () => {
     await using server = await startPostgres({ port: 'free' });
     const first = await connect(server.url);
     expect((await first.query('SHOW fsync')).rows).toEqual([{ fsync: 'on' }]);
@@ -54,7 +54,7 @@ describe('startPostgres', () => {
     await expect.poll(() => exists(dir), { timeout: 20_000 }).toBe(false);
   });
 
-  it('says what Postgres said when it does not start', async () => {
+  it('reports the output of Postgres if it does not start', async () => {
     await expect(startPostgres({ settings: { shared_buffers: 'plenty' } })).rejects.toThrow(/shared_buffers.*plenty/s);
   });
 });

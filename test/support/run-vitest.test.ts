@@ -33,11 +33,11 @@ describe('run-vitest', () => {
     return { status, last: stdout.trimEnd().split('\n').at(-1) };
   }
 
-  it('closes with how many passed and failed, and succeeds when all passed', async () => {
+  it('ends with the numbers of passed and failed tests, and succeeds if all passed', async () => {
     expect(await run({ a: PASSES, b: PASSES })).toEqual({ status: 0, last: '2 passed, 0 failed' });
   });
 
-  it('is red when a test fails', async () => {
+  it('fails if a test fails', async () => {
     expect(await run({ a: PASSES, b: FAILS + PASSES })).toEqual({ status: 1, last: '2 passed, 1 failed' });
   });
 
@@ -45,16 +45,16 @@ describe('run-vitest', () => {
     expect(await run({ a: PASSES, b: "import './missing.mjs';" })).toEqual({ status: 1, last: '1 passed, 1 failed' });
   });
 
-  it('is red when an error is left unhandled, though every test passed', async () => {
+  it('fails on an unhandled error, even if every test passed', async () => {
     const { status, last } = await run({ a: `${PASSES}void Promise.reject(new Error('left'));` });
     expect({ status, last }).toEqual({ status: 1, last: '1 passed, 1 failed' });
   });
 
-  it('is red when there is no test at all', async () => {
+  it('fails if there is no test at all', async () => {
     expect(await run({})).toEqual({ status: 1, last: '0 passed, 1 failed' });
   });
 
-  it('is red when vitest itself is killed before it could report', async () => {
+  it('fails if vitest is killed before it could report', async () => {
     const { status, last } = await run({ a: "it('ends', () => { process.kill(process.ppid, 'SIGKILL'); });" });
     expect({ status, last }).toEqual({ status: 1, last: '0 passed, 1 failed' });
   });
@@ -65,7 +65,7 @@ describe('run-vitest', () => {
     expect(await run({ a: told })).toEqual({ status: 0, last: '1 passed, 0 failed' });
   });
 
-  it('passes its arguments on', async () => {
+  it('passes on its arguments', async () => {
     const tests = "it('one', () => {}); it('two', () => { expect(1).toBe(2); });";
     expect(await run({ a: tests }, '-t', 'one')).toEqual({ status: 0, last: '1 passed, 0 failed' });
   });

@@ -6,7 +6,7 @@ import { spawnServer } from './spawned-server.ts';
 import { startTestServer } from './test-server.ts';
 
 describe.each(ENGINES)('startTestServer on %s', (engine) => {
-  it('serves on a free port, and is gone with its database once stopped', async () => {
+  it('serves on a free port, and is removed with its database once stopped', async () => {
     const server = await startTestServer({ engine });
     expect(server.database.engine).toBe(engine);
     expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
@@ -17,7 +17,7 @@ describe.each(ENGINES)('startTestServer on %s', (engine) => {
       await expect(access(server.database.url.slice('sqlite:'.length))).rejects.toThrow(/ENOENT/);
   });
 
-  it('leaves a database that the test brought to the test', async () => {
+  it('leaves a database that the test created to the test', async () => {
     await using database = await createDatabase(engine);
     const trajectoryId = '0199f0a0-0000-7000-8000-000000000001';
     const first = await startTestServer({ database });
@@ -30,7 +30,7 @@ describe.each(ENGINES)('startTestServer on %s', (engine) => {
 });
 
 describe.each(ENGINES)('spawnServer on %s', (engine) => {
-  it('is a process of its own, ready when it resolves, that ends in order after SIGTERM', async () => {
+  it('is a process of its own, ready when it resolves, that exits normally after SIGTERM', async () => {
     await using database = await createDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
@@ -40,7 +40,7 @@ describe.each(ENGINES)('spawnServer on %s', (engine) => {
     expect(server.output()).toContain('"event":"ready"');
   });
 
-  it('can be killed, and another one on the same database finds what it left', async () => {
+  it('can be killed, and another one on the same database finds its data', async () => {
     await using database = await createDatabase(engine);
     const trajectoryId = '0199f0a0-0000-7000-8000-000000000002';
     const first = await spawnServer({ database: database.url });
@@ -52,7 +52,7 @@ describe.each(ENGINES)('spawnServer on %s', (engine) => {
 });
 
 describe('spawnServer', () => {
-  it('says what the server said when it does not become ready', async () => {
+  it('reports the output of a server that does not become ready', async () => {
     await using database = await createDatabase('sqlite');
     await expect(spawnServer({ database: database.url, listen: 'nowhere' })).rejects.toThrow(/nowhere/);
   });

@@ -75,7 +75,7 @@ describe('startTcpProxy', () => {
     expect(performance.now() - begin).toBeGreaterThanOrEqual(100);
   });
 
-  it('cuts after exactly the bytes it was told, with a reset for both sides', async () => {
+  it('cuts after exactly the given number of bytes, with a reset for both sides', async () => {
     const client = new Client(proxy.port);
     const cut = proxy.cutAfter(10, 'toServer');
     client.socket.write('0123456789abcdef');
@@ -91,7 +91,7 @@ describe('startTcpProxy', () => {
     expect(next.received).toBe('again');
   });
 
-  it('behind a black hole nothing arrives and nobody is told; released, nothing is lost', async () => {
+  it('delivers nothing behind a black hole and reports nothing; after the release nothing is lost', async () => {
     const client = new Client(proxy.port);
     client.socket.write('a');
     await once(client.socket, 'data');
@@ -105,7 +105,7 @@ describe('startTcpProxy', () => {
     await expect.poll(() => [client.received, probe.received]).toEqual(['ab', 'c']);
   });
 
-  it('delivers held bytes of a client long gone, while the server saw no end of its connection', async () => {
+  it('delivers held bytes of a client that left long ago, while the server saw no end of its connection', async () => {
     const client = new Client(proxy.port);
     client.socket.write('early ');
     await once(client.socket, 'data');
@@ -122,7 +122,7 @@ describe('startTcpProxy', () => {
     expect(echo.ends).toEqual([]);
   });
 
-  it('connects new clients to the server it was retargeted to', async () => {
+  it('connects new clients to the server that it was redirected to', async () => {
     const second = new Echo();
     second.server.listen(0, '127.0.0.1');
     await once(second.server, 'listening');
