@@ -49,7 +49,7 @@ function callOf({ app, validator }: Wire, context: CallContext): FramesCall {
   return {
     app: appWithin(app, context),
     caller: callerOf(context.values),
-    check: validator.check,
+    check: validator.checkRequest,
     get signal() {
       return context.signal;
     },

@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto';
+import { create } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
+import { CreateRunRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
 import { branchRun } from '../../src/app/run/branch.ts';
 import { compareRuns } from '../../src/app/run/compare.ts';
@@ -8,10 +10,12 @@ import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
 import { getRunTree } from '../../src/app/run/get_tree.ts';
 import { listRuns } from '../../src/app/run/list.ts';
 import { type ReadMetricsArgs, readMetrics, type SeriesRead } from '../../src/app/run/read_metrics.ts';
+import { runMethods } from '../../src/service/run/run.ts';
 import type { NewMetricPoint } from '../../src/store/contract/metric.ts';
 import { findRun } from '../../src/stream/find.ts';
 import { newExperiment, RunScene, runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
+import { newSteps, stepMessage } from '../support/given_steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { all, describeApp, step } from './on_app.ts';
 
@@ -40,7 +44,7 @@ describeApp('making runs', (on) => {
   it('ID1: the same request id with the same request gives the same run, as it is now', async () => {
     const { app, caller } = on.scene();
     const key = (rpc: string, requestDigest: string) => ({ rpc, requestId: 'r', requestDigest });
-    const mainTrajectory = { trajectoryId: '', taskId: '', root: step(0n, 'root') };
+    const mainTrajectory = { trajectoryId: '', taskId: '', root: newSteps([step(0n, 'root')]) };
     const request = { ...MAKING, key: key('CreateRun', 'request'), mainTrajectory };
     const first = await createRun(app, caller, request);
     await app.store.moveRun(caller, first.run.id, runMove('start'));
@@ -60,7 +64,7 @@ describeApp('making runs', (on) => {
     const request = { ...MAKING, name: 'resumed', ifExists: 'RETURN_EXISTING' } as const;
     const { run, created } = await createRun(app, caller, {
       ...request,
-      mainTrajectory: { trajectoryId: '', taskId: '', root: step(0n, 'a') },
+      mainTrajectory: { trajectoryId: '', taskId: '', root: newSteps([step(0n, 'a')]) },
     });
     expect(created).toBe(true);
     for (const number of [1n, 2n, 3n]) {
@@ -94,8 +98,9 @@ describeApp('making runs', (on) => {
 
   it('W11: the root of the main trajectory is checked as any step, and the field is named', async () => {
     const { app, caller } = on.scene();
-    const mainTrajectory = { trajectoryId: '', taskId: '', root: step(0n, 'a', { infoJson: '{' }) };
-    const refusal = await refusalOf(createRun(app, caller, { ...MAKING, mainTrajectory }));
+    const root = stepMessage(step(0n, 'a', { infoJson: '{' }));
+    const request = create(CreateRunRequestSchema, { mainTrajectory: { root } });
+    const refusal = await refusalOf(runMethods.createRun(request, { app, caller, signal: app.call.signal }));
     expect(refusal.violations[0]?.field).toBe('main_trajectory.root.info_json');
   });
 });

@@ -6,7 +6,6 @@ import {
   ListTrajectoriesRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
-import { createTrajectory } from '../../src/app/trajectory/create.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
 import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
 import { getTree } from '../../src/app/trajectory/get_tree.ts';
@@ -16,6 +15,7 @@ import { LIMITS } from '../../src/domain/limits.ts';
 import { toTrajectoryFilter } from '../../src/service/trajectory/requests.ts';
 import { tagMethods } from '../../src/service/trajectory/tag.ts';
 import { refusalOf } from '../store/scene.ts';
+import type { GivenStep } from '../support/given_steps.ts';
 import { type AppScene, describeApp, state, step, wordOf } from './on_app.ts';
 
 const FIRST: PageArgs = { pageSize: 0, pageToken: '', binding: '' };
@@ -229,24 +229,11 @@ describeApp('lineage and tree', (on) => {
 });
 
 describeApp('creating', (on) => {
-  const making = {
-    trajectoryId: '',
-    key: undefined,
-    name: '',
-    taskId: '',
-    runId: '',
-    experimentId: '',
-    labels: new Map<string, string>(),
-    metadataJson: '',
-  };
-
   it('W11: the root is step 0, and is checked as any step', async () => {
     const scene = on.scene();
-    const field = async (fields: object) =>
-      (await refusalOf(createTrajectory(scene.app, scene.caller, { ...making, root: undefined, ...fields })))
-        .violations[0]?.field;
-    expect(await field({ root: step(1n, 'a') })).toBe('root.step_number');
-    expect(await field({ root: step(0n, 'a', { infoJson: 'x' }) })).toBe('root.info_json');
+    const field = async (root: GivenStep) => (await refusalOf(scene.create({ root }))).violations[0]?.field;
+    expect(await field(step(1n, 'a'))).toBe('root.step_number');
+    expect(await field(step(0n, 'a', { infoJson: 'x' }))).toBe('root.info_json');
   });
 });
 

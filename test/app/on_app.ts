@@ -8,16 +8,19 @@ import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import type { StoredStep } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { toRoot } from '../../src/service/trajectory/single_step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import type { IncomingState, IncomingStep } from '../../src/stream/append/incoming.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/stream/append/session.ts';
 import { openAppendSession } from '../../src/stream/append/session.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
 import { readSteps } from '../../src/stream/steps/read.ts';
 import type { ReadStepsArgs } from '../../src/stream/steps/steps_read.ts';
 import { logger, openOn } from '../store/on_store.ts';
+
 import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { type GivenState, type GivenStep, newSteps, stepMessage } from '../support/given_steps.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
+
 import { makeStep, textAction } from '../support/steps.ts';
 
 /** Short polls, so that tests need not wait; maintenance only where a test asks for it. */
@@ -85,7 +88,7 @@ export class AppScene {
     this.caller = { namespace, actor: 'tester' };
   }
 
-  create(fields: Partial<CreateTrajectoryArgs> = {}) {
+  async create({ root, ...fields }: Partial<Omit<CreateTrajectoryArgs, 'root'>> & { readonly root?: GivenStep } = {}) {
     return createTrajectory(this.app, this.caller, {
       trajectoryId: '',
       key: undefined,
@@ -95,7 +98,7 @@ export class AppScene {
       experimentId: '',
       labels: new Map(),
       metadataJson: '',
-      root: undefined,
+      root: toRoot(root && stepMessage(root), 'root'),
       ...fields,
     });
   }
@@ -126,7 +129,7 @@ export class AppScene {
   /** Appends through a stream of its own: one frame a step, then the end; what the server answered. */
   async write(
     trajectory: { readonly id: string },
-    steps: readonly IncomingStep[],
+    steps: readonly GivenStep[],
     seal?: SealRequest,
   ): Promise<AppendEvent[]> {
     const { writerEpoch } = await this.now(trajectory);
@@ -177,17 +180,17 @@ export class AppScene {
 }
 
 /** A step told from others of its number by a word. */
-export function step(stepNumber: bigint, word: string, fields: Partial<IncomingStep> = {}): IncomingStep {
+export function step(stepNumber: bigint, word: string, fields: Partial<GivenStep> = {}): GivenStep {
   return { ...makeStep(stepNumber), actions: [textAction(word)], states: [], ...fields };
 }
 
-export function state(data: Uint8Array | string | undefined, fields: Partial<IncomingState> = {}): IncomingState {
+export function state(data: Uint8Array | string | undefined, fields: Partial<GivenState> = {}): GivenState {
   const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
   return { name: '', data: bytes, digest: '', mediaType: '', ...fields };
 }
 
-export function frame(steps: readonly IncomingStep[], seal?: SealRequest, bytes = 100): AppendFrame {
-  return { steps, seal, bytes };
+export function frame(steps: readonly GivenStep[], seal?: SealRequest, bytes = 100): AppendFrame {
+  return { ...newSteps(steps), seal, bytes };
 }
 
 export function wordOf({ actions }: Pick<StoredStep, 'actions'>): string {

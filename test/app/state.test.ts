@@ -8,9 +8,11 @@ import { type ReadStatesArgs, readStates, type StatesRead } from '../../src/app/
 import { attachState } from '../../src/app/trajectory/attach_state.ts';
 import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { toOneState } from '../../src/service/trajectory/step_in.ts';
 import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
+import { stateMessage } from '../support/given_steps.ts';
 import { sha256 } from '../support/steps.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
@@ -248,13 +250,15 @@ describeApp('states', (on) => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b']);
     const target = { trajectoryId: trajectory.id, uid: undefined, writerEpoch: 1n, stepNumber: 1n };
-    const attach = (bytes: string) => attachState(scene.app, scene.caller, { ...target, state: state(bytes) });
+    const attach = (bytes: string) =>
+      attachState(scene.app, scene.caller, { ...target, state: toOneState(stateMessage(state(bytes)), 'state') });
     const attached = { name: 'env', digest: sha256('x'), mediaType: '', size: 1 };
     expect(await attach('x')).toEqual({ state: attached, duplicate: false });
     expect(await attach('x')).toEqual({ state: attached, duplicate: true });
     expect((await refusalOf(attach('y'))).reason).toBe('STATE_CONFLICT');
     const branch = await scene.branch(trajectory, 1n);
-    const inherited = { ...target, trajectoryId: branch.id, writerEpoch: undefined, state: state('z', { name: 'n' }) };
+    const other = toOneState(stateMessage(state('z', { name: 'n' })), 'state');
+    const inherited = { ...target, trajectoryId: branch.id, writerEpoch: undefined, state: other };
     expect((await refusalOf(attachState(scene.app, scene.caller, inherited))).reason).toBe('STEP_NOT_FOUND');
   });
 

@@ -6,9 +6,10 @@ import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.j
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
-import { toIncomingStep } from '../../src/service/trajectory/step_in.ts';
+import { toNewSteps, toOneStep } from '../../src/service/trajectory/step_in.ts';
 import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
+import { makeStep, sha256 } from '../support/steps.ts';
 
 function refusal(act: () => unknown): AnabranchError {
   try {
@@ -29,7 +30,7 @@ describe('the conversion of steps', () => {
         const stored = { ...step, commitTime, writerEpoch: 3n, rewardSum: -0 };
         const wire = fromBinary(StepSchema, toBinary(StepSchema, fromStoredStep(stored)));
         const { states: _, ...rest } = step;
-        expect(toIncomingStep(wire, 0)).toMatchObject(rest);
+        expect(toOneStep(wire, 'step').steps[0]).toMatchObject(rest);
         expect(wire).toMatchObject({ writerEpoch: 3n, rewardSum: -0 });
       }),
     );
@@ -39,22 +40,22 @@ describe('the conversion of steps', () => {
     const metrics = new Map([
       ['__proto__', 1],
       ['constructor', 2],
-      ['', 3],
     ]);
-    const step = { ...toIncomingStep(create(StepSchema), 'step'), metrics, states: [], contentDigest: '' };
-    const stored = { ...step, commitTime: 0n, writerEpoch: 0n, rewardSum: 0 };
+    const stored = { ...makeStep(0n, { metrics }), commitTime: 0n, writerEpoch: 0n, rewardSum: 0 };
     const wire = fromBinary(StepSchema, toBinary(StepSchema, fromStoredStep(stored)));
-    expect([...toIncomingStep(wire, 'step').metrics]).toEqual([...metrics]);
+    expect([...toOneStep(wire, 'step').steps[0]!.metrics]).toEqual([...metrics]);
   });
 
   it('FM2: unset is not zero, and empty is not unset', () => {
     const wire = create(StepSchema, {
-      states: [{ data: new Uint8Array() }, { digest: 'x' }],
+      states: [{ data: new Uint8Array() }, { name: 'put before', digest: sha256('x') }],
       actions: [{ content: { text: '' } }, {}],
     });
-    const step = toIncomingStep(fromBinary(StepSchema, toBinary(StepSchema, wire)), 'step');
+    const { steps, states } = toOneStep(fromBinary(StepSchema, toBinary(StepSchema, wire)), 'step');
+    const step = steps[0]!;
     expect(step.reward).toBeUndefined();
-    expect(step.states.map(({ data }) => data?.length)).toEqual([0, undefined]);
+    expect(step.states.map(({ digest }) => digest)).toEqual([sha256(''), sha256('x')]);
+    expect(states.map(({ data }) => data.length)).toEqual([0]);
     expect(step.actions.map(({ content }) => content)).toEqual([{ kind: 'text', text: '' }, undefined]);
   });
 
@@ -75,10 +76,11 @@ describe('the conversion of steps', () => {
       startTime: { seconds: 1n },
       endTime: { seconds: 2n },
     });
-    expect(toIncomingStep(made, 2).actions).toHaveLength(2);
+    const good = create(StepSchema);
+    expect(toNewSteps([good, good, made]).steps[2]!.actions).toHaveLength(2);
     within(made).$unknown = UNKNOWN;
     const decoded = fromBinary(StepSchema, toBinary(StepSchema, made));
-    const error = refusal(() => toIncomingStep(decoded, 2));
+    const error = refusal(() => toNewSteps([good, good, decoded]));
     expect(error.reason).toBe('INVALID_REQUEST');
     expect(error.violations[0]?.field).toBe(field);
     expect(error.message).toContain('4711');
@@ -90,7 +92,7 @@ describe('the conversion of steps', () => {
     { seconds: 0n, nanos: -1 },
     { seconds: 0n, nanos: 1_000_000_000 },
   ])('an invalid time is refused: $seconds s, $nanos ns', (startTime) => {
-    const error = refusal(() => toIncomingStep(create(StepSchema, { startTime }), 'root'));
+    const error = refusal(() => toOneStep(create(StepSchema, { startTime }), 'root'));
     expect(error.violations[0]?.field).toBe('root.start_time');
   });
 
@@ -100,7 +102,7 @@ describe('the conversion of steps', () => {
     const spare = toBinary(StepSchema, withText(LIMITS.stepBytes - 100)).length - (LIMITS.stepBytes - 100);
     const full = withText(LIMITS.stepBytes - spare);
     expect(toBinary(StepSchema, full).length).toBe(LIMITS.stepBytes);
-    expect(toSingleStep(full, 'step').observations).toHaveLength(1);
+    expect(toSingleStep(full, 'step').steps[0]!.observations).toHaveLength(1);
     const error = refusal(() => toSingleStep(withText(LIMITS.stepBytes - spare + 1), 'step'));
     expect(error.message).toContain(`${LIMITS.stepBytes + 1} bytes`);
   });

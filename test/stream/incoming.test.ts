@@ -1,16 +1,42 @@
+import { create } from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
+import {
+  AppendStepsRequestSchema,
+  CreateTrajectoryRequestSchema,
+  TrajectoryService,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import type { NewSteps } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
-import { type IncomingStep, prepareStep, prepareSteps } from '../../src/stream/append/incoming.ts';
+import { createRequestValidator } from '../../src/rpc/validate.ts';
+import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
+import { toNewSteps } from '../../src/service/trajectory/step_in.ts';
 import { state, step } from '../app/on_app.ts';
+import { type GivenStep, stepMessage } from '../support/given_steps.ts';
 import { sha256, textAction, textObservation } from '../support/steps.ts';
+
+const validator = createRequestValidator([TrajectoryService]);
+
+/** The steps of a frame, checked by its rules and made ready. */
+function prepareSteps(steps: readonly GivenStep[]): NewSteps {
+  const frame = create(AppendStepsRequestSchema, { steps: steps.map(stepMessage) });
+  validator.checkRequest(AppendStepsRequestSchema, frame);
+  return toNewSteps(frame.steps);
+}
+
+/** The root of a new trajectory, checked by its rules and made ready. */
+function prepareStep(step: GivenStep): NewSteps {
+  const request = create(CreateTrajectoryRequestSchema, { root: stepMessage(step) });
+  validator.checkRequest(CreateTrajectoryRequestSchema, request);
+  return toSingleStep(request.root!, 'root');
+}
 
 const bytes = (length: number, fill = 7) => new Uint8Array(length).fill(fill);
 
 describe('steps on their way in', () => {
   it('W6: carry the digest of their content', () => {
-    const { steps } = prepareSteps([step(3n, 'a', { reward: 1 })], 'steps');
+    const { steps } = prepareSteps([step(3n, 'a', { reward: 1 })]);
     expect(steps[0]?.contentDigest).toBe(stepDigest(steps[0]!));
   });
 
@@ -19,7 +45,7 @@ describe('steps on their way in', () => {
       step(0n, 'a', { states: [state('same')] }),
       step(1n, 'b', { states: [state('same', { name: 'z' })] }),
     ];
-    const { steps, states } = prepareSteps(twice, 'steps');
+    const { steps, states } = prepareSteps(twice);
     expect(steps.map((one) => one.states)).toEqual([
       [{ name: 'env', digest: sha256('same'), mediaType: '', size: 4 }],
       [{ name: 'z', digest: sha256('same'), mediaType: '', size: 4 }],
@@ -28,15 +54,15 @@ describe('steps on their way in', () => {
   });
 
   it('FM2: an empty state is a state', () => {
-    const { steps, states } = prepareStep(step(0n, 'a', { states: [state('')] }), 'root');
+    const { steps, states } = prepareStep(step(0n, 'a', { states: [state('')] }));
     expect(steps[0]?.states).toMatchObject([{ digest: sha256(''), size: 0 }]);
     expect(states).toHaveLength(1);
   });
 
   it('W9: states are sorted by name, and the order in which they came makes no other step', () => {
     const states = [state('1', { name: 'b' }), state('2'), state('3', { name: 'a' })];
-    const one = prepareStep(step(0n, 'x', { states }), 'step').steps[0]!;
-    const other = prepareStep(step(0n, 'x', { states: states.toReversed() }), 'step').steps[0]!;
+    const one = prepareStep(step(0n, 'x', { states })).steps[0]!;
+    const other = prepareStep(step(0n, 'x', { states: states.toReversed() })).steps[0]!;
     expect(one.states.map(({ name }) => name)).toEqual(['a', 'b', 'env']);
     expect(other.contentDigest).toBe(one.contentDigest);
   });
@@ -48,7 +74,6 @@ describe('steps on their way in', () => {
       ({ content: { kind: 'data', data: content, mediaType: 'image/png' } }) as const;
     const { steps, states } = prepareStep(
       step(0n, '', { actions: [textAction('', data(small))], observations: [textObservation('', data(large))] }),
-      'step',
     );
     expect(steps[0]?.actions[0]?.content).toMatchObject({ kind: 'data', data: small });
     expect(steps[0]?.observations[0]?.content).toEqual({
@@ -68,13 +93,13 @@ describe('steps on their way in', () => {
     const named = step(0n, '', {
       observations: [textObservation('', { content: { kind: 'state', digest, mediaType, size: 0 } })],
     });
-    expect(prepareStep(sent, 'step').steps[0]!.contentDigest).toBe(prepareStep(named, 'step').steps[0]!.contentDigest);
+    expect(prepareStep(sent).steps[0]!.contentDigest).toBe(prepareStep(named).steps[0]!.contentDigest);
   });
 });
 
 describe('a step that cannot be kept is refused, and the field is named', () => {
   const withText = (text: string) => step(0n, '', { actions: [textAction(text)] });
-  const cases: [string, IncomingStep, string][] = [
+  const cases: [string, GivenStep, string][] = [
     ['W11: U+0000 in text', withText('a\0b'), 'actions[0].content.text'],
     ['W11: a lone surrogate', withText('\ud800'), 'actions[0].content.text'],
     [
@@ -118,16 +143,16 @@ describe('a step that cannot be kept is refused, and the field is named', () => 
   ];
 
   it.each(cases)('%s', (_what, bad, field) => {
-    expect(faultOf(() => prepareSteps([step(0n, 'good'), bad], 'steps'))).toMatchObject({
+    expect(faultOf(() => prepareSteps([step(0n, 'good'), bad]))).toMatchObject({
       reason: 'INVALID_REQUEST',
       violations: [{ field: `steps[1].${field}` }],
     });
-    expect(faultOf(() => prepareStep(bad, 'root')).violations[0]?.field).toBe(`root.${field}`);
+    expect(faultOf(() => prepareStep(bad)).violations[0]?.field).toBe(`root.${field}`);
   });
 
   it('S4, W9: a stated digest that is not that of the bytes', () => {
     const bad = step(0n, '', { states: [state('bytes', { digest: 'ab'.repeat(32) })] });
-    expect(faultOf(() => prepareStep(bad, 'step'))).toMatchObject({
+    expect(faultOf(() => prepareStep(bad))).toMatchObject({
       reason: 'DIGEST_MISMATCH',
       metadata: { expected_digest: 'ab'.repeat(32), digest: sha256('bytes') },
     });
@@ -140,7 +165,7 @@ describe('a step that cannot be kept is refused, and the field is named', () => 
       metrics,
       states: [...states.slice(1), state(bytes(LIMITS.inlineStateBytes))],
     });
-    expect(prepareStep(largest, 'step').steps[0]?.states).toHaveLength(16);
+    expect(prepareStep(largest).steps[0]?.states).toHaveLength(16);
   });
 });
 

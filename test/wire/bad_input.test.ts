@@ -107,6 +107,18 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'open.writer_id',
   },
   {
+    what: 'open of an id that is none',
+    call: ({ trajectories }) => AppendCall.open(trajectories, { trajectoryId: 'no-uuid', writerId: 'w' }),
+    ...INVALID,
+    field: 'open.trajectory_id',
+  },
+  {
+    what: 'open by a writer with U+0000 in its name',
+    call: ({ trajectories, id }) => AppendCall.open(trajectories, { trajectoryId: id, writerId: 'w\0' }),
+    ...INVALID,
+    field: 'open.writer_id',
+  },
+  {
     what: 'number gap',
     call: steps({ stepNumber: 1n }, { stepNumber: 3n }),
     code: Code.OutOfRange,

@@ -61,6 +61,14 @@ describe.each([
         written.set(`${name}, stream`, story);
       });
 
+      it('W1: a stream is opened by the id of its trajectory in any case of letters', async () => {
+        const trajectoryId = await createSample(client);
+        const open = { trajectoryId: trajectoryId.toUpperCase(), writerId: 'one' };
+        const { call, opened } = await AppendCall.open(client.trajectories, open);
+        expect(opened).toMatchObject({ epoch: 1n, nextStepNumber: 1n });
+        await call.close();
+      });
+
       it('W2, W3, FM6: a refusal on a stream comes after the acks of earlier steps, and says where to continue', async () => {
         const trajectoryId = await createSample(client);
         const { call } = await AppendCall.open(client.trajectories, { trajectoryId, writerId: 'one' });

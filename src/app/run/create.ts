@@ -4,9 +4,9 @@ import { requireConfig } from '../../domain/json.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import { DEFAULT_EXPERIMENT, type Plan, type Stage } from '../../domain/run.ts';
 import { ROOT_CONFIG, requireRemovedPaths } from '../../domain/run_config.ts';
+import type { NewSteps } from '../../domain/step.ts';
 import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { MadeRun, NewMainTrajectory, NewRun } from '../../store/contract/run.ts';
-import { type IncomingStep, prepareStep } from '../../stream/append/incoming.ts';
 import type { App } from '../app.ts';
 import { placeOfExperiment, requirePlan } from './fields.ts';
 
@@ -45,7 +45,7 @@ export interface MainTrajectoryArgs {
   readonly trajectoryId: string;
   readonly taskId: string;
   /** Step 0, in the same transaction. */
-  readonly root: IncomingStep | undefined;
+  readonly root: NewSteps | undefined;
 }
 
 export interface CreatedRun extends MadeRun {
@@ -88,19 +88,12 @@ export async function createRun(app: App, caller: Caller, args: CreateRunArgs): 
 function mainTrajectoryOf(app: App, args: MainTrajectoryArgs | undefined): NewMainTrajectory | undefined {
   if (args === undefined) return undefined;
   const { root } = args;
-  if (root !== undefined && root.stepNumber !== 0n) {
-    throw invalidField(
-      'main_trajectory.root.step_number',
-      `must be 0, since the root is step 0, not ${root.stepNumber}`,
-    );
-  }
-  const prepared = root === undefined ? undefined : prepareStep(root, 'main_trajectory.root');
   return {
     id: args.trajectoryId || app.ids.uuid(),
     uid: app.ids.uid(),
     taskId: args.taskId,
-    root: prepared?.steps[0],
-    states: prepared?.states ?? [],
+    root: root?.steps[0],
+    states: root?.states ?? [],
   };
 }
 

@@ -2,9 +2,9 @@ import type { SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import type { Instant } from '../../domain/instant.ts';
+import type { NewSteps } from '../../domain/step.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
 import type { BatchSource, Committed } from '../../stream/append/committer.ts';
-import { type IncomingStep, type PreparedSteps, prepareStep } from '../../stream/append/incoming.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import type { App } from '../app.ts';
 
@@ -18,7 +18,8 @@ export interface UnaryWriteArgs {
 }
 
 export interface AppendStepArgs extends UnaryWriteArgs {
-  readonly step: IncomingStep;
+  /** One step. */
+  readonly step: NewSteps;
 }
 
 export interface Appended {
@@ -29,7 +30,7 @@ export interface Appended {
 
 /** W8: one step, durable when this resolves. Errors: as an append stream. */
 export async function appendStep(app: App, caller: Caller, args: AppendStepArgs): Promise<Appended> {
-  const outcome = await commitUnary(app, caller, args, prepareStep(args.step, 'step'), undefined);
+  const outcome = await commitUnary(app, caller, args, args.step, undefined);
   const { nextStepNumber, commitTime, duplicates } = outcome;
   return { nextStepNumber, commitTime, duplicate: duplicates > 0 };
 }
@@ -39,7 +40,7 @@ export async function commitUnary(
   app: App,
   caller: Caller,
   args: UnaryWriteArgs,
-  { steps, states }: PreparedSteps,
+  { steps, states }: NewSteps,
   seal: SealRequest | undefined,
 ): Promise<Committed> {
   const { uid } = args;

@@ -1,12 +1,12 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { StateRef } from '../../domain/step.ts';
-import { type IncomingState, prepareState } from '../../stream/append/incoming.ts';
 import type { App } from '../app.ts';
 import type { UnaryWriteArgs } from './append_step.ts';
 
 export interface AttachStateArgs extends UnaryWriteArgs {
   readonly stepNumber: bigint;
-  readonly state: IncomingState;
+  /** The reference, and the bytes if they came with it. */
+  readonly state: { readonly ref: StateRef; readonly data: Uint8Array | undefined };
 }
 
 /** W10. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH. */
@@ -15,7 +15,7 @@ export async function attachState(
   caller: Caller,
   args: AttachStateArgs,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
-  const { ref, data } = prepareState(args.state, 'state');
+  const { ref, data } = args.state;
   return app.store.attachState(caller, {
     trajectoryId: args.trajectoryId,
     uid: args.uid,

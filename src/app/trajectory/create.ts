@@ -1,9 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
-import { invalidField } from '../../domain/errors.ts';
+import type { NewSteps } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
-import { type IncomingStep, prepareStep } from '../../stream/append/incoming.ts';
 import type { App } from '../app.ts';
 
 export interface CreateTrajectoryArgs extends MakingArgs {
@@ -14,7 +13,7 @@ export interface CreateTrajectoryArgs extends MakingArgs {
   readonly runId: string;
   readonly experimentId: string;
   /** Step 0, in the same transaction. */
-  readonly root: IncomingStep | undefined;
+  readonly root: NewSteps | undefined;
 }
 
 /** What a root and a branch are given alike. */
@@ -28,11 +27,7 @@ export interface MakingArgs {
 /** Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND, STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
 export async function createTrajectory(app: App, caller: Caller, args: CreateTrajectoryArgs): Promise<Trajectory> {
   const making = makingOf(app, args, args.trajectoryId);
-  const { taskId } = args;
-  if (args.root !== undefined && args.root.stepNumber !== 0n) {
-    throw invalidField('root.step_number', `must be 0, since the root is step 0, not ${args.root.stepNumber}`);
-  }
-  const root = args.root === undefined ? undefined : prepareStep(args.root, 'root');
+  const { taskId, root } = args;
   const runId = args.runId || undefined;
   const experimentId = args.experimentId || undefined;
   return app.store.createTrajectory(

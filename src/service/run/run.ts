@@ -19,7 +19,7 @@ import { pageArgsOf } from '../request/page_args.ts';
 import { stageBytes, stageMessage } from '../stage/stage.ts';
 import { fromComparison } from '../trajectory/comparison.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
-import { toSingleStep } from '../trajectory/single_step.ts';
+import { toRoot } from '../trajectory/single_step.ts';
 import { fromProgress, fromRun } from './messages.ts';
 import { toRunChanges, toRunFilter, toRunMaking } from './requests.ts';
 
@@ -101,7 +101,7 @@ export const runMethods: Methods<
 };
 
 function toMainTrajectory({ trajectoryId, taskId, root }: NewMainTrajectory): MainTrajectoryArgs {
-  return { trajectoryId, taskId, root: root && toSingleStep(root, 'main_trajectory.root') };
+  return { trajectoryId, taskId, root: toRoot(root, 'main_trajectory.root') };
 }
 
 /** The run whole, unless the answer would be too large with what comes beside it (RD3). */

@@ -22,7 +22,7 @@ import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { BidiStream, FramesCall } from '../method.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { requireStepSize, toSeal } from './single_step.ts';
-import { toIncomingStep } from './step_in.ts';
+import { toNewSteps } from './step_in.ts';
 
 /**
  * The write stream (W1 to W5). Frames are read while answers are written. A frame is only read when the session has room, so that HTTP/2
@@ -111,9 +111,6 @@ const PART_BYTES = 128;
 function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): AppendFrame {
   const { open, steps, seal } = frame;
   if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
-  if (steps.length === 0 && seal === undefined) {
-    throw invalidField('steps', 'must hold at least one step, unless the frame carries seal');
-  }
   let bytes = 0;
   let parts = 0;
   let suspect = seal !== undefined;
@@ -132,7 +129,7 @@ function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): Append
     bytes = Math.min(bytes, LIMITS.messageBytes);
   }
   return {
-    steps: steps.map(toIncomingStep),
+    ...toNewSteps(steps),
     seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
     bytes: Math.max(bytes, parts * PART_BYTES),
   };

@@ -4,15 +4,22 @@ import type { Seal } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js
 import type { SealRequest } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { IncomingStep } from '../../stream/append/incoming.ts';
+import type { NewSteps } from '../../domain/step.ts';
 import { toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
-import { toIncomingStep } from './step_in.ts';
+import { toOneStep } from './step_in.ts';
 
 /** A step that stands alone in its request; the request keeps its rules already. Errors: INVALID_REQUEST. */
-export function toSingleStep(step: Step, field: string): IncomingStep {
+export function toSingleStep(step: Step, field: string): NewSteps {
   requireStepSize(step, field);
-  return toIncomingStep(step, field);
+  return toOneStep(step, field);
+}
+
+/** The root of a new trajectory, or none. Errors: INVALID_REQUEST. */
+export function toRoot(root: Step | undefined, field: string): NewSteps | undefined {
+  if (root === undefined) return undefined;
+  if (root.stepNumber === 0n) return toSingleStep(root, field);
+  throw invalidField(`${field}.step_number`, `must be 0, since the root is step 0, not ${root.stepNumber}`);
 }
 
 export function toSeal(seal: Seal, field: string): SealRequest {

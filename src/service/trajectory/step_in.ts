@@ -8,72 +8,155 @@ import type {
   Step as WireStep,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import { shorten } from '../../domain/ids.ts';
+import { type Digest, digestMismatch, parseDigest, shorten } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
-import type { Action, Content, Observation } from '../../domain/step.ts';
-import type { IncomingState, IncomingStep } from '../../stream/append/incoming.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { stateDigest } from '../../domain/state_digest.ts';
+import {
+  type Action,
+  type Content,
+  DEFAULT_STATE_NAME,
+  type NewState,
+  type NewStep,
+  type NewSteps,
+  type Observation,
+  type StateRef,
+} from '../../domain/step.ts';
+import { stepDigest } from '../../domain/step_digest.ts';
+import { fitsBytes, isStorableText, jsonFault, unstorableText } from '../../domain/text.ts';
+import { compareText } from '../../domain/text_order.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';
 
 /**
- * A step as it came over the wire. Its rules hold already (see `screenStep`). `place` names it in errors: `root`, `step`, or its index in
- * `steps`. Fields that the server sets are not looked at. Errors: INVALID_REQUEST.
+ * Steps and states of requests, made ready to be stored. The rules of their protos hold already (see `screenStep`); everything else is checked here,
+ * where each step is converted. Fields that the server sets are ignored. Errors: INVALID_REQUEST, DIGEST_MISMATCH.
  */
-export function toIncomingStep(step: WireStep, place: string | number): IncomingStep {
+
+/** Where a step stands in its request: its field, or its index in `steps`. Made into text only when something is wrong. */
+type Place = string | number;
+
+const NONE: readonly never[] = [];
+
+/** Returns the steps of a frame. */
+export function toNewSteps(steps: readonly WireStep[]): NewSteps {
+  const inline = new InlineStates();
+  const ready: NewStep[] = [];
+  for (let i = 0; i < steps.length; i += 1) ready.push(toNewStep(steps[i]!, i, inline));
+  return { steps: ready, states: inline.list() };
+}
+
+/** Returns a step that stands alone in its request. */
+export function toOneStep(step: WireStep, field: string): NewSteps {
+  const inline = new InlineStates();
+  return { steps: [toNewStep(step, field, inline)], states: inline.list() };
+}
+
+/** Returns the reference to a state that stands alone in its request, and its bytes if it came with any. */
+export function toOneState(state: WireState, field: string): { ref: StateRef; data: Uint8Array | undefined } {
+  return { ref: toStateRef(state, field, '', undefined, new InlineStates()), data: state.data };
+}
+
+/** Bytes that came inline, each digest once. */
+class InlineStates {
+  private seen: Map<Digest, NewState> | undefined;
+
+  add(data: Uint8Array): Digest {
+    const digest = stateDigest(data);
+    this.seen ??= new Map();
+    if (!this.seen.has(digest)) this.seen.set(digest, { digest, data });
+    return digest;
+  }
+
+  list(): readonly NewState[] {
+    return this.seen === undefined ? NONE : [...this.seen.values()];
+  }
+}
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+function toNewStep(step: WireStep, place: Place, inline: InlineStates): NewStep {
   refuseUnknown(step.$unknown, place, '');
-  const { actions, observations, states, startTime, endTime } = step;
-  return {
+  checkJson(step.infoJson, place, '.info_json');
+  checkJson(step.metadataJson, place, '.metadata_json');
+  const { actions, observations, states } = step;
+  const ready: Mutable<NewStep> = {
     stepNumber: step.stepNumber,
-    actions: actions.length === 0 ? NONE : actions.map((action, i) => toAction(action, place, i)),
-    observations: observations.length === 0 ? NONE : observations.map((each, i) => toObservation(each, place, i)),
+    actions: actions.length === 0 ? NONE : actions.map((action, i) => toAction(action, place, i, inline)),
+    observations:
+      observations.length === 0 ? NONE : observations.map((each, i) => toObservation(each, place, i, inline)),
     reward: step.reward,
     terminated: step.terminated,
     truncated: step.truncated,
     infoJson: step.infoJson,
     metadataJson: step.metadataJson,
-    metrics: toMap(step.metrics),
-    startTime: toTime(startTime, place, '.start_time'),
-    endTime: toTime(endTime, place, '.end_time'),
-    states: states.length === 0 ? NONE : states.map((state, i) => toIncomingState(state, place, '.states', i)),
+    metrics: toMetrics(step.metrics, place),
+    startTime: toTime(step.startTime, place, '.start_time'),
+    endTime: toTime(step.endTime, place, '.end_time'),
+    states: states.length === 0 ? NONE : toStates(states, place, inline),
+    contentDigest: '',
   };
+  ready.contentDigest = stepDigest(ready);
+  return ready;
 }
 
-const NONE: readonly never[] = [];
-
-function toAction(action: WireAction, place: string | number, index: number): Action {
+function toAction(action: WireAction, place: Place, index: number, inline: InlineStates): Action {
   refuseUnknown(action.$unknown, place, '.actions', index);
-  const { content } = action;
+  const { type, name, callId, content } = action;
+  checkText(type, place, '.actions', index, '.type');
+  checkText(name, place, '.actions', index, '.name');
+  checkText(callId, place, '.actions', index, '.call_id');
   return {
-    type: action.type,
-    name: action.name,
-    callId: action.callId,
-    content: content === undefined ? undefined : toContent(content, place, '.actions', index),
+    type,
+    name,
+    callId,
+    content: content === undefined ? undefined : toContent(content, place, '.actions', index, inline),
     tokenIds: action.tokenIds,
     logprobs: action.logprobs,
   };
 }
 
-function toObservation(observation: WireObservation, place: string | number, index: number): Observation {
+function toObservation(observation: WireObservation, place: Place, index: number, inline: InlineStates): Observation {
   refuseUnknown(observation.$unknown, place, '.observations', index);
-  const { content } = observation;
+  const { type, callId, isError, content } = observation;
+  checkText(type, place, '.observations', index, '.type');
+  checkText(callId, place, '.observations', index, '.call_id');
   return {
-    type: observation.type,
-    callId: observation.callId,
-    isError: observation.isError,
-    content: content === undefined ? undefined : toContent(content, place, '.observations', index),
+    type,
+    callId,
+    isError,
+    content: content === undefined ? undefined : toContent(content, place, '.observations', index, inline),
   };
 }
 
-function toContent(content: WireContent, place: string | number, list: string, index: number): Content {
+/** Large data becomes a state (FM4). */
+function toContent(content: WireContent, place: Place, list: string, index: number, inline: InlineStates): Content {
   refuseUnknown(content.$unknown, place, list, index, '.content');
-  const { mediaType } = content;
-  if (mediaType !== '' && (content.text !== undefined || content.json !== undefined)) {
-    throw misplacedMediaType(mediaType, pathOf(place, `${list}[${index}].content.media_type`));
+  const { text, json, data, stateDigest: digest, uri = '', mediaType } = content;
+  if (mediaType !== '') {
+    const field = '.content.media_type';
+    if (text !== undefined || json !== undefined)
+      throw misplacedMediaType(mediaType, pathOf(place, list, index, field));
+    checkText(mediaType, place, list, index, field);
   }
-  if (content.text !== undefined) return { kind: 'text', text: content.text };
-  if (content.json !== undefined) return { kind: 'json', json: content.json };
-  if (content.data !== undefined) return { kind: 'data', data: content.data, mediaType };
-  if (content.stateDigest !== undefined) return { kind: 'state', digest: content.stateDigest, mediaType, size: 0 };
-  return { kind: 'uri', uri: content.uri ?? '', mediaType };
+  if (text !== undefined) {
+    checkText(text, place, list, index, '.content.text');
+    return { kind: 'text', text };
+  }
+  if (json !== undefined) {
+    const fault = jsonFault(json);
+    if (fault !== undefined) throw invalidField(pathOf(place, list, index, '.content.json'), fault);
+    return { kind: 'json', json };
+  }
+  if (data !== undefined) {
+    if (data.length < LIMITS.contentStateBytes) return { kind: 'data', data, mediaType };
+    return { kind: 'state', digest: inline.add(data), mediaType, size: data.length };
+  }
+  if (digest !== undefined) {
+    const field = pathOf(place, list, index, '.content.state_digest');
+    return { kind: 'state', digest: parseDigest(digest, field), mediaType, size: 0 };
+  }
+  checkText(uri, place, list, index, '.content.uri');
+  return { kind: 'uri', uri, mediaType };
 }
 
 /** Text and JSON say what they are, so nothing keeps this, and what is not kept is not taken (FM5). */
@@ -81,36 +164,90 @@ function misplacedMediaType(mediaType: string, path: string): Error {
   return invalidField(path, `must be empty for text and json, not "${shorten(mediaType)}": send such content as data`);
 }
 
-export function toIncomingState(state: WireState, place: string | number, list = '', index?: number): IncomingState {
-  refuseUnknown(state.$unknown, place, list, index);
-  return { name: state.name, data: state.data, digest: state.digest, mediaType: state.mediaType };
+function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<string, number> {
+  for (const key in entries) {
+    if (key !== '' && fitsBytes(key, LIMITS.metricKeyBytes) && isStorableText(key)) continue;
+    throw invalidField(
+      pathOf(place, '.metrics'),
+      `keys must have 1 to ${LIMITS.metricKeyBytes} bytes, without U+0000 and without lone surrogates`,
+    );
+  }
+  return toMap(entries);
 }
 
-function toTime(time: Timestamp | undefined, place: string | number, tail: string): Instant | undefined {
+/** W9: named, each name once, sorted by name. */
+function toStates(states: readonly WireState[], place: Place, inline: InlineStates): StateRef[] {
+  const refs = states.map((state, i) => toStateRef(state, place, '.states', i, inline));
+  refs.sort((a, b) => compareText(a.name, b.name));
+  for (let i = 1; i < refs.length; i += 1) {
+    if (refs[i]!.name !== refs[i - 1]!.name) continue;
+    throw invalidField(
+      pathOf(place, '.states'),
+      `must have different names, but two are named "${refs[i]!.name}" (an empty name means "${DEFAULT_STATE_NAME}")`,
+    );
+  }
+  return refs;
+}
+
+function toStateRef(
+  state: WireState,
+  place: Place,
+  list: string,
+  index: number | undefined,
+  inline: InlineStates,
+): StateRef {
+  refuseUnknown(state.$unknown, place, list, index);
+  const { data, mediaType } = state;
+  const name = state.name === '' ? DEFAULT_STATE_NAME : state.name;
+  checkText(name, place, list, index, '.name');
+  checkText(mediaType, place, list, index, '.media_type');
+  const digest = state.digest === '' ? '' : parseDigest(state.digest, pathOf(place, list, index, '.digest'));
+  if (data === undefined) {
+    const wanted = 'must have data, or the digest of a state put before';
+    if (digest === '') throw invalidField(pathOf(place, list, index), wanted);
+    // The size of a state put before is the store's to tell.
+    return { name, digest, mediaType, size: 0 };
+  }
+  const found = inline.add(data);
+  if (digest !== '' && digest !== found) throw digestMismatch(digest, found);
+  return { name, digest: found, mediaType, size: data.length };
+}
+
+function toTime(time: Timestamp | undefined, place: Place, field: string): Instant | undefined {
   if (time === undefined) return undefined;
-  refuseUnknown(time.$unknown, place, tail);
+  refuseUnknown(time.$unknown, place, field);
   const fault = instantFault(time);
-  if (fault !== undefined) throw invalidField(pathOf(place, tail), fault);
+  if (fault !== undefined) throw invalidField(pathOf(place, field), fault);
   return toInstant(time);
 }
 
 /** FM5: an acked step loses nothing, so what this server does not know it does not take. */
 function refuseUnknown(
   unknown: readonly UnknownField[] | undefined,
-  place: string | number,
+  place: Place,
   list: string,
   index?: number,
-  tail = '',
+  field = '',
 ): void {
   if (unknown === undefined || unknown.length === 0) return;
-  const path = pathOf(place, `${list}${index === undefined ? '' : `[${index}]`}${tail}`);
   const numbers = unknown.map(({ no }) => no).join(', ');
   throw invalidField(
-    path,
+    pathOf(place, list, index, field),
     `has fields that this server does not know (numbers ${numbers}) and would lose: use the protos of this server's version`,
   );
 }
 
-function pathOf(place: string | number, tail: string): string {
-  return `${typeof place === 'number' ? `steps[${place}]` : place}${tail}`;
+function checkJson(text: string, place: Place, field: string): void {
+  if (text === '') return;
+  const fault = jsonFault(text);
+  if (fault !== undefined) throw invalidField(pathOf(place, field), fault);
+}
+
+function checkText(text: string, place: Place, list: string, index: number | undefined, field: string): void {
+  if (text !== '' && !isStorableText(text)) throw unstorableText(pathOf(place, list, index, field));
+}
+
+function pathOf(place: Place, list: string, index?: number, field = ''): string {
+  const step = typeof place === 'number' ? `steps[${place}]` : place;
+  return `${step}${list}${index === undefined ? '' : `[${index}]`}${field}`;
 }

@@ -22,8 +22,8 @@ import { pageArgsOf } from '../request/page_args.ts';
 import { fromComparison } from './comparison.ts';
 import { fromDeletedTrajectory, fromTrajectory } from './messages.ts';
 import { toListStepsArgs, toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './requests.ts';
-import { toSeal, toSingleStep } from './single_step.ts';
-import { toIncomingState } from './step_in.ts';
+import { toRoot, toSeal, toSingleStep } from './single_step.ts';
+import { toOneState } from './step_in.ts';
 import { fromStateRef, fromStoredStep } from './step_out.ts';
 
 const rpc = TrajectoryService.method;
@@ -45,7 +45,7 @@ export const trajectoryMethods: Methods<
     const { trajectoryId, name, taskId, runId, experimentId, metadataJson } = request;
     const key = idempotencyKeyOf(rpc.createTrajectory, request);
     const labels = toMap(request.labels);
-    const root = request.root && toSingleStep(request.root, 'root');
+    const root = toRoot(request.root, 'root');
     const args = { trajectoryId, key, name, taskId, runId, experimentId, labels, metadataJson, root };
     return { trajectory: fromTrajectory(await createTrajectory(app, caller, args), 'FULL') };
   },
@@ -127,7 +127,7 @@ export const stepMethods: Methods<
 
   async attachState(request, { app, caller }) {
     const stepNumber = required(request.stepNumber, 'step_number');
-    const given = toIncomingState(required(request.state, 'state'), 'state');
+    const given = toOneState(required(request.state, 'state'), 'state');
     const attached = await attachState(app, caller, { ...fenceOf(request), stepNumber, state: given });
     return { state: fromStateRef(attached.state), duplicate: attached.duplicate };
   },

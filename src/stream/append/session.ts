@@ -2,19 +2,16 @@ import type { App } from '../../app/app.ts';
 import type { OpenRequest, SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import { isSealed, type SealStatus, type TrajectoryStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { requireText } from '../../domain/text.ts';
+import type { NewSteps } from '../../domain/step.ts';
 import type { AppendBatch, Grant } from '../../store/contract/append.ts';
 import { serverDraining } from '../drain.ts';
 import type { BatchSource, Committed } from './committer.ts';
-import { type IncomingStep, prepareSteps } from './incoming.ts';
 
 /** One frame of steps of an append stream (W3): at least one step, unless it seals. */
-export interface AppendFrame {
-  readonly steps: readonly IncomingStep[];
+export interface AppendFrame extends NewSteps {
   readonly seal: SealRequest | undefined;
   /** What it counts for in the stream's window: its encoded size, or more where it takes more memory than that. */
   readonly bytes: number;
@@ -69,12 +66,7 @@ export interface AppendSession {
 /** W1. Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
 export async function openAppendSession(app: App, caller: Caller, open: OpenRequest): Promise<AppendSession> {
   if (app.drain.begun) throw serverDraining();
-  const trajectoryId = parseUuid(open.trajectoryId, 'open.trajectory_id');
-  const uid = open.uid === undefined ? undefined : parseUuid(open.uid, 'open.uid');
-  if (open.writerId === '') throw invalidField('open.writer_id', 'must name the writer: make a random one at start');
-  requireText(open.writerId, 'open.writer_id');
-  const grant = await app.store.openForAppend(caller, { ...open, trajectoryId, uid });
-  return new Session(app, caller, grant);
+  return new Session(app, caller, await app.store.openForAppend(caller, open));
 }
 
 class Session implements AppendSession, BatchSource {
@@ -185,10 +177,9 @@ class Session implements AppendSession, BatchSource {
   private submit(frame: AppendFrame): void {
     if (this.sealPushed) throw invalidField('seal', 'must come with the last frame: nothing can follow it');
     if (frame.steps.length === 0 && frame.seal === undefined) {
-      throw invalidField('steps', 'must hold at least one step, unless the frame seals');
+      throw invalidField('steps', 'must hold at least one step, unless the frame carries seal');
     }
-    if (frame.seal !== undefined) requireText(frame.seal.message, 'seal.message');
-    const { steps, states } = prepareSteps(frame.steps, 'steps');
+    const { steps, states, seal } = frame;
     const { trajectory, epoch } = this.grant;
     const batch: AppendBatch = {
       caller: this.caller,
@@ -198,9 +189,9 @@ class Session implements AppendSession, BatchSource {
       writerEpoch: epoch,
       steps,
       states,
-      seal: frame.seal,
+      seal,
     };
-    this.sealPushed = frame.seal !== undefined;
+    this.sealPushed = seal !== undefined;
     this.batchesUnderWay += 1;
     this.bytesUnderWay += frame.bytes;
     this.app.committer.submit(this, batch, frame.bytes);
