@@ -12,45 +12,35 @@ const MAX_STATEMENTS = 500;
 /** A connection to the file: `node:sqlite` with cached statements, integers as bigint, and translated errors. */
 export class Connection implements SqliteDatabase {
   private readonly database: DatabaseSync;
-  private readonly statements = new Map<string, KeptStatement>();
-  private readonly rowStatements = new Map<string, KeptStatement>();
-  private readonly exactRowStatements = new Map<string, KeptStatement>();
+  private readonly statements = {
+    objects: new Map<string, KeptStatement>(),
+    arrays: new Map<string, KeptStatement>(),
+    'exact arrays': new Map<string, KeptStatement>(),
+  };
 
   constructor(database: DatabaseSync) {
     this.database = database;
   }
 
-  prepare(text: string): KeptStatement {
-    return keep(this.statements, text, () => new KeptStatement(this.database, text, 'objects'));
-  }
-
-  /** Returns a statement whose rows are arrays, with integers as numbers. */
-  prepareRows(text: string): KeptStatement {
-    return keep(this.rowStatements, text, () => new KeptStatement(this.database, text, 'arrays'));
-  }
-
-  /** Returns a statement whose rows are arrays, with integers as bigint. */
-  prepareExactRows(text: string): KeptStatement {
-    return keep(this.exactRowStatements, text, () => new KeptStatement(this.database, text, 'exact arrays'));
+  prepare(text: string, rows: RowForm = 'objects'): KeptStatement {
+    const statements = this.statements[rows];
+    let statement = statements.get(text);
+    if (statement === undefined) {
+      if (statements.size >= MAX_STATEMENTS) statements.clear();
+      statement = new KeptStatement(this.database, text, rows);
+      statements.set(text, statement);
+    }
+    return statement;
   }
 
   close(): void {
-    this.statements.clear();
-    this.rowStatements.clear();
-    this.exactRowStatements.clear();
+    for (const statements of Object.values(this.statements)) statements.clear();
     this.database.close();
   }
 }
 
-function keep(statements: Map<string, KeptStatement>, text: string, make: () => KeptStatement): KeptStatement {
-  let statement = statements.get(text);
-  if (statement === undefined) {
-    if (statements.size >= MAX_STATEMENTS) statements.clear();
-    statement = make();
-    statements.set(text, statement);
-  }
-  return statement;
-}
+/** `objects` and `exact arrays` have integers as bigint, `arrays` as numbers. */
+type RowForm = 'objects' | 'arrays' | 'exact arrays';
 
 /** A prepared statement with the interface of Kysely. Hot paths use it directly. */
 export class KeptStatement {
@@ -59,7 +49,7 @@ export class KeptStatement {
   private readonly statement: StatementSync;
   private readonly endsTransaction: boolean;
 
-  constructor(database: DatabaseSync, text: string, rows: 'objects' | 'arrays' | 'exact arrays') {
+  constructor(database: DatabaseSync, text: string, rows: RowForm) {
     try {
       this.statement = database.prepare(text === 'begin' ? 'begin immediate' : text);
     } catch (error) {

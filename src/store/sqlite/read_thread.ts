@@ -45,7 +45,7 @@ class ReadThread {
       case 'stretches':
         return { result: job.stretches.map((stretch) => readStretch(this.reader, job.series, stretch)) };
       case 'arrays':
-        return { result: this.reader.prepareRows(job.text).all(job.parameters) };
+        return { result: this.reader.prepare(job.text, 'arrays').all(job.parameters) };
       case 'snapshot':
         return { result: this.inTransaction(() => job.statements.map((statement) => this.rowsOf(statement))) };
       case 'objects': {
@@ -56,7 +56,7 @@ class ReadThread {
   }
 
   private rowsOf({ text, parameters }: Pick<StatementJob, 'text' | 'parameters'>): ReadRows {
-    const statement = this.reader.prepareExactRows(text);
+    const statement = this.reader.prepare(text, 'exact arrays');
     return { rows: statement.all(parameters) as unknown[][], columns: statement.columns };
   }
 
