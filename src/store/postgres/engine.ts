@@ -12,7 +12,6 @@ import {
   Later,
   type LockableQuery,
   type LockedHead,
-  type NewStateRow,
   type QueriesOf,
   type Queue,
   type QueuedRow,
@@ -34,7 +33,6 @@ import { nextTurn } from '../sql/reading/next_turn.ts';
 import { ReadTurns } from '../sql/reading/turns.ts';
 import { padded } from '../sql/statement_shapes.ts';
 import type { StepRow } from '../sql/step/row.ts';
-import { STATES } from '../sql/tables/states.ts';
 import { STEPS } from '../sql/tables/steps.ts';
 import { type Row, type RowOf, type RowUpdate, type Table, valuesOf } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
@@ -46,7 +44,7 @@ import { ExtremaReader, upsertPointsText, upsertPointsValues } from './metric_po
 import { Notifier } from './notify.ts';
 import { type Lease, Pool } from './pool.ts';
 import { lockQueued, nextOfStage } from './queue.ts';
-import { insertInChunks, insertRows, namesOf, updateRows } from './rows.ts';
+import { insertRows, namesOf, updateRows } from './rows.ts';
 import { SCHEMA, sequenceOf } from './schema.ts';
 import { kyselyOver, PipelinedTransaction } from './transaction.ts';
 
@@ -425,12 +423,8 @@ class PostgresEngine implements Engine {
     return rows.map(({ virtualtransaction }) => virtualtransaction);
   }
 
-  async insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void> {
-    insertInChunks(this.pipelineOf(tx), STATES, states.map(stateRow), REFERENCE_IF_HERE);
-  }
-
-  async insertRows<T extends Table>(tx: Tx, table: T, rows: readonly RowOf<T>[]): Promise<void> {
-    insertRows(this.pipelineOf(tx), table, rows);
+  async insertRows<T extends Table>(tx: Tx, table: T, rows: readonly RowOf<T>[], onConflict?: string): Promise<void> {
+    insertRows(this.pipelineOf(tx), table, rows, onConflict);
   }
 
   async updateRows(tx: Tx, update: RowUpdate, rows: readonly Row[]): Promise<void> {
@@ -556,20 +550,6 @@ class PostgresEngine implements Engine {
   }
 }
 
-function stateRow({ namespace, digest, size, encoding, data, now }: NewStateRow): RowOf<typeof STATES> {
-  return {
-    namespace,
-    digest: bindDigest(digest),
-    size: BigInt(size),
-    encoding,
-    data,
-    upload: null,
-    referenced: 1,
-    version: 0n,
-    renew_time: now,
-  };
-}
-
 /** Conflicts with no writer, and is visible in `pg_locks` until the transaction ends. */
 const MARK_REFERRER = `lock table ${SCHEMA}.states in row share mode`;
 
@@ -588,10 +568,6 @@ const WAIT_BRIEFLY = `set local lock_timeout = '100ms'`;
 /** Time limit for waiting transactions, and the interval of checks. */
 const OUTWAIT_MS = 5000;
 const OUTWAIT_STEP_MS = 20;
-
-/** A stored state is locked even if it is referenced and nothing changes. */
-const REFERENCE_IF_HERE = ` on conflict (namespace, digest) do update
-  set referenced = true, version = states.version + 1 where not states.referenced`;
 
 const UPSERT_POINTS = upsertPointsText(SCHEMA);
 

@@ -11,26 +11,29 @@ const MAX_ROWS = 64;
 /** From this number of rows on, a COPY costs less than prepared inserts, although it is parsed each time. */
 const WORTH_COPYING = 16;
 
-export function insertRows(pipeline: PipelinedTransaction, table: Table, rows: readonly Row[]): void {
-  if (rows.length < WORTH_COPYING) {
-    insertInChunks(pipeline, table, rows, '');
-    return;
-  }
-  const text = `copy ${SCHEMA}.${table.name} (${namesOf(table.order)}) from stdin (format binary)`;
-  pipeline.copy(text, encodeCopy(table.order, rows));
-}
-
-/** Inserts rows with prepared statements, each ending with `suffix`. */
-export function insertInChunks(
+export function insertRows(
   pipeline: PipelinedTransaction,
   table: Table,
   rows: readonly Row[],
-  suffix: string,
+  onConflict: string | undefined,
+): void {
+  if (rows.length < WORTH_COPYING || onConflict !== undefined) insertInChunks(pipeline, table, rows, onConflict);
+  else {
+    const text = `copy ${SCHEMA}.${table.name} (${namesOf(table.order)}) from stdin (format binary)`;
+    pipeline.copy(text, encodeCopy(table.order, rows));
+  }
+}
+
+function insertInChunks(
+  pipeline: PipelinedTransaction,
+  table: Table,
+  rows: readonly Row[],
+  onConflict: string | undefined,
 ): void {
   for (let at = 0; at < rows.length; ) {
     const count = Math.min(MAX_ROWS, 2 ** Math.floor(Math.log2(rows.length - at)));
     const values = rows.slice(at, at + count).flatMap((row) => valuesOf(row, table.order));
-    pipeline.send(insertText(table, count, suffix), values);
+    pipeline.send(insertText(table, count, onConflict), values);
     at += count;
   }
 }
@@ -43,26 +46,33 @@ export function updateRows(pipeline: PipelinedTransaction, update: RowUpdate, ro
 
 const insertTexts = new Map<string, string>();
 
-function insertText({ name, order }: Table, count: number, suffix: string): string {
-  const key = tupleKey(name, count, suffix);
+function insertText({ name, order }: Table, count: number, onConflict = ''): string {
+  const key = tupleKey(name, count, onConflict);
   let text = insertTexts.get(key);
   if (text === undefined) {
     const rows = Array.from(
       { length: count },
       (_, row) => `(${order.map((_column, i) => `$${row * order.length + i + 1}`).join(', ')})`,
     );
-    text = `insert into ${SCHEMA}.${name} (${namesOf(order)}) values ${rows.join(', ')}${suffix}`;
+    text = `insert into ${SCHEMA}.${name} (${namesOf(order)}) values ${rows.join(', ')}${onConflict}`;
     insertTexts.set(key, text);
   }
   return text;
 }
 
-function updateText({ table, keys, columns }: RowUpdate): string {
+const updateTexts = new WeakMap<RowUpdate, string>();
+
+function updateText(update: RowUpdate): string {
+  const kept = updateTexts.get(update);
+  if (kept !== undefined) return kept;
+  const { table, keys, columns } = update;
   const all = [...keys, ...columns];
   const arrays = all.map(({ type }, i) => `$${i + 1}::${ARRAY_TYPES[type]}`).join(', ');
   const set = columns.map(({ name }) => `${name} = v.${name}`).join(', ');
   const where = keys.map(({ name }) => `t.${name} = v.${name}`).join(' and ');
-  return `update ${SCHEMA}.${table} as t set ${set} from unnest(${arrays}) as v (${namesOf(all)}) where ${where}`;
+  const text = `update ${SCHEMA}.${table} as t set ${set} from unnest(${arrays}) as v (${namesOf(all)}) where ${where}`;
+  updateTexts.set(update, text);
+  return text;
 }
 
 const ARRAY_TYPES: Readonly<Record<PostgresType, string>> = {

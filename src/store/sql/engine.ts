@@ -9,7 +9,6 @@ import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './metric/point_batch.ts';
 import type { Stretch } from './metric/stretches.ts';
-import type { EncodedState } from './state/bytes.ts';
 import type { StepRow } from './step/row.ts';
 import type { Row, RowOf, RowUpdate, Table } from './tables/table.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
@@ -139,12 +138,6 @@ export interface Engine {
   findStates(tx: Tx, namespace: string, digests: readonly Digest[], purpose: 'refer' | 'lock'): Promise<FoundState[]>;
 
   /**
-   * Inserts states in the order given, marked as referenced. A state that is stored already is locked and marked as
-   * referenced.
-   */
-  insertStates(tx: Tx, states: readonly NewStateRow[]): Promise<void>;
-
-  /**
    * Locks states for writing, in order of digest, and marks them as referenced. Returns the digests that are stored.
    */
   referToStates(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]>;
@@ -158,8 +151,11 @@ export interface Engine {
    */
   outwaitReferrers(): Promise<boolean>;
 
-  /** Inserts rows, in few statements or fast ones. */
-  insertRows<T extends Table>(tx: Tx, table: T, rows: readonly RowOf<T>[]): Promise<void>;
+  /**
+   * Inserts rows in the order given, in few statements or fast ones. `onConflict` is the end of the statement (`on
+   * conflict …`), for rows that may exist already.
+   */
+  insertRows<T extends Table>(tx: Tx, table: T, rows: readonly RowOf<T>[], onConflict?: string): Promise<void>;
 
   /** Updates many rows, in one statement or fast ones. */
   updateRows<Updated extends Row>(tx: Tx, update: RowUpdate<Updated>, rows: readonly NoInfer<Updated>[]): Promise<void>;
@@ -331,9 +327,4 @@ export interface FoundState {
   readonly digest: Digest;
   readonly size: number;
   readonly referenced: boolean;
-}
-
-export interface NewStateRow extends EncodedState {
-  readonly namespace: string;
-  readonly now: string;
 }

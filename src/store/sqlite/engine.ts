@@ -14,7 +14,6 @@ import {
   type KeyedTable,
   Later,
   type LockedHead,
-  type NewStateRow,
   type QueriesOf,
   type Queue,
   type QueuedRow,
@@ -30,7 +29,7 @@ import type { Stretch } from '../sql/metric/stretches.ts';
 import { readingDialect } from '../sql/reading/dialect.ts';
 import { nextTurn } from '../sql/reading/next_turn.ts';
 import { ReadTurns } from '../sql/reading/turns.ts';
-import { type NamedColumn, type Row, type RowOf, type RowUpdate, type Table, valuesOf } from '../sql/tables/table.ts';
+import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
 import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
 import { readNow } from '../sql/transaction.ts';
@@ -46,6 +45,7 @@ import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { objectsOf } from './read_thread_handle.ts';
 import { ReadThreads } from './read_threads.ts';
+import { RowWriter } from './rows.ts';
 import { Wal } from './wal.ts';
 import { WriteLock } from './write_lock.ts';
 
@@ -57,10 +57,6 @@ const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, sta
 const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ?';
 
 const REFER_TO_STATE = 'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ?';
-
-const INSERT_STATE = `insert into states (namespace, digest, size, encoding, data, upload, referenced, version, renew_time)
-  values (?, ?, ?, ?, ?, null, 1, 0, ?)
-  on conflict (namespace, digest) do update set referenced = 1, version = version + 1 where not referenced`;
 
 /** Bound on the threads for long reads. Otherwise there is one for each processor except the one of the server. */
 const MOST_READ_THREADS = 4;
@@ -105,6 +101,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
       listeners: new ChangeListeners(onFault),
       kept: new KeptQueries(),
       points: new PointWriter(writer, transact),
+      rows: new RowWriter(writer),
       givenKeys: new Map(),
       closed: undefined,
     });
@@ -156,6 +153,7 @@ interface Parts {
   readonly listeners: ChangeListeners;
   readonly kept: KeptQueries;
   readonly points: PointWriter;
+  readonly rows: RowWriter;
   /** Last assigned key of each table, even if its row was not committed. */
   readonly givenKeys: Map<KeyedTable, bigint>;
   closed: Promise<void> | undefined;
@@ -325,28 +323,12 @@ class SqliteEngine implements Engine {
     return true;
   }
 
-  async insertStates(_tx: Tx, states: readonly NewStateRow[]): Promise<void> {
-    const insert = this.writer.prepare(INSERT_STATE);
-    for (const { namespace, digest, size, encoding, data, now } of states) {
-      insert.run([namespace, bindDigest(digest), size, encoding, data, now]);
-    }
+  async insertRows<T extends Table>(_tx: Tx, table: T, rows: readonly RowOf<T>[], onConflict?: string): Promise<void> {
+    this.parts.rows.insert(table, rows, onConflict);
   }
 
-  async insertRows<T extends Table>(_tx: Tx, { name, order }: T, rows: readonly RowOf<T>[]): Promise<void> {
-    const names = order.map((column) => column.name).join(', ');
-    this.runEach(`insert into ${name} (${names}) values (${order.map(() => '?').join(', ')})`, order, rows);
-  }
-
-  async updateRows(_tx: Tx, { table, keys, columns }: RowUpdate, rows: readonly Row[]): Promise<void> {
-    const set = columns.map(({ name }) => `${name} = ?`).join(', ');
-    const where = keys.map(({ name }) => `${name} = ?`).join(' and ');
-    this.runEach(`update ${table} set ${set} where ${where}`, [...columns, ...keys], rows);
-  }
-
-  private runEach(text: string, columns: readonly NamedColumn[], rows: readonly Row[]): void {
-    if (rows.length === 0) return;
-    const statement = this.writer.prepare(text);
-    for (const row of rows) statement.run(valuesOf(row, columns));
+  async updateRows(_tx: Tx, update: RowUpdate, rows: readonly Row[]): Promise<void> {
+    this.parts.rows.update(update, rows);
   }
 
   among(column: RawBuilder<unknown>, keys: readonly bigint[]) {

@@ -2,6 +2,9 @@ import { stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import type { Transaction } from '../transaction.ts';
+import { STATES } from '../tables/states.ts';
+import type { RowOf } from '../tables/table.ts';
+import { bindDigest } from '../values.ts';
 import type { EncodedState } from './bytes.ts';
 
 interface ReferredState {
@@ -94,8 +97,8 @@ export class ReferredStates {
   private async mark(run: readonly ReferredState[], now: string): Promise<void> {
     const { namespace, bytes } = run[0]!;
     if (bytes !== undefined) {
-      const rows = run.flatMap((state) => (state.bytes === undefined ? [] : [{ namespace, now, ...state.bytes }]));
-      await this.tx.engine.insertStates(this.tx.db, rows);
+      const rows = run.flatMap((state) => (state.bytes === undefined ? [] : [stateRow(namespace, state.bytes, now)]));
+      await this.tx.engine.insertRows(this.tx.db, STATES, rows, REFERENCE_IF_STORED);
       return;
     }
     const digests = run.map(({ digest }) => digest);
@@ -119,6 +122,29 @@ export class ReferredStates {
     }
     return found;
   }
+}
+
+/** A stored state is locked, even if it is referenced already and nothing changes. */
+const REFERENCE_IF_STORED = ` on conflict (namespace, digest) do update
+  set referenced = true, version = states.version + 1 where not states.referenced`;
+
+/** Returns the row of a new state that a step refers to. */
+function stateRow(
+  namespace: string,
+  { digest, size, encoding, data }: EncodedState,
+  now: string,
+): RowOf<typeof STATES> {
+  return {
+    namespace,
+    digest: bindDigest(digest),
+    size: BigInt(size),
+    encoding,
+    data,
+    upload: null,
+    referenced: 1,
+    version: 0n,
+    renew_time: now,
+  };
 }
 
 /** Groups states that one statement can write: same namespace, and all with their bytes or all without. */

@@ -1,0 +1,48 @@
+import { type NamedColumn, type Row, type RowUpdate, type Table, valuesOf } from '../sql/tables/table.ts';
+import type { Connection } from './connection.ts';
+
+/** A statement that writes one row. */
+interface RowStatement {
+  readonly text: string;
+  /** In the order of the parameters. */
+  readonly columns: readonly NamedColumn[];
+}
+
+/** Writes many rows, each with the same prepared statement. */
+export class RowWriter {
+  private readonly writer: Connection;
+  private readonly statements = new Map<Table | RowUpdate, RowStatement>();
+
+  constructor(writer: Connection) {
+    this.writer = writer;
+  }
+
+  insert(table: Table, rows: readonly Row[], onConflict = ''): void {
+    if (rows.length > 0) this.run(this.statements.get(table) ?? this.keep(table, insertOf(table)), rows, onConflict);
+  }
+
+  update(update: RowUpdate, rows: readonly Row[]): void {
+    if (rows.length > 0) this.run(this.statements.get(update) ?? this.keep(update, updateOf(update)), rows, '');
+  }
+
+  private keep(of: Table | RowUpdate, statement: RowStatement): RowStatement {
+    this.statements.set(of, statement);
+    return statement;
+  }
+
+  private run({ text, columns }: RowStatement, rows: readonly Row[], end: string): void {
+    const statement = this.writer.prepare(text + end);
+    for (const row of rows) statement.run(valuesOf(row, columns));
+  }
+}
+
+function insertOf({ name, order }: Table): RowStatement {
+  const names = order.map((column) => column.name).join(', ');
+  return { text: `insert into ${name} (${names}) values (${order.map(() => '?').join(', ')})`, columns: order };
+}
+
+function updateOf({ table, keys, columns }: RowUpdate): RowStatement {
+  const set = columns.map(({ name }) => `${name} = ?`).join(', ');
+  const where = keys.map(({ name }) => `${name} = ?`).join(' and ');
+  return { text: `update ${table} set ${set} where ${where}`, columns: [...columns, ...keys] };
+}
