@@ -8,6 +8,7 @@ import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
+import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
 import type { AppSettings } from './stream/settings.ts';
@@ -44,11 +45,6 @@ export interface ServerCounts extends PortCounts {
   readonly handlers: number;
   /** Followers that wait for changes. */
   readonly followers: number;
-}
-
-/** The server cannot start. The message is for the person who starts it. */
-export class StartError extends Error {
-  override readonly name = 'StartError';
 }
 
 /** Milliseconds that the store may take to close if the database does not answer. */

@@ -1,5 +1,4 @@
 import { Command } from 'commander';
-import { migrateStore } from '../server.ts';
 import { addConfigOptions, configOf } from './config_options.ts';
 import type { CliContext } from './context.ts';
 import { createLogger } from './logging.ts';
@@ -15,6 +14,8 @@ export function migrateCommand(cli: CliContext): Command {
       const config = configOf(cli, flags);
       const logger = createLogger(cli, config);
       for (const warning of config.warnings) logger.warn(warning);
+      // Loaded on demand, so that other commands start fast.
+      const { migrateStore } = await import('../server.ts');
       const { storeDescription: store } = await migrateStore(config, { logger });
       const text = flags.json === true ? JSON.stringify({ event: 'migrated', store }) : `${store} is up to date.`;
       cli.stdout.write(`${text}\n`);

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
-import { type RunningServer, startServer } from '../server.ts';
+import type { RunningServer } from '../server.ts';
 import { addConfigOptions, configOf } from './config_options.ts';
 import type { CliContext } from './context.ts';
 import { createLogger } from './logging.ts';
@@ -19,6 +19,8 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   const config = configOf(cli, flags);
   const logger = createLogger(cli, config);
   for (const warning of config.warnings) logger.warn(warning);
+  // Loaded on demand, so that other commands start fast.
+  const { startServer } = await import('../server.ts');
   const server = await startServer(config, { logger });
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));

@@ -37,19 +37,21 @@ function objection(file: string, wanted: string): string | undefined {
   return `may not know ${target}`;
 }
 
-/** Returns every package and Node module that is loaded when this file is run. Imports of types only are erased. */
-function packagesLoadedBy(start: string): Set<string> {
+/** Returns the files, packages and Node modules that are loaded when this file is run. Types are erased. */
+function loadedBy(start: string): { files: Set<string>; packages: Set<string> } {
   const codeOf = new Map(files.map(({ path: file, code }) => [file, code]));
   const loaded = new Set([start]);
   const packages = new Set<string>();
   for (const file of loaded) {
-    const code = (codeOf.get(file) ?? '').replace(/^\s*(import|export) type\b[^;]*;/gm, '');
+    const code = (codeOf.get(file) ?? '')
+      .replace(/^\s*(import|export) type\b[^;]*;/gm, '')
+      .replace(/\bawait import\([^)]*\)/g, '');
     for (const wanted of importsOf(code)) {
       if (wanted.startsWith('.')) loaded.add(path.posix.normalize(path.posix.join(path.posix.dirname(file), wanted)));
       else packages.add(wanted);
     }
   }
-  return packages;
+  return { files: loaded, packages };
 }
 
 /** A parameter or variable named `process` is another thing than the global. */
@@ -78,9 +80,15 @@ describe('the rooms of the sources', () => {
   });
 
   it('keep packages out of the read threads of SQLite, each of which loads its modules again', () => {
-    const loaded = [...packagesLoadedBy('src/store/sqlite/read_thread.ts')];
+    const loaded = [...loadedBy('src/store/sqlite/read_thread.ts').packages];
     expect(loaded).toContain('node:sqlite');
     expect(loaded.filter((wanted) => !wanted.startsWith('node:'))).toEqual([]);
+  });
+
+  it('keep the server out of commands for a remote server, so that these start fast', () => {
+    const loaded = loadedBy('src/main.ts').files;
+    expect(loaded).toContain('src/cli/tree.ts');
+    expect([...loaded].filter((file) => /^src\/(server\.ts|store|rpc|app|service|listen)\b/.test(file))).toEqual([]);
   });
 
   it('limit the programs in examples to what a user of the package has: the client and the generated code', () => {

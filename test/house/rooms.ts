@@ -74,10 +74,11 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/fle': { rooms: ['src/client', 'gen'], packages: ['@bufbuild/protobuf/*', 'pg', 'node:crypto', 'node:sqlite'] },
   'src/cli': {
-    rooms: ['src/client', 'src/config', 'src/demo', 'src/fle', 'src/server.ts', 'gen'],
+    rooms: ['src/client', 'src/config', 'src/demo', 'src/fle', 'src/server.ts', 'src/start_error.ts', 'gen'],
     packages: [...CONNECT, ...PROGRAM, 'pino', 'pino-pretty'],
   },
 
+  'src/start_error.ts': { rooms: [], packages: [] },
   'src/server.ts': {
     rooms: [
       'src/app',
@@ -85,6 +86,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/domain',
       'src/listen',
       'src/rpc',
+      'src/start_error.ts',
       'src/store/contract',
       'src/store/open.ts',
       'src/stream',
