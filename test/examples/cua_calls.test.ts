@@ -10,7 +10,10 @@ import { RUN_NAME, recordResults, rolloutOf, SCREENSHOT, stageOf, startTraining,
 import { type Recording, startRecording } from './seeds/recording.ts';
 import { fromStatus } from './seeds/rows.ts';
 
-/** The query examples of CUA's document, and the calls of its recording code, made here by a training of four steps that crashes in its third. */
+/**
+ * The query examples in CUA's document, and the calls of its recording code, made here by a training of four steps that
+ * crashes in its third.
+ */
 describe.each(ENGINES)('CUA, on %s:', (engine) => {
   let recording: Recording;
   let client: AnabranchClient;
@@ -61,7 +64,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     await client.runs.startStage({ stageId: evaluation.id });
     await recordResults(client, evaluation, { success_rate: 0.5 });
 
-    // The third step fails, and the process with it.
+    // The third step fails, and its process crashes.
     const third = await stageOf(client, run, StageKind.TRAIN_STEP, 2);
     await client.runs.startStage({ stageId: third.id, phase: 'rollout_execution' });
     await client.runs.failStage({ stageId: third.id, message: 'CUDA out of memory' });

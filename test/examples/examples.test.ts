@@ -9,7 +9,7 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 
 const EXAMPLES = path.resolve(import.meta.dirname, '../../examples');
 
-/** Runs an example as a reader would: a process of its own. */
+/** Runs an example like a reader: in a process of its own. */
 function runExample(name: string, ...args: string[]): Promise<{ code: unknown; stdout: string; stderr: string }> {
   return new Promise((resolve) => {
     execFile(process.execPath, [path.join(EXAMPLES, name), ...args], (error, stdout, stderr) => {
@@ -75,7 +75,7 @@ describe.each(ENGINES)('the examples, on %s', (engine) => {
     );
     const [title, root, ...children] = story[2]?.split('\n') ?? [];
     expect([title, root]).toEqual(['tree', 'main: from the start, to step 200, reward 200']);
-    // They were made at the same time: in any order.
+    // They were created concurrently, so their order is undefined.
     expect(children.toSorted()).toEqual([
       'faster learner: from main at step 200, to step 500, reward 500',
       'learns no more: from main at step 200, to step 342, reward 342',
@@ -87,7 +87,7 @@ describe.each(ENGINES)('the examples, on %s', (engine) => {
       'other gains: 0–200 of main, 201–238 of other gains',
     ]);
 
-    // Not only the example says so: what stands in the store, in all its tables.
+    // Checks all tables of the store, not only the output of the example.
     const runId = /run (\S+)\n$/.exec(stdout)?.[1] ?? '';
     const { run: main } = await client.runs.getRun({ runId });
     expect(main).toMatchObject({

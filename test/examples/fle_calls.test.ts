@@ -11,7 +11,7 @@ import { ENGINES } from '../support/database.ts';
 import { FleClient } from './seeds/fle_client.ts';
 import { type Recording, startRecording } from './seeds/recording.ts';
 
-/** The code examples of FLE's document, and the calls of the code behind it, made here. */
+/** The code examples in FLE's document, and the calls of the code behind it, made here. */
 describe.each(ENGINES)('FLE, on %s:', (engine) => {
   let recording: Recording;
   let client: AnabranchClient;
@@ -42,7 +42,8 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect(await db.countSteps(trajectoryId)).toBe(4);
     expect((await db.getTrajectorySteps(trajectoryId)).map(({ stepNumber }) => stepNumber)).toEqual([1n, 2n, 3n, 4n]);
 
-    // Resuming from a step that is not the last: a branch, which goes on with its number. Nothing is cut off.
+    // Resuming from a step that is not the last creates a branch, which continues with the next number. No step is
+    // deleted.
     factory.load(checkpoint.gameState);
     const { trajectory: branch } = await client.trajectories.branchTrajectory({ trajectoryId, stepNumber: 2n });
     await using writer = await openWriter(client, { trajectoryId: branch?.id ?? '' });
@@ -148,7 +149,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect((await sweep()).rollouts.filter(({ existed }) => existed)).toEqual([]);
     await client.runs.closeQueue({ stageId });
 
-    // The first process gives one trial back, fails one of claude's at gears, and dies while it is at work on a third.
+    // The first process releases one trial, fails one of claude's at gears, and dies while it works on a third.
     const workerId = 'process 0';
     const claim = async () => (await client.rollouts.claimRollouts({ stageId, workerId })).claims[0]?.rollout;
     const [first, second] = [tokenOf(await claim()), tokenOf(await claim())];
@@ -158,7 +159,8 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     const lost = tokenOf(await claim());
     expect(lost).toEqual({ ...second, attempt: 2 });
 
-    // It is started again: nothing is made twice. What was lost is given up, allowed one attempt more, and claimed like all that is left.
+    // It is started again and creates nothing twice. The lost trial is failed, allowed one more attempt, and claimed
+    // like the rest.
     expect((await sweep()).rollouts.every(({ existed }) => existed)).toBe(true);
     await client.rollouts.releaseRollout({ ...lost, message: 'process 0 died' });
     await client.rollouts.retryRollout(lost);
@@ -205,7 +207,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     ).toContainEqual(['claude gears 1', true, 1n]);
     expect(trialsDone.every(({ finished }) => finished)).toBe(true);
 
-    // F-41, F-45: results of a model at the tasks of a pattern, since a day ago.
+    // F-41, F-45: results of a model for the tasks that match a pattern, since a day ago.
     const since = timestampFromMs(Date.now() - 86_400_000);
     const { runs: recent } = await client.runs.listRuns({ createTimeFrom: since });
     expect(recent.map(({ run }) => run?.id)).toContain(runId);
@@ -235,7 +237,7 @@ function tokenOf(rollout: Rollout | undefined): { rolloutId: string; attempt: nu
   return { rolloutId: rollout.id, attempt: rollout.attempt };
 }
 
-/** A factory that makes plates: enough of an environment to be saved, loaded and stepped. */
+/** A factory that makes plates: enough of an environment to save, load and step it. */
 class Factory {
   #plates = 0;
 

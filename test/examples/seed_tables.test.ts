@@ -162,7 +162,7 @@ describe.each(ENGINES)('data imported from the three systems are returned unchan
     },
   );
 
-  /** A row that has no more than is given; what cannot be missing in its table is. */
+  /** A row with the given values, and defaults for the columns that its table requires. */
   function sparse(system: string, table: string, fields: Row): Row {
     const columns = tables[system]?.[table] ?? [];
     return { ...Object.fromEntries(columns.map((column) => [column, null])), ...fields };

@@ -7,7 +7,7 @@ import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
 import { type Recording, startRecording } from './seeds/recording.ts';
 
-/** The branching example of simulator-state-db's document, its managers' calls and its endpoints, made here. */
+/** The branching example in simulator-state-db's document, the calls of its managers, and its endpoints, made here. */
 describe.each(ENGINES)('SSDB, on %s:', (engine) => {
   let recording: Recording;
   let client: AnabranchClient;
@@ -166,7 +166,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     return (await client.trajectories.getTrajectory({ trajectoryId })).trajectory;
   }
 
-  /** A value that grows by ten times the learning rate at each step, which is its reward. */
+  /** A value that grows by ten times the learning rate at each step; the growth is the reward. */
   async function runUntilStep(run: Run, end: number): Promise<void> {
     const { lr } = JSON.parse(run.configJson) as { lr: number };
     const { step } = await client.trajectories

@@ -23,7 +23,7 @@ export type Values = Readonly<Record<string, Value>>;
 
 export interface FleDatabase {
   readonly engine: Engine;
-  /** What `import-fle` is given. */
+  /** The source argument of `import-fle`. */
   readonly source: string;
   /** Inserts programs. `code` and `conversation_json` have defaults, because FLE requires them. */
   insert(...rows: readonly Values[]): Promise<void>;
@@ -38,7 +38,7 @@ export async function createFleDatabase(engine: Engine): Promise<FleDatabase> {
   const source = engine === 'sqlite' ? file : database.url;
   const execute = engine === 'sqlite' ? onSqlite(file) : onPostgres(database.adminUrl);
   await execute(SCHEMAS[engine], []);
-  // The importer's role may read, and nothing else.
+  // The role of the importer has only SELECT.
   if (engine === 'postgres') await execute('GRANT SELECT ON programs TO PUBLIC', []);
   return {
     engine,
@@ -84,7 +84,7 @@ function onPostgres(url: string): Execute {
   };
 }
 
-/** A SQLite file with FLE's table and one program. */
+/** A SQLite file with the table of FLE and one program. */
 export function makeFleFile(file: string): void {
   const database = new DatabaseSync(file);
   database.exec(SCHEMAS.sqlite);
@@ -119,8 +119,9 @@ function second(): Values & { readonly meta: string } {
 }
 
 /**
- * Two versions. In the first, process 0 played 1–2–3 and, again from 2, 4–6; process 1 played 5–8, and resumed from program 2 of process 0 with
- * 7. In the second, 9–10; 11 continues a program of the first version, 12 one that was deleted.
+ * Two versions. In the first, process 0 played 1–2–3 and, again from 2, 4–6; process 1 played 5–8, and resumed from
+ * program 2 of process 0 with 7. In the second version: 9–10. 11 continues a program of the first version, 12 one that
+ * was deleted.
  */
 export const TREES: readonly ReturnType<typeof program>[] = [
   program(1, null, first(0)),
@@ -137,7 +138,7 @@ export const TREES: readonly ReturnType<typeof program>[] = [
   program(12, 999, second()),
 ];
 
-/** By name of the trajectory, the programs of its path: shared ones included. */
+/** By name of the trajectory, the programs of its path, including shared ones. */
 export const PATHS: Readonly<Record<string, readonly number[]>> = {
   'fle-1, instance 0, process 0': [1, 2, 3],
   'fle-1, instance 0, process 0, program 4': [1, 2, 4, 6],
@@ -148,10 +149,10 @@ export const PATHS: Readonly<Record<string, readonly number[]>> = {
   'fle-2, instance 0, process 0, program 12': [12],
 };
 
-/** A state that is not ASCII. */
+/** A state with characters outside ASCII. */
 export const STATE_OF_TWO = '{"inventory": {"iron-plate": 2}, "größe": "日本語 🏭"}';
 
-/** What both engines let FLE's columns hold, at its limits. */
+/** Values at the limits of FLE's columns on both engines. */
 export const EXTREMES: readonly Values[] = [
   {
     code: 'print("hello")\n',
@@ -191,7 +192,7 @@ export const EXTREMES: readonly Values[] = [
   },
 ];
 
-/** What only SQLite holds. */
+/** Values that only SQLite accepts. */
 export const SQLITE_EXTREMES: readonly Values[] = [
   {
     visits: 2n ** 63n - 1n,
@@ -204,7 +205,7 @@ export const SQLITE_EXTREMES: readonly Values[] = [
   { response: 'a\u0000b', parent_id: 'none', created_at: 'yesterday' },
 ];
 
-/** Makes texts that are not UTF-8. */
+/** Converts texts to ones that are not UTF-8. */
 export const NOT_UTF8 = `UPDATE programs SET code = CAST(x'ff00fe' AS TEXT), model = CAST(x'c328' AS TEXT),
   state_json = CAST(x'efbbbf7b7dff' AS TEXT) WHERE id = 9`;
 

@@ -1,4 +1,4 @@
-/** Imports that are interrupted, or that run at the same time. */
+/** Imports that are interrupted, or that run concurrently. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { type ImportedVersion, type ImportOptions, type ImportProgress, importFle } from '../../src/fle/import.ts';
@@ -53,7 +53,7 @@ describe.each(ENGINES)('importFle into %s', (engine) => {
       const interrupted = await importAll('interrupted', { signal: stop.signal, onProgress }).catch(
         (error: unknown) => error,
       );
-      // Later times may have nothing left to import.
+      // Later interruptions may have nothing left to import.
       if (interrupted instanceof Error) expect(interrupted.message).toContain('interruption');
     }
     await importAll('interrupted');

@@ -14,13 +14,13 @@ function byId(programs: readonly Program[]): Map<number, Program> {
   return new Map(programs.map((each) => [each.id, each]));
 }
 
-/** A store that holds what chains say, and refuses what the server would refuse. */
+/** A store that contains what chains describe, and refuses what the server would refuse. */
 class Store {
   readonly programs = new Map<number, StepPosition>();
   readonly trajectories = new Map<string, StoredTrajectory>();
   readonly starts = new Map<string, Chain['start']>();
 
-  /** Stores the first `count` programs of the plan, as if the import was interrupted then. */
+  /** Stores the first `count` programs of the plan, as if the import was interrupted after them. */
   take(chains: readonly Chain[], count = Number.POSITIVE_INFINITY): void {
     let left = count;
     for (const { trajectoryId, start, firstStepNumber, ids } of chains) {
@@ -46,7 +46,7 @@ class Store {
     this.starts.set(id, start);
   }
 
-  /** Where the step before the program is: in its own trajectory, or the branch point. */
+  /** The location of the step before the program: in its own trajectory, or at the branch point. */
   placeBefore(id: number): StepPosition {
     const { trajectoryId, stepNumber } = this.programs.get(id)!;
     const start = this.starts.get(trajectoryId);
@@ -130,7 +130,7 @@ describe('planVersion', () => {
     const interruptions = fc.array(fc.nat(6), { maxLength: 6 });
     fc.assert(
       fc.property(fc.array(one, { maxLength: 30 }), interruptions, (drawn, counts) => {
-        // A parent has a smaller id; a row may become visible before one with a smaller id, but not before its parent.
+        // A parent has a smaller id. A row may become visible before one with a smaller id, but not before its parent.
         const arrivals: number[] = [];
         const programs = drawn.map(({ parent, trajectoryKey }, i) =>
           program(i, i > 0 && parent !== undefined ? parent % i : undefined, trajectoryKey),

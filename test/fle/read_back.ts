@@ -1,4 +1,4 @@
-/** Reads what an import stored: steps by path, and rows as they were in the source. */
+/** Reads the result of an import: steps by path, and rows in the form of the source. */
 import type { Content, Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, downloadState, readSteps } from '../../src/client/index.ts';
 
@@ -48,7 +48,7 @@ interface Cell {
   readonly value: null | bigint | number | Uint8Array;
 }
 
-/** The row that a step was made of, from nothing but the step. */
+/** The source row of a step, computed from the step only. */
 export async function rowOf(client: AnabranchClient, step: Step): Promise<Map<string, Cell>> {
   const { programs, types } = JSON.parse(step.metadataJson) as {
     readonly programs: Readonly<Record<string, unknown>>;

@@ -1,4 +1,4 @@
-/** Takes over rows of the CUA recording database, by docs/coming-from.md, and gives them back. */
+/** Imports rows of the CUA recording database as described in docs/coming-from.md, and exports them again. */
 import { type Run, type Stage, StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -66,7 +66,7 @@ const KINDS: Readonly<Record<StageTable, StageKind>> = {
   baseline: StageKind.BASELINE,
 };
 
-/** Takes over one training with its history, its stages, and what ran in them; gives the run's id. */
+/** Imports one training with its history, its stages, and their rollouts. Returns the id of the run. */
 export async function takeOverTraining(client: AnabranchClient, rows: Rows): Promise<string> {
   const [training = {}] = rowsOf(rows, 'training');
   const runId = await makeRun(client, training);
@@ -193,7 +193,7 @@ function initialOf(row: Row): Status {
   return row.status === 'initializing' ? Status.INITIALIZING : Status.PENDING;
 }
 
-/** Gives back what takeOverTraining took, and the history that it has here. */
+/** Exports what takeOverTraining imported, and the history that it has in Anabranch. */
 export async function giveBackTraining(client: AnabranchClient, runId: string): Promise<Rows> {
   const { run } = await client.runs.getRun({ runId });
   if (run === undefined) throw new Error(`no run ${runId}`);

@@ -1,4 +1,4 @@
-/** Takes over CUA's tasks, validators and environments, by docs/coming-from.md, and gives them back. */
+/** Imports CUA's tasks, validators and environments as described in docs/coming-from.md, and exports them again. */
 import type { Environment, Task, Validator } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -15,7 +15,7 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
-/** What things of theirs are called here, by their ids. */
+/** Names of their resources in Anabranch, by their ids. */
 export interface Known {
   readonly tasks: ReadonlyMap<Value, string>;
   /** Types of validators. */
@@ -58,7 +58,7 @@ function toTask(row: Row, rows: Rows) {
   };
 }
 
-/** The validator that a task is in its own columns. */
+/** The validator that the columns of a task describe. */
 function ownOf({ validation_type = null, validation_query = null }: Row): Row {
   return { validator_type: validation_type, validation_query };
 }
@@ -99,7 +99,7 @@ async function takeOverEnvironment(client: AnabranchClient, runId: string, row: 
   return environmentId;
 }
 
-/** Environments of a run as they were, what is told of them, and whose id was which. */
+/** The imported environments of a run, their descriptions, and the original ids. */
 export interface Environments {
   readonly rows: readonly Row[];
   readonly history: readonly Row[];
@@ -130,7 +130,7 @@ function fromEnvironment(environment: Environment): Row {
   };
 }
 
-/** Tasks by their names here, with their validators, as they were. */
+/** Tasks by their names in Anabranch, with their validators, in the original form. */
 export async function giveBackTasks(client: AnabranchClient, taskIds: readonly string[]) {
   const { tasks } = await client.rollouts.listTasks({ taskIds: [...taskIds], view: View.FULL });
   const validator: Row[] = [];

@@ -1,15 +1,15 @@
-/** Moves what is taken over from CUA to where it was, by verbs; gives back its statuses and their history. */
+/** Brings imported resources of CUA to their original status by verbs. Exports their statuses and history. */
 import { Status, type StatusChange } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { fromStatus, keep, keptOf, nullable, type Row, type Rows, statusOf, textOf, type Verb, wayTo } from './rows.ts';
 
-/** What some of its statuses are called here. Which of two it was, its phase tells. */
+/** Names of some CUA statuses in Anabranch. Where two map to one, the phase distinguishes them. */
 const WORDS: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   step: { rollout_collecting: 'running', rollout_running: 'running', training: 'running' },
   rollout: { env_creation: 'initializing', agent_init: 'initializing' },
   environment: { creating: 'initializing', terminated: 'completed', error: 'failed' },
 };
 
-/** What the phase is called while a status of its own says it. */
+/** The phase for a status that has a counterpart of its own. */
 const PHASES: Readonly<Record<string, string>> = {
   rollout_collecting: 'rollout_collection',
   rollout_running: 'rollout_execution',
@@ -36,19 +36,19 @@ export interface Said {
 
 export type Verbs = Readonly<Partial<Record<Verb, (said: Said) => Promise<unknown>>>>;
 
-/** Its status, in the words of here. */
+/** Its status in Anabranch. */
 export function statusHere(table: string, status: Row[string] | undefined): Status {
   return statusOf(WORDS[table]?.[textOf(status)] ?? textOf(status));
 }
 
-/** Its status in the words of there; where two are one here, by the phase. */
+/** Its status in CUA; where two map to one, by the phase. */
 export function statusThere(table: string, status: Status, phase = ''): string {
   const ours = fromStatus(status);
   const theirs = Object.entries(WORDS[table] ?? {}).filter(([, word]) => word === ours);
   return theirs.find(([word]) => PHASES[word] === phase)?.[0] ?? (theirs.length === 1 ? theirs[0]?.[0] : ours) ?? ours;
 }
 
-/** Moves it to where it was, each move saying what its history says of it. */
+/** Brings it to its original status. Each verb has the message of its history entry. */
 export async function move(
   table: string,
   row: Row,
@@ -73,7 +73,7 @@ function keptChange(table: string, change: Row): string {
   return JSON.stringify(keep('status_history', change, columns));
 }
 
-/** The status message has a place of its own unless an error stands there; an error has one in what failed. */
+/** The status message is stored separately unless it is an error; an error is stored with the failure. */
 export function displaced(table: string, row: Row): string {
   return saysError(table, row) ? 'status_message' : 'error_message';
 }
@@ -88,14 +88,14 @@ interface Moved {
   readonly phase: string;
 }
 
-/** The three columns that tell where it is; what was kept of them stands above. */
+/** The three columns for the status; their original values are kept above. */
 export function fromStatuses(table: string, { status, statusMessage, phase }: Moved): Row {
   const said = nullable(statusMessage);
   const place = status === Status.FAILED && said !== null ? 'error_message' : 'status_message';
   return { status: statusThere(table, status, phase), status_message: null, error_message: null, [place]: said };
 }
 
-/** The rows of `status_history` that came from there, oldest first. */
+/** The imported rows of `status_history`, oldest first. */
 export function fromHistory(table: string, id: Row[string] | undefined, changes: readonly StatusChange[]): Row[] {
   return changes.flatMap((change) => {
     const kept = keptOf('status_history', change.metadataJson);
@@ -106,7 +106,7 @@ export function fromHistory(table: string, id: Row[string] | undefined, changes:
   });
 }
 
-/** The rows of a table, none if it has none. */
+/** The rows of a table; empty if the table is missing. */
 export function rowsOf(rows: Rows, table: string): readonly Row[] {
   return rows[table] ?? [];
 }

@@ -1,4 +1,4 @@
-/** CUA's recorder of one rollout, over ours: each call is what docs/coming-from.md says of it. */
+/** CUA's recorder of one rollout, implemented with Anabranch: each call is made as docs/coming-from.md describes. */
 import { timestampNow } from '@bufbuild/protobuf/wkt';
 import type { Claim, ClaimRolloutsRequest } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { type AnabranchClient, openWriter, type TrajectoryWriter } from '../../../src/client/index.ts';
@@ -24,7 +24,7 @@ export class RolloutRecorder {
     this.#writer = writer;
   }
 
-  /** The next rollout that fits, with the attempt that every later call names; none if nothing is left. */
+  /** The next matching rollout, with the attempt that every later call names; undefined if nothing is left. */
   static async start(
     client: AnabranchClient,
     what: Partial<Pick<ClaimRolloutsRequest, 'stageId' | 'labels' | 'requestId'>>,
@@ -47,7 +47,7 @@ export class RolloutRecorder {
     return this.#writer.trajectoryId;
   }
 
-  /** `env_creation` and `agent_init` are phases; the task itself begins by a verb. */
+  /** `env_creation` and `agent_init` are phases; the task itself starts by a verb. */
   async updateStatus(phase: 'env_creation' | 'agent_init' | 'task_execution'): Promise<void> {
     if (phase === 'task_execution') await this.#client.rollouts.startRollout({ ...this.token, phase });
     else await this.#client.rollouts.setRolloutPhase({ ...this.token, phase });
@@ -78,7 +78,7 @@ export class RolloutRecorder {
     await this.#client.rollouts.recordValidation({ ...this.token, validation: { name, success, actualResult } });
   }
 
-  /** No turn that is on its way is cut off: the end of the trajectory is named. */
+  /** The end of the trajectory is named, so that no turn in transit is cut off. */
   async complete(success: boolean): Promise<void> {
     await this.#writer.flush();
     await this.#client.rollouts.completeRollout({
@@ -94,7 +94,7 @@ export class RolloutRecorder {
     await this.#client.rollouts.failRollout({ ...this.token, message });
   }
 
-  /** The process is gone; its lease is not given back. */
+  /** The process has crashed; it does not release its lease. */
   async leave(): Promise<void> {
     await this.#writer.close();
   }

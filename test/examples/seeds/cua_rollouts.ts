@@ -1,4 +1,7 @@
-/** Takes over CUA's groups and rollouts with their turns and validations, by docs/coming-from.md, and gives them back. */
+/**
+ * Imports CUA's groups and rollouts with their turns and validations as described in docs/coming-from.md, and exports
+ * them again.
+ */
 import type { Group, Rollout, Validation } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { GetRolloutResponse } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
@@ -46,7 +49,7 @@ const COUNTERS = [
 ];
 const FLAGS = ['ran_out_of_turns', 'attempted_completion'];
 const TIMES = ['env_creation_time', 'agent_init_time', 'task_start_time', 'task_end_time', 'validation_time'];
-/** Columns whose fields belong to an attempt. A row that is pending has none. */
+/** Columns whose fields belong to an attempt. A pending row has none. */
 const OF_ATTEMPT = [...TIMES, ...COUNTERS, ...FLAGS, 'env_id'];
 const VALIDATION = [
   ...[
@@ -60,14 +63,14 @@ const VALIDATION = [
   ],
 ];
 
-/** A stage here, and the row that it was: of `step`, `eval` or `baseline`. */
+/** A stage in Anabranch, and the original row: of `step`, `eval` or `baseline`. */
 export interface Source {
   readonly stageId: string;
   readonly table: string;
   readonly id: Value;
 }
 
-/** What runs of a stage: its groups, and their rollouts with all that belongs to them. */
+/** The groups of a stage, and their rollouts with all that belongs to them. */
 export async function takeOverGroups(client: AnabranchClient, source: Source, rows: Rows, known: Known): Promise<void> {
   const { stageId } = source;
   const isHere = (row: Row) => row.source_type === source.table && row[`${source.table}_id`] === source.id;
@@ -136,7 +139,7 @@ function newRollout(row: Row, validations: readonly Row[], known: Known) {
   };
 }
 
-/** Claims it, and writes its turns as the attempt's trajectory; gives the attempt. */
+/** Claims it, and writes its turns as the trajectory of the attempt. Returns the attempt. */
 async function work(client: AnabranchClient, stageId: string, row: Row, rows: Rows): Promise<number> {
   const { claims } = await client.rollouts.claimRollouts({
     stageId,
@@ -157,7 +160,7 @@ function keptOfValidation(rollout: Row): readonly string[] {
   return [...(KEPT.validation ?? []), ...(isPending(rollout) ? VALIDATION : [])];
 }
 
-/** What a row keeps although it has a field, because nothing can fill that in its status. */
+/** Columns that a row keeps although there is a field, because no call can set it in that status. */
 function keptColumns(row: Row, validations: readonly Row[]): readonly string[] {
   const status = statusHere('rollout', row.status);
   const ended = status === Status.COMPLETED || status === Status.FAILED;
@@ -219,7 +222,7 @@ function durationOf(seconds: number) {
   return { seconds: BigInt(Math.trunc(seconds)), nanos: Math.round((seconds % 1) * 1000) * 1_000_000 };
 }
 
-/** A stage that came from there, and its row. */
+/** An imported stage, and its row. */
 export interface GivenStage {
   readonly stageId: string;
   readonly table: string;

@@ -1,4 +1,4 @@
-/** A training as CUA's code runs it, over ours: each call is what docs/coming-from.md says of it. */
+/** A training as CUA's code runs it, implemented with Anabranch: each call is made as docs/coming-from.md describes. */
 import { timestampNow } from '@bufbuild/protobuf/wkt';
 import type { Rollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { type Run, type Stage, StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
@@ -9,10 +9,10 @@ import { RolloutRecorder } from './cua_recorder.ts';
 
 export const RUN_NAME = 'cua_rl-2026-03-01-12-00';
 const HYPERPARAMETERS = { model_name: 'Qwen3-VL-30B', learning_rate: 1e-5, lora_rank: 32, save_every: 2 };
-/** Large enough to be kept as a state. */
+/** Large enough to be stored as a state. */
 export const SCREENSHOT = new Uint8Array(20_000).fill(7);
 
-/** What its loop does first, in every process: the run of that name, or a new one. */
+/** The start of its loop in every process: finds the run of that name, or creates it. */
 export async function startTraining(client: AnabranchClient): Promise<{ run: Run; resumeStage: Stage | undefined }> {
   const { run, created, resumeStage } = await client.runs.createRun({
     name: RUN_NAME,
@@ -37,7 +37,7 @@ export async function stageOf(client: AnabranchClient, run: Run, kind: StageKind
   return stage;
 }
 
-/** Two rollouts of one task, made at once and claimed by their workers: one succeeds, one loses its box. */
+/** Two rollouts of one task, created together and claimed by their workers: one succeeds, one loses its environment. */
 async function collect(client: AnabranchClient, run: Run, stageId: string): Promise<void> {
   const { environments } = await client.rollouts.listEnvironments({ runId: run.id });
   await client.rollouts.createRollouts({
@@ -78,7 +78,7 @@ export async function rolloutOf(client: AnabranchClient, step: number, number: n
   return found;
 }
 
-/** One step: rollouts, two substeps of training, its metrics, and weights at every second. */
+/** One step: rollouts, two substeps of training, its metrics, and a model checkpoint at every second step. */
 export async function train(client: AnabranchClient, run: Run, number: number): Promise<void> {
   const { id: stageId, status } = await stageOf(client, run, StageKind.TRAIN_STEP, number);
   if (status === Status.FAILED) await client.runs.reopenStage({ stageId, phase: 'rollout_execution' });

@@ -1,4 +1,6 @@
-/** Takes over turns of CUA with their actions and observations, by docs/coming-from.md, and gives them back. */
+/**
+ * Imports CUA's turns with their actions and observations as described in docs/coming-from.md, and exports them again.
+ */
 import type { Action, Observation, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type ActionInit,
@@ -19,7 +21,10 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
 
 const CONTENTS = { screenshot_uri: 'uri', text_content: 'text', model_input_json: 'json' } as const;
 
-/** The turns of one rollout, as its attempt's trajectory; all of it as it was collected to train on, where there is such a text, is a state of the root. */
+/**
+ * The turns of one rollout, as the trajectory of its attempt. The collected training text, if any, is a state of the
+ * root.
+ */
 export async function takeOverTurns(
   client: AnabranchClient,
   trajectoryId: string,
@@ -73,7 +78,7 @@ function toAction(row: Row): ActionInit {
   };
 }
 
-/** One for each content that the row has; without any, one that is its type alone. */
+/** One for each content of the row; without content, one with only a type. */
 function toObservations(row: Row): ObservationInit[] {
   const type = textOf(row.obs_type);
   const contents = contentsOf(row).map(([column, form]) => ({ [form]: textOf(row[column]) }));

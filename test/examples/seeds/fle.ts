@@ -1,4 +1,4 @@
-/** Takes over rows of FLE, by docs/coming-from.md, and gives them back. */
+/** Imports rows of FLE as described in docs/coming-from.md, and exports them again. */
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
@@ -49,7 +49,7 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
 
 // ---- The tables of the document ----
 
-/** Gives the trajectory's id. */
+/** Returns the id of the trajectory. */
 export async function takeOverTrajectory(client: AnabranchClient, rows: Rows): Promise<string> {
   const [row = {}] = rows.trajectories ?? [];
   const trajectoryId = crypto.randomUUID();
@@ -109,7 +109,7 @@ function fromStep(step: Step, state: Value): Row {
 
 // ---- The table of the code ----
 
-/** Imports the programs, as `anabranch import-fle` does, into an experiment of this name. */
+/** Imports the programs into an experiment of this name, as `anabranch import-fle` does. */
 export async function takeOverPrograms(client: AnabranchClient, programs: readonly Row[], experimentName: string) {
   await using database = await createFleDatabase('sqlite');
   await database.insert(...(programs as readonly Values[]));

@@ -1,4 +1,7 @@
-/** FLE's database client as its document shows it, over ours: each call is what docs/coming-from.md says of it. */
+/**
+ * FLE's database client as its document shows it, implemented with Anabranch: each call is made as docs/coming-from.md
+ * describes.
+ */
 import { Code, ConnectError } from '@connectrpc/connect';
 import type { Step, Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, readSteps } from '../../../src/client/index.ts';
@@ -46,7 +49,7 @@ export class FleClient {
     return this.#list(taskId);
   }
 
-  /** In order, and without the root, which it had not. */
+  /** In order, and without the root, which FLE did not have. */
   async getTrajectorySteps(trajectoryId: string): Promise<Step[]> {
     const steps: Step[] = [];
     for await (const { step } of readSteps(this.#client, { trajectoryId, startStepNumber: 1n })) steps.push(step);

@@ -2,7 +2,7 @@ import { type AnabranchClient, connectClient } from '../../../src/client/index.t
 import type { Engine } from '../../support/database.ts';
 import { startTestServer } from '../../support/test-server.ts';
 
-/** A server of its own, and a client that notes the path of every RPC it calls. */
+/** A server of its own, and a client that records the path of every RPC it calls. */
 export interface Recording {
   readonly client: AnabranchClient;
   readonly url: string;

@@ -1,4 +1,4 @@
-/** A full record of every table of the three systems, and a few more that stand around it. */
+/** A full record of every table of the three systems, and a few related ones. */
 import { CUA_ROLLOUTS } from './rollout_records.ts';
 import type { Rows } from './rows.ts';
 

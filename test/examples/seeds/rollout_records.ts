@@ -1,4 +1,4 @@
-/** Full records of CUA's tables of rollouts: what its training, `CUA` of records.ts, ran. */
+/** Full records of CUA's tables of rollouts: those that its training, `CUA` of records.ts, ran. */
 import type { Row, Rows } from './rows.ts';
 
 const ESTIMATES = { avg_turn_time: 28.5, estimated_total_time: 570, estimated_remaining_time: 0.5 };
@@ -30,7 +30,7 @@ const GROUP: Row = {
   ...TIMES,
 };
 
-/** It has a value in every column but those of other sources. */
+/** It has a value in every column except those of other sources. */
 export const ROLLOUT: Row = {
   id: 81,
   ...NO_SOURCE,
@@ -85,7 +85,7 @@ export const ROLLOUT: Row = {
   ...TIMES,
 };
 
-/** One that ran into an error, in the same group and the same environment. */
+/** A rollout that failed with an error, in the same group and the same environment. */
 const FAILED: Row = {
   ...ROLLOUT,
   id: 82,
@@ -193,7 +193,7 @@ export const CUA_ROLLOUTS: Rows = {
   ],
 };
 
-/** One of an eval or a baseline, of which little is said. */
+/** A rollout of an eval or a baseline, with few values. */
 function ofSource(fields: Row): Row {
   const nothing = Object.fromEntries(Object.keys(ROLLOUT).map((column) => [column, null]));
   const { task_id = null, model_path = null } = ROLLOUT;

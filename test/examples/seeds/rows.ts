@@ -1,4 +1,4 @@
-/** Rows of the three systems, and what a record keeps that is taken over: see docs/coming-from.md. */
+/** Rows of the three systems, and the values that an imported record keeps: see docs/coming-from.md. */
 import { type Timestamp, timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 
@@ -7,12 +7,14 @@ export type Row = Readonly<Record<string, Value>>;
 /** Rows by table. */
 export type Rows = Readonly<Record<string, readonly Row[]>>;
 
-/** By table and name, the columns of a row that its new home has no better place for: what `docs/coming-from.md` calls kept. */
+/**
+ * By table and name, the columns of a row without a field in Anabranch: those that `docs/coming-from.md` calls kept.
+ */
 export function keep(table: string, row: Row, columns: readonly string[]): { [table: string]: Row } {
   return { [table]: Object.fromEntries(columns.map((column) => [column, row[column] ?? null])) };
 }
 
-/** What was kept of a row in this metadata. */
+/** The kept values of a row in this metadata. */
 export function keptOf(table: string, metadataJson: string): Row {
   return metadataJson === '' ? {} : ((JSON.parse(metadataJson) as Record<string, Row>)[table] ?? {});
 }
@@ -25,7 +27,7 @@ export function numberOf(value: Value | undefined): number {
   return typeof value === 'number' ? value : 0;
 }
 
-/** NULL is what has no text here. */
+/** NULL for empty text. */
 export function nullable(text: string | undefined): string | null {
   return text === undefined || text === '' ? null : text;
 }
@@ -38,7 +40,7 @@ export function fromJson(text: string): Value {
   return text === '' ? null : (JSON.parse(text) as Value);
 }
 
-/** Numbers by name; NULL is a name that is not there. */
+/** Numbers by name; a missing name is NULL. */
 export function metricsOf(row: Row, columns: readonly string[]): { [name: string]: number } {
   const numbers = columns.flatMap((column) => (typeof row[column] === 'number' ? [[column, row[column]]] : []));
   return Object.fromEntries(numbers);
@@ -79,7 +81,7 @@ export function statusOf(value: Value | undefined): Status {
   return status;
 }
 
-/** Its name there; `running` is what SSDB calls `active`. */
+/** The name of the status in SSDB, where `running` is called `active`. */
 export function fromStatus(status: Status, running: 'running' | 'active' = 'running'): string {
   if (status === Status.RUNNING) return running;
   return Object.entries(STATUSES).find(([, each]) => each === status)?.[0] ?? '';
@@ -96,7 +98,7 @@ const WAYS: Readonly<Partial<Record<Status, readonly Verb[]>>> = {
 
 export type Verb = 'start' | 'pause' | 'complete' | 'fail' | 'cancel';
 
-/** By which verbs a thing that is PENDING comes to be what it was. INITIALIZING is what it begins as. */
+/** The verbs that bring a PENDING resource to its original status. INITIALIZING is set at creation. */
 export function wayTo(status: Status): readonly Verb[] {
   return WAYS[status] ?? [];
 }

@@ -1,4 +1,4 @@
-/** Takes over rows of simulator-state-db, by docs/coming-from.md, and gives them back. */
+/** Imports rows of simulator-state-db as described in docs/coming-from.md, and exports them again. */
 import { create } from '@bufbuild/protobuf';
 import type { Experiment, Run } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
@@ -34,7 +34,7 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
   run_state_sequence: ['id', 'created_at'],
 };
 
-/** Takes over one simulation with all that belongs to it. Runs come before their branches. */
+/** Imports one simulation with all that belongs to it. Runs come before their branches. */
 export async function takeOverSimulation(client: AnabranchClient, rows: Rows): Promise<string> {
   const [simulation = {}] = rows.simulations ?? [];
   await client.runs.createExperiment(toExperiment(simulation));
@@ -77,7 +77,7 @@ async function takeOverRun(client: AnabranchClient, rows: Rows, row: Row): Promi
   if (status === Status.FAILED) await client.runs.failRun({ runId });
 }
 
-/** Gives the id of its main trajectory. */
+/** Returns the id of its main trajectory. */
 async function makeRun(client: AnabranchClient, rows: Rows, row: Row, [root]: readonly Step[]): Promise<string> {
   const named = {
     name: textOf(row.name),
@@ -127,7 +127,7 @@ function toStep(sequence: Row, state: Row): Step {
   return step;
 }
 
-/** Rows in the order in which they were taken over. */
+/** Rows in the order of the import. */
 export async function giveBackSimulation(client: AnabranchClient, experimentId: string): Promise<Rows> {
   const { experiment } = await client.runs.getExperiment({ experimentId });
   if (experiment === undefined) throw new Error(`no experiment ${experimentId}`);
@@ -163,7 +163,7 @@ function fromExperiment(experiment: Experiment): Row {
 }
 
 interface Path {
-  /** Ids of states by step number, shared ones included. */
+  /** Ids of states by step number, including shared ones. */
   readonly stateIds: readonly Value[];
   readonly own: readonly { readonly state: Row; readonly sequence: Row }[];
 }
