@@ -101,7 +101,7 @@ describe('CartPole-v1', () => {
       fc.property(state, (start) => {
         const cart = new CartPole(start);
         const restored = CartPole.restore(cart.snapshot());
-        expect(restored.state).toStrictEqual(start); // toStrictEqual tells 0 from -0
+        expect(restored.state).toStrictEqual(start); // toStrictEqual distinguishes 0 and -0
         expect(restored.snapshot()).toEqual(cart.snapshot());
       }),
     );

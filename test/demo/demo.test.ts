@@ -54,7 +54,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
     return found;
   };
 
-  /** What the variant's stream would have been without any kill, computed without the store. */
+  /** The stream of the variant without any kill, computed without the store. */
   function expected(gains: Gains, cart: CartPole): unknown[] {
     const steps: unknown[] = [];
     while (!isOver(cart)) {
@@ -73,7 +73,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
     return steps;
   }
 
-  /** The cart after step 200 of the main line, played without the store. */
+  /** The cart after step 200 of the main line, computed without the store. */
   function cartAtFork(): CartPole {
     const cart = CartPole.reset(SEED, NOISE);
     while (cart.state.steps < 200) act(cart, MAIN_GAINS);
@@ -182,7 +182,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
       expect(attempts[0]).toMatchObject({ number: 1, status: Status.FAILED, workerId: 'worker-1' });
       expect(attempts[1]).toMatchObject({ number: 2, workerId: again.name });
       expect(attempts.at(-1)?.status).toBe(Status.COMPLETED);
-      // What the killed worker did is still to be seen: the root and its turns.
+      // The work of the killed worker is still visible: the root and its turns.
       const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId: attempts[0]?.trajectoryId ?? '' });
       expect(trajectory).toMatchObject({ status: Status.FAILED, nextStepNumber: BigInt(Number(turns) + 1) });
     });
@@ -242,7 +242,7 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
     const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
       signal: stop.signal,
       onOutput: (text) => {
-        if (text.includes('"event":"step","name":"hasty"')) stop.abort(); // its process is in full swing
+        if (text.includes('"event":"step","name":"hasty"')) stop.abort(); // its process is running at full speed
       },
     });
     expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
@@ -265,7 +265,7 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
   });
 });
 
-// A demo takes some seconds of two cores; where tests share them, a multiple of that.
+// A demo takes some seconds of two cores, and a multiple of that if tests share them.
 describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
   it('keeps a scratch database, draws the tree, prints the summary of the training and commands that read the database', async () => {
     const { code, stdout, stderr } = await runCli(['demo']);
@@ -304,7 +304,7 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     const text = stripVTControlCharacters(stdout);
     expect(text).toMatch(/hasty +━+─+ \d{3} /);
     expect(text).toMatch(/└─@200 angle only .* failed/);
-    // How many bars are drawn depends on the machine; the last one has no time left to show.
+    // How many bars are drawn depends on the machine; the last one shows no remaining time.
     expect(text).toMatch(/run-1 +━*─* \d+ +(\d+ s left, )?\d+\/20 rollouts/);
     expect(text).toMatch(/train step 1 +━+─+ \d+ /);
     expect(text).not.toContain('Look around');

@@ -18,7 +18,7 @@ describe('the policies of the demo', () => {
     const group = (...rewards: number[]) => rewards.map((reward, i) => ({ policy: towards(i), reward }));
     expect(improvePolicy(FIRST_POLICY, [group(10, 20)])).toEqual(towards(1));
     expect(improvePolicy(FIRST_POLICY, [group(0, 0, 9, 9)]).thetaDot).toBeCloseTo(2.5);
-    // Of two groups each is measured by its own: neither the easier task nor the larger rewards weigh more.
+    // Each group is measured against its own mean: neither the easier task nor the larger rewards have more weight.
     expect(improvePolicy(FIRST_POLICY, [group(0, 1), group(1000, 0)]).thetaDot).toBeCloseTo(0.5);
   });
 

@@ -8,7 +8,7 @@ import type { VariantReport } from '../../src/demo/variant_client.ts';
 import { startTestServer } from '../support/test-server.ts';
 
 const TASK = { address: '127.0.0.1:1', trajectoryId: 'none', gains: { x: 0, xDot: 0, theta: 0, thetaDot: 0 } };
-/** A program that is not the variant's client: Node running one line. The task follows as an argument. */
+/** A program in place of the variant's client: Node running one line. The task follows as an argument. */
 const script = (text: string) => [process.execPath, '-e', text];
 
 describe('the process of a client', () => {

@@ -5,13 +5,13 @@ import { describe, expect, it } from 'vitest';
 import { citedRows, comingFrom, fieldsOf, ROWS_SHOWN_BY } from './coming_from.ts';
 import { registry } from './contract.ts';
 
-/** Every row that the three systems' feature list has, in its order. */
+/** Every row of the feature list of the three systems, in its order. */
 const seedRows: Readonly<Record<string, readonly string[]>> = JSON.parse(read('test/docs/seed-rows.json'));
 /** Every column of their tables. */
 const seedTables: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = JSON.parse(
   read('test/docs/seed-tables.json'),
 );
-/** What their users call. */
+/** The calls that their users make. */
 const seedCalls: Readonly<Record<string, readonly string[]>> = JSON.parse(read('test/docs/seed-calls.json'));
 const rows = [...comingFrom.matchAll(/^\| (K-[FCS]\d+|[FCS]-\d\d) \| (.+?) \| (.+) \|$/gmu)].map(
   ([, id = '', feature = '', home = '']) => ({ id, feature, home }),
@@ -23,7 +23,7 @@ const citedInTitles = new Set(
     .flatMap((file) => read(file).match(/\b(?:it|describe\w*)(?:\.each)?\(.*$|^ +(['"`]).*\1,$/gmu) ?? [])
     .flatMap(citedRows),
 );
-/** Promises and rules of docs/guarantees.md: each names its tests there. */
+/** Promises and rules of docs/guarantees.md, where each lists its tests. */
 const guaranteed = new Set([...read('docs/guarantees.md').matchAll(/^\| ([A-Z]+\d+) \|/gmu)].map(([, id = '']) => id));
 const features = rows.filter(({ id }) => !id.startsWith('K-'));
 

@@ -1,9 +1,12 @@
-/** What docs/coming-from.md says, for the tests that hold it to the contract and to what the service does. */
+/**
+ * The contents of docs/coming-from.md, for the tests that compare it with the contract and with the behaviour of the
+ * service.
+ */
 import { readFileSync } from 'node:fs';
 
 export const comingFrom = readFileSync(new URL('../../docs/coming-from.md', import.meta.url), 'utf8');
 
-/** A column of a table of one of the three systems, and where it went. */
+/** A column of a table of one of the three systems, and the field that replaces it. */
 export interface Field {
   readonly table: string;
   readonly column: string;
@@ -11,8 +14,8 @@ export interface Field {
 }
 
 /**
- * For rows that no title of a test cites: the rules and guarantees that they follow from, by the ids in docs/guarantees.md, or the file of tests that shows
- * them.
+ * For rows that no test title cites: the rules and guarantees that imply them, by their ids in docs/guarantees.md, or
+ * the test file that shows them.
  */
 export const ROWS_SHOWN_BY: Readonly<Record<string, readonly string[]>> = {
   'F-04': ['D3', 'W4'],
@@ -71,7 +74,7 @@ export const ROWS_SHOWN_BY: Readonly<Record<string, readonly string[]>> = {
   'K-S7': ['B1', 'W7'],
 };
 
-/** The ids of rows that a text cites, ranges included: `C-12, F-41 to F-45`. */
+/** The ids of rows that a text cites, with ranges expanded: `C-12, F-41 to F-45`. */
 export function citedRows(text: string): string[] {
   const cited = text.matchAll(/(?<![\w-])(K-[FCS]|[FCS]-)(\d+)(?: to \1(\d+))?(?!\w)/gu);
   return [...cited].flatMap(([, prefix = '', first = '', last = first]) =>
@@ -94,7 +97,7 @@ export function fieldsOf(system: string): Field[] {
   return fields;
 }
 
-/** The columns of which a record that is taken over keeps the old value, by table. */
+/** The columns whose values an imported record keeps, by table. */
 export function keptFields(system: string): Record<string, string[]> {
   const kept = fieldsOf(system).filter(({ home }) => /[;:] kept$/u.test(home));
   return Object.fromEntries(
@@ -102,7 +105,9 @@ export function keptFields(system: string): Record<string, string[]> {
   );
 }
 
-/** The RPCs that "Your code, call by call" names for a system's calls, as paths: `anabranch.v1.RunService.GetRun`. */
+/**
+ * The RPCs that "Your code, call by call" lists for the calls of a system, as paths: `anabranch.v1.RunService.GetRun`.
+ */
 export function callsOf(system: string): string[] {
   const text = sectionOf('Your code, call by call', system).join('\n');
   return [...new Set(text.match(/(?<=`)anabranch\.v1\.[A-Z]\w+Service\.\w+(?=`)/gu))].sort();

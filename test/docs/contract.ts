@@ -1,4 +1,4 @@
-/** The descriptors of the public contract, for the tests that hold documents to it. */
+/** The descriptors of the public contract, for the tests that compare documents with it. */
 import { createRegistry, type Registry } from '@bufbuild/protobuf';
 import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
 import { file_anabranch_v1_rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';

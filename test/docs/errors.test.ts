@@ -5,7 +5,7 @@ import { ErrorReasonSchema } from '../../gen/es/anabranch/v1/error_pb.js';
 const document = read('docs/errors.md');
 const sections = document.split(/^## /mu).slice(1);
 const reasons = ErrorReasonSchema.values.map((value) => value.localName).filter((name) => name !== 'UNSPECIFIED');
-/** What error.proto says of each reason: its comment, on one line. */
+/** The comment of each reason in error.proto, on one line. */
 const comments = commentsOf(read('proto/anabranch/v1/error.proto'));
 
 describe('docs/errors.md', () => {

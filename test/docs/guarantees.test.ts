@@ -56,7 +56,10 @@ describe('docs/guarantees.md', () => {
   });
 });
 
-/** The id stands in a text on one line, as names of tests do (`it('W3: …'`, `describe('W1 to W5'`), and not in a comment only. */
+/**
+ * The id is in a string on one line, as in test titles (`it('W3: …'`, `describe('W1 to W5'`), and not only in a
+ * comment.
+ */
 function citesInAName(source: string, id: string): boolean {
   const code = source.replace(/^\s*(?:\/\/|\/?\*).*$/gmu, '');
   return new RegExp(`['"\`][^'"\`\\n]*(?<![\\w-])${id}(?!\\w)`, 'u').test(code);

@@ -24,7 +24,7 @@ describe('docs/performance.md', () => {
   });
 });
 
-/** Value, ratio and missed aim of a bench on an engine, as the summary shows them. */
+/** Value, ratio and missed aim of a bench on an engine, in the form of the summary. */
 function noted(bench: string, engine: string): string {
   const row = new RegExp(`^\\| \`${bench}\` \\| ${engine} \\| (.*?) \\| .*? \\| (.*?) \\| (.*?) \\|`, 'mu').exec(notes);
   if (row === null) return '–';

@@ -97,14 +97,14 @@ it('the picture of README.md is what the demo draws', async () => {
   let output = '';
   for await (const piece of child.stdout.setEncoding('utf8')) {
     output += piece;
-    // What it goes on to do is not in the picture.
+    // The rest of its work is not in the picture.
     if (output.includes(picture)) child.kill('SIGINT');
   }
   await closed;
   expect(output).toContain(picture);
 }, 240_000);
 
-/** Runs a program as a file in the root of the repository would. */
+/** Runs a program as if it were a file in the root of the repository. */
 async function runTypeScript(program: string): Promise<{ output: string[]; complaints: string; code: number | null }> {
   const child = spawn(process.execPath, ['--input-type=module-typescript', '-'], { cwd: ROOT, timeout: 30_000 });
   child.stdin.end(program);

@@ -52,7 +52,7 @@ function orderOf(id: string): number {
   return PREFIXES.indexOf(prefix) * 100 + Number(number);
 }
 
-/** The title is a text of the source, as tests have it: `it('…'`, or a case of `it.each`. */
+/** The title is a string in the source, as in tests: `it('…'`, or a case of `it.each`. */
 function hasTitle(source: string, title: string): boolean {
   return ["'", '"', '`'].some((quote) => source.includes(`${quote}${title}${quote}`));
 }

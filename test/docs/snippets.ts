@@ -14,7 +14,7 @@
  */
 import { readFileSync } from 'node:fs';
 
-/** The address that every snippet is written for. */
+/** The address in every snippet. */
 export const ADDRESS = '127.0.0.1:50051';
 
 export interface Snippet {
@@ -29,7 +29,7 @@ export interface Snippet {
   readonly code: string;
 }
 
-/** All snippets of a document. Throws where a marker is not followed by a fenced block, or a name is used twice. */
+/** All snippets of a document. Throws if a marker is not followed by a fenced block, or a name is used twice. */
 export function snippetsOf(markdown: string, document = 'the document'): Snippet[] {
   const lines = markdown.split('\n');
   const snippets: Snippet[] = [];
@@ -53,7 +53,10 @@ export function readSnippets(path = 'README.md'): Snippet[] {
   return snippetsOf(readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8'), path);
 }
 
-/** The blocks of one group as one program; of a group in several languages those with one fence. Throws where there is none. */
+/**
+ * The blocks of one group as one program; of a group in several languages those with one fence. Throws if there is
+ * none.
+ */
 export function programOf(snippets: readonly Snippet[], group: string, fence?: string): string {
   const chosen = snippets.filter((each) => each.group === group && (fence === undefined || each.fence === fence));
   if (chosen.length === 0)
@@ -62,7 +65,7 @@ export function programOf(snippets: readonly Snippet[], group: string, fence?: s
   return chosen.map((each) => each.code).join('\n');
 }
 
-/** The same code, talking to another server (`127.0.0.1:41234`). Throws where it does not talk to ADDRESS at all. */
+/** The same code with another server address (`127.0.0.1:41234`). Throws if it does not contain ADDRESS. */
 export function pointedAt(code: string, address: string): string {
   if (!code.includes(ADDRESS)) throw new Error(`a snippet never mentions ${ADDRESS}:\n${code}`);
   return code.replaceAll(ADDRESS, address);

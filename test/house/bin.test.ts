@@ -11,13 +11,13 @@ const manifest = JSON.parse(readFileSync(path.join(ROOT, 'package.json'), 'utf8'
   engines: { node: string };
 };
 
-/** This Node, claiming to be another. */
+/** This Node, reporting another version. */
 function claiming(version: string): string[] {
   const lie = `Object.defineProperty(process.versions, 'node', { value: ${JSON.stringify(version)} })`;
   return [process.execPath, '--import', `data:text/javascript,${encodeURIComponent(lie)}`];
 }
 
-/** Nodes that really are too old, where the machine has some on its PATH. */
+/** Versions of Node that are too old, if the machine has any on its PATH. */
 function oldOnPath(): { version: string; command: string[] }[] {
   const folders = [...new Set((process.env.PATH ?? '').split(path.delimiter))];
   return folders

@@ -11,7 +11,7 @@ import {
 import { describe, expect, it } from 'vitest';
 import { ROOT } from './source.ts';
 
-/** The descriptor set that buf makes of a folder. Throws what buf complains of. */
+/** The descriptor set that buf builds from a folder. Throws the errors of buf. */
 function build(...args: string[]): Buffer {
   const buf = path.join(ROOT, 'node_modules/.bin/buf');
   const flags = ['--exclude-source-info', '--as-file-descriptor-set', '--output', '-'];
@@ -26,7 +26,10 @@ function isOwn({ name }: FileDescriptorProto): boolean {
   return name.startsWith('anabranch/v1/');
 }
 
-/** What a file declares, without the rules: they are extensions, which toJson() leaves out. Empty options are the same as none. */
+/**
+ * The declarations of a file, without validation rules: these are extensions, which toJson() omits. Empty options equal
+ * none.
+ */
 function declarationsOf(file: FileDescriptorProto): unknown {
   file.dependency = file.dependency.filter((name) => name !== 'buf/validate/validate.proto');
   const withoutEmptyOptions = (key: string, value: unknown) =>

@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { ROOT } from './source.ts';
 
 const MIB = 1024 * 1024;
-/** For the platform whose packages the table names. Others may differ by a few MB. */
+/** For the platform whose packages the table names. Other platforms may differ by a few MB. */
 const MOST = process.platform === 'linux' && process.arch === 'x64' ? 500 : 600;
 
 const document = readFileSync(path.join(ROOT, 'docs/dependencies.md'), 'utf8');
@@ -15,7 +15,7 @@ const table = [...document.matchAll(/^\| `([^`]+)` \| (\d+) \| .+ \|$/gm)].map((
 }));
 const sizes = sizesOfPackages();
 
-/** Space on disk of each package, with all that is below it. Caches are not packages. */
+/** Space on disk of each package, with everything below it. Caches are not packages. */
 function sizesOfPackages(): Map<string, number> {
   const modules = path.join(ROOT, 'node_modules');
   const names = readdirSync(modules).flatMap((name) => {

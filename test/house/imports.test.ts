@@ -20,7 +20,7 @@ function mayUse(packages: readonly string[], wanted: string): boolean {
   );
 }
 
-/** Why a file may not import something; undefined if it may. */
+/** The reason why a file may not import something; undefined if it may. */
 function objection(file: string, wanted: string): string | undefined {
   const from = roomOf(file);
   const room = from === undefined ? undefined : ROOMS[from];
@@ -54,7 +54,7 @@ function loadedBy(start: string): { files: Set<string>; packages: Set<string> } 
   return { files: loaded, packages };
 }
 
-/** A parameter or variable named `process` is another thing than the global. */
+/** A parameter or variable named `process` is not the global. */
 function usesProcess({ code }: SourceFile): boolean {
   if (/\bnode:process\b/.test(code)) return true;
   const ownName = /[(,]\s*process\s*[:,)]|\b(const|let)\s+process\b/.test(code);
@@ -74,7 +74,7 @@ describe('the rooms of the sources', () => {
   });
 
   it('leave the process to src/main.ts, which passes on arguments, environment and signals and sets the exit code', () => {
-    // A lock file says which process holds the database, so that a person can find it.
+    // A lock file contains the process that holds the database, for people to find it.
     const argued = ['src/main.ts', 'src/store/sqlite/lock.ts'];
     expect(files.filter(usesProcess).map((file) => file.path)).toEqual(argued);
   });

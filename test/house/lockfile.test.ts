@@ -69,7 +69,7 @@ describe('package.json and package-lock.json', () => {
   });
 });
 
-/** Where a package finds a dependency: in its own node_modules, else in those around it. */
+/** The version that a package resolves for a dependency: in its own node_modules, else in those of its parents. */
 function resolve(from: string, name: string): LockedPackage | undefined {
   for (let at = from; ; at = at.slice(0, Math.max(0, at.lastIndexOf('node_modules/') - 1))) {
     const found = packages[`${at === '' ? '' : `${at}/`}node_modules/${name}`];

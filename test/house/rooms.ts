@@ -1,6 +1,7 @@
 /**
- * Who may know whom: the dependency table of the house, as data. Arrows point inward, to `domain`; only the composition
- * root `src/server.ts` sees both ends. A room is a folder or a file of `src/`; the longest match names a file's room.
+ * Which room may import which: the dependency table of the sources, as data. Imports lead towards `domain`; only the
+ * composition root `src/server.ts` sees both ends. A room is a folder or a file of `src/`; the longest match determines
+ * the room of a file.
  */
 export interface Room {
   /** Rooms it may import from, besides itself. */

@@ -30,7 +30,7 @@ describe('the scripts of package.json', () => {
         const { event, url } = JSON.parse(line) as { event: string; url: string };
         expect(event).toBe('ready');
         expect(await (await fetch(`${url}/healthz`)).text()).toBe('ok');
-        process.kill(-(npm.pid ?? 0), 'SIGINT'); // as Ctrl-C does: to npm and all it started
+        process.kill(-(npm.pid ?? 0), 'SIGINT'); // like Ctrl-C: to npm and all its processes
         await exited;
         await expect(fetch(`${url}/healthz`)).rejects.toThrow();
       } finally {

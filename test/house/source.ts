@@ -7,11 +7,11 @@ export interface SourceFile {
   /** From the root of the repository, with slashes. */
   readonly path: string;
   readonly text: string;
-  /** The text without comments; strings keep their place and length. */
+  /** The text without comments; strings keep their position and length. */
   readonly code: string;
 }
 
-/** Every TypeScript file below a folder, in the order of their paths; none where there is no such folder. */
+/** Every TypeScript file below a folder, in the order of their paths; empty if the folder does not exist. */
 export function sources(folder: string): SourceFile[] {
   if (!existsSync(path.join(ROOT, folder))) return [];
   return readdirSync(path.join(ROOT, folder), { recursive: true, withFileTypes: true })
@@ -25,8 +25,8 @@ export function sources(folder: string): SourceFile[] {
 }
 
 /**
- * What a module asks for: `import`, `import type`, `export … from`, `import()` and `import('…').Type`. A dynamic import of
- * anything but a literal comes out as `?`, since nobody can say what it asks for.
+ * The imports of a module: `import`, `import type`, `export … from`, `import()` and `import('…').Type`. A dynamic
+ * import of anything but a literal is returned as `?`, since its target is unknown.
  */
 export function importsOf(code: string): string[] {
   const literals = [
@@ -41,7 +41,9 @@ export function importsOf(code: string): string[] {
   return [...literals, ...computed.map(() => '?')];
 }
 
-/** Which text stands in comments depends on which text stands in strings, so both are read, left to right. */
+/**
+ * Comments can contain quotes and strings can contain comment markers, so both are parsed together, from left to right.
+ */
 export function withoutComments(text: string): string {
   const token =
     /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`|\/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n*[])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])*\/[a-z]*(?=\s*[.,;)\]}]|\s*$)/gm;

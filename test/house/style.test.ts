@@ -26,9 +26,10 @@ describe('the style of the sources', () => {
 
   it('keep no state in modules: clock, ids, logger and store are arguments', () => {
     const argued = [
-      // A buffer that one synchronous call fills and reads, kept to spare a fresh one for every step: no call sees another's.
+      // A buffer that one synchronous call fills and reads, kept to avoid an allocation for every step: no call sees
+      // the data of another.
       'src/domain/step_digest.ts',
-      // It is the process, and knows whether it has failed.
+      // It is the process, which knows whether it has failed.
       'src/main.ts',
     ];
     expect(offenders(src, /^(export )?(let|var)\s/m).filter((path) => !argued.includes(path))).toEqual([]);

@@ -11,7 +11,10 @@ import { branchTwice, expectStory, putState, type WireClient, type Written, writ
 import { run } from './run.ts';
 import { GO_CLIENT, PYTHON, PYTHON_PATH, PYTHON_STORY } from './tools.ts';
 
-/** Programs of other languages that tell the story of test/wire/story.ts by themselves; each ends with an error where something is not as sent. */
+/**
+ * Programs in other languages that write the sample story of test/wire/story.ts by themselves. Each ends with an error
+ * if a value differs from what was sent.
+ */
 const LANGUAGES = [
   {
     language: 'Python',

@@ -4,7 +4,7 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { run } from './run.ts';
 import { PYTHON, PYTHON_PATH } from './tools.ts';
 
-/** What the documents of the three systems leave to their users: an environment that counts, and an agent. */
+/** The parts that the documents of the three systems leave to their users: an environment that counts, and an agent. */
 const OWN_CODE = `
 import json
 

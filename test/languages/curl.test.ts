@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { run } from './run.ts';
 
-/** What curl gets: the HTTP status and the JSON of the answer. */
+/** The result of curl: the HTTP status and the JSON of the answer. */
 interface Answer {
   readonly status: number;
   readonly body: Record<string, unknown>;
@@ -123,7 +123,7 @@ describe('curl, JSON over HTTP/1.1', () => {
   });
 });
 
-/** The reason in the ErrorInfo of a Connect error, whose details come as JSON for debugging. */
+/** The reason in the ErrorInfo of a Connect error, whose details have a JSON form for debugging. */
 function reasonOf(body: Record<string, unknown>): string | undefined {
   const details = body.details as { type: string; debug?: { reason?: string } }[] | undefined;
   return details?.find(({ type }) => type === 'google.rpc.ErrorInfo')?.debug?.reason;

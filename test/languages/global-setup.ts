@@ -1,6 +1,9 @@
 import { installTools } from './tools.ts';
 
-/** Before the tests of `npm run test:languages`. The first time takes a minute or two; then everything is in node_modules/.cache. */
+/**
+ * Runs before the tests of `npm run test:languages`. The first run takes a minute or two; later runs use
+ * node_modules/.cache.
+ */
 export async function setup(): Promise<void> {
   await installTools();
 }

@@ -16,7 +16,7 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
-/** Calls a method with nothing but what reflection tells. Several messages stand one after the other. */
+/** Calls a method using reflection only. Several messages may follow each other. */
 function grpcurl(method: string, messages: string, flags: string[] = []): Promise<string> {
   return run(GRPCURL, ['-plaintext', ...flags, '-d', '@', address, method], { stdin: messages });
 }

@@ -7,7 +7,7 @@ export interface RunOptions {
   readonly minutes?: number;
 }
 
-/** Runs a program to its end and returns what it printed; if it fails, the error says all that it said. */
+/** Runs a program to its end and returns its output; if it fails, the error contains all of its output. */
 export function run(program: string, args: readonly string[], options: RunOptions = {}): Promise<string> {
   const { cwd, stdin, minutes = 1 } = options;
   const env = { ...process.env, ...options.env };

@@ -6,14 +6,14 @@ import { run } from './run.ts';
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const CACHE = path.join(ROOT, 'node_modules/.cache/anabranch-tools');
 
-/** Programs that come by `go install`, by exact version; Go's checksum database holds what they are. */
+/** Programs installed by `go install`, with exact versions; Go's checksum database verifies them. */
 const GO_PROGRAMS = {
   'protoc-gen-go': 'google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12',
   'protoc-gen-go-grpc': 'google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2',
   grpcurl: 'github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4',
 } as const;
 
-/** All that a Python client of gen/python needs (README): nothing of buf, nothing of the generators. */
+/** Everything that a Python client with gen/python needs (README): nothing from buf, and no generators. */
 const PYTHON_PACKAGES = ['grpcio==1.85.1', 'protobuf==7.36.2', 'typing_extensions==4.16.0'];
 
 export const GO_BIN = path.join(CACHE, 'go-bin');
@@ -24,13 +24,13 @@ export const PYTHON_PATH = path.join(ROOT, 'gen/python');
 export const PYTHON_STORY = path.join(ROOT, 'test/languages/python/story.py');
 export const BUF = path.join(ROOT, 'node_modules/.bin/buf');
 
-/** Has the program `protoc`, of the package grpcio-tools, in its folder `bin`. */
+/** Contains the program `protoc` of the package grpcio-tools in its folder `bin`. */
 const PROTOC_PACKAGE = 'grpcio-tools==1.85.1';
 export const PROTOC_BIN = path.join(CACHE, 'protoc/bin');
-/** Where cargo keeps what it has compiled. */
+/** The folder in which cargo keeps compiled files. */
 export const CARGO_TARGET = path.join(CACHE, 'cargo-target');
 
-/** Installs what is not there yet. A tool that cannot be had fails the run by name. */
+/** Installs missing tools. A tool that cannot be installed fails the run, which names it. */
 export async function installTools(): Promise<void> {
   await mkdir(GO_BIN, { recursive: true });
   await need('curl', ['--version'], 'install it with the package manager of the system');
@@ -51,7 +51,7 @@ async function need(program: string, args: string[], advice: string): Promise<vo
   });
 }
 
-/** Does the work unless its stamp says that it was done for the same reasons. */
+/** Does the work unless its stamp says that it was done with the same inputs. */
 async function once(stamp: string, reason: string, work: () => Promise<unknown>): Promise<void> {
   const file = path.join(CACHE, `${stamp}.stamp`);
   if (existsSync(file) && (await readFile(file, 'utf8')) === reason) return;
@@ -85,7 +85,9 @@ function installGoProgram(name: string, source: string): Promise<void> {
   return once(name, source, () => run('go', ['install', source], { env: { GOBIN: GO_BIN }, minutes: 10 }));
 }
 
-/** Generates the stubs and builds the client, in a folder of the cache: nothing of Go is committed but its sources. */
+/**
+ * Generates the stubs and builds the client, in a folder of the cache: only the sources of the Go client are committed.
+ */
 async function buildGoClient(): Promise<void> {
   const folder = path.dirname(GO_CLIENT);
   await mkdir(folder, { recursive: true });

@@ -15,7 +15,7 @@ import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { findChromium } from './chromium.ts';
 
-/** What the page's script leaves for the tests. Code within `evaluate` runs in the page. */
+/** Values that the script of the page provides for the tests. Code within `evaluate` runs in the page. */
 interface Window {
   readonly anabranch: typeof import('../../src/client/web/index.ts');
 }
@@ -24,7 +24,7 @@ let pages: Server;
 let browser: Browser;
 let database: TestDatabase;
 let server: SpawnedServer;
-/** In front of the server, so that the address stays when the server is started again. */
+/** A proxy in front of the server, so that the address stays when the server is started again. */
 let proxy: TcpProxy;
 let node: AnabranchClient;
 let page: Page;
@@ -52,7 +52,7 @@ afterEach(async () => {
   await database.drop();
 });
 
-/** Bundles the web client from the installed package, for a page that puts it on its window. */
+/** Bundles the web client from the installed package, for a page that assigns it to its window. */
 async function bundledClient(): Promise<string> {
   const input = path.join(inject('project'), 'page.js');
   await writeFile(input, "import * as anabranch from 'anabranch/client/web';\nglobalThis.anabranch = anabranch;\n");

@@ -1,4 +1,4 @@
-/** The package as a project on Node 20 gets it. */
+/** The package as a project on Node 20 installs it. */
 import { mkdir, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
@@ -6,7 +6,7 @@ import { run } from '../languages/run.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** Finds Node 20 on the PATH, where the Node of the dependencies comes before it. */
+/** Finds Node 20 on the PATH, where the Node of the dependencies precedes it. */
 export async function findNode20(): Promise<string> {
   const found: string[] = [];
   for (const folder of new Set((process.env.PATH ?? '').split(path.delimiter))) {

@@ -15,7 +15,7 @@ import { startTestServer } from '../support/test-server.ts';
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const project = inject('project');
 
-/** Yields the JSON objects that a program prints, one a line. Throws what it complained of, if it prints no more. */
+/** Yields the JSON objects that a program prints, one per line. Throws its error output if it ends. */
 async function* objects({ stdout, stderr }: ChildProcessWithoutNullStreams): AsyncGenerator<unknown, never> {
   const complaints = text(stderr);
   for await (const line of createInterface(stdout)) yield JSON.parse(line);

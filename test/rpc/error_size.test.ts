@@ -12,7 +12,7 @@ import { createRequestValidator } from '../../src/rpc/validate.ts';
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} };
 
-/** As HTTP/2 counts headers: 32 bytes for each beside its name and value. */
+/** HTTP/2 counts 32 bytes for each header beside its name and value. */
 function headerBytes(error: ConnectError): number {
   const headers = [...setTrailerStatus(new Headers(), error)];
   return headers.reduce((sum, [name, value]) => sum + name.length + value.length + 32, 0);

@@ -17,7 +17,7 @@ function keepsRules(step: Step): boolean {
   }
 }
 
-/** Text about as long as a bound, in letters of one to four bytes. */
+/** Text about as long as a limit, in characters of one to four bytes. */
 const about = (bound: number) =>
   fc
     .tuple(fc.constantFrom('a', 'é', '中', '🌊'), fc.integer({ min: -2, max: 2 }), fc.constantFrom(1, 2, 3, 4))

@@ -18,7 +18,7 @@ function streamOf(connection: Http2Session): ServerHttp2Stream {
   return Object.assign(new EventEmitter(), { session: connection, closed: false }) as unknown as ServerHttp2Stream;
 }
 
-/** A message that waits for room, or has it. */
+/** A message that waits for room, or has reserved it. */
 function message(bytes: number, stream = streamOf(session)) {
   const entry = { stream, inside: false, leave: () => {} };
   void unsent.enter(stream, bytes).then((leave) => Object.assign(entry, { inside: true, leave }));

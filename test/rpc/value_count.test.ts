@@ -15,7 +15,7 @@ const SCHEMAS: readonly DescMessage[] = [
   SummarizeRequestSchema,
 ];
 
-/** What was decoded: messages, map entries, elements of lists of messages and texts, unknown fields. */
+/** The number of decoded values: messages, map entries, elements of lists of messages and texts, unknown fields. */
 function decodedValues(message: ReflectMessage): number {
   let count = message.getUnknown()?.length ?? 0;
   for (const field of message.fields) {
@@ -34,7 +34,7 @@ function decodedValues(message: ReflectMessage): number {
   return count;
 }
 
-/** Records of known and unknown fields, of right and wrong wire types, within each other. */
+/** Records of known and unknown fields, of right and wrong wire types, nested in each other. */
 const { records } = fc.letrec<{ records: number[] }>((tie) => ({
   records: fc
     .array(
