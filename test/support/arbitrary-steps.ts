@@ -2,7 +2,10 @@ import fc from 'fast-check';
 import type { Action, Content, Observation, Step } from '../../src/domain/step.ts';
 import { makeStep } from './steps.ts';
 
-/** Arbitrary steps: what codecs, databases and JSON like to lose turns up often. States are left to tests that store them. */
+/**
+ * Arbitrary steps: values that codecs, databases and JSON easily lose are frequent. States are left to tests that store
+ * them.
+ */
 
 const ODD_NUMBERS = [0, -0, Number.NaN, Infinity, -Infinity, 5e-324, 1.7976931348623157e308, 0.1, 2 ** 53 + 2];
 const ODD_TEXTS = [
@@ -18,7 +21,7 @@ const ODD_TEXTS = [
   '\ufeff',
 ];
 
-/** Text that proto3 can carry and the service takes: well-formed, without U+0000. */
+/** Text that proto3 can represent and the service accepts: well-formed, without U+0000. */
 export const anyText: fc.Arbitrary<string> = fc.oneof(
   fc.constantFrom(...ODD_TEXTS),
   fc.string({ unit: 'binary', maxLength: 20 }).filter((text) => text.isWellFormed() && !text.includes('\0')),
@@ -26,7 +29,7 @@ export const anyText: fc.Arbitrary<string> = fc.oneof(
 
 export const anyDouble: fc.Arbitrary<number> = fc.oneof(fc.constantFrom(...ODD_NUMBERS), fc.double());
 
-/** Strict JSON text as somebody may have written it: spaces, numbers that no double holds, keys twice. */
+/** Strict JSON text as clients may write it: spaces, numbers that no double can represent, duplicate keys. */
 export const anyJson: fc.Arbitrary<string> = fc.oneof(
   fc.constantFrom(
     '{}',

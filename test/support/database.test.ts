@@ -22,7 +22,7 @@ describe('createDatabase', () => {
     await client.connect();
     const { rows } = await client.query(`SELECT x FROM (VALUES ('B'), ('a')) AS t (x) ORDER BY x`);
     await client.end();
-    // A server named by TEST_DATABASE_URL has the collation it has.
+    // A server named by TEST_DATABASE_URL has its own collation.
     const ours = postgresUrl().includes('anabranch-pg-');
     if (ours) expect(rows.map((row) => row.x)).toEqual(['a', 'B']);
   });

@@ -5,7 +5,7 @@ import path from 'node:path';
 import process from 'node:process';
 import pg from 'pg';
 
-/** Both engines, for `describe.each(ENGINES)`: what holds on one must hold on the other. */
+/** Both engines, for `describe.each(ENGINES)`: a test of one engine must hold on the other. */
 export const ENGINES = ['sqlite', 'postgres'] as const;
 export type Engine = (typeof ENGINES)[number];
 

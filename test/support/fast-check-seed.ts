@@ -2,8 +2,8 @@ import process from 'node:process';
 import fc from 'fast-check';
 
 /**
- * A failing property prints its seed and path; `FC_SEED=<seed>` runs every property from that seed again, and `FC_RUNS`
- * asks for more or fewer cases than a property's own number.
+ * A failing property prints its seed and path. `FC_SEED=<seed>` runs every property from that seed again. `FC_RUNS`
+ * replaces the number of cases of each property.
  */
 const seed = wholeNumber('FC_SEED');
 const runs = wholeNumber('FC_RUNS');

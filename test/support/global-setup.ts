@@ -7,9 +7,9 @@ import { startJanitor } from './janitor.ts';
 import { startPostgres } from './postgres.ts';
 
 /**
- * Once for a run: a folder that all temporary files of tests and of the processes they start go into, gone after the
- * run however it ends; and one Postgres, told to the tests by TEST_DATABASE_URL. Where that is set already, the server
- * it names is used and none is started.
+ * Runs once for a test run. Creates a folder for all temporary files of tests and of the processes they start, removed
+ * after the run however it ends. Starts one Postgres, whose URL is in TEST_DATABASE_URL; if that is set already, the
+ * server it names is used and none is started.
  */
 export async function setup(): Promise<() => Promise<void>> {
   const removeFolder = await temporaryFolder();
@@ -33,7 +33,7 @@ async function temporaryFolder(): Promise<() => Promise<void>> {
   const folder = await mkdtemp(path.join(await realpath(os.tmpdir()), 'anabranch-tests-'));
   await chmod(folder, 0o711); // Postgres runs as another user when the tests run as root
   process.env.TMPDIR = folder;
-  // Processes of a killed run may still be writing when the janitor comes first.
+  // Processes of a killed run may still write when the janitor runs first.
   const janitor = startJanitor('rm -rf "$1"; sleep 1; rm -rf "$1"', [folder]);
   return async () => {
     await rm(folder, { recursive: true, force: true });

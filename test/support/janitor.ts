@@ -1,15 +1,18 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 
-/** Cleans up after this process, even if it is killed: runs `script` in a shell once this process is gone or `dismiss` is called. */
+/**
+ * Cleans up after this process, even if it is killed: runs `script` in a shell once this process has ended or `dismiss`
+ * is called.
+ */
 export interface Janitor {
-  /** Lets it do its work now; resolves when done. */
+  /** Runs the script now; resolves when it has ended. */
   dismiss(): Promise<void>;
-  /** Ends it without doing its work. */
+  /** Ends it without running the script. */
   cancel(): void;
 }
 
-/** The script finds `args` as $1, $2, …. Our end of a pipe tells it that we are gone, however we went. */
+/** The script gets `args` as $1, $2, …. The end of a pipe tells it that this process has ended, in any way. */
 export function startJanitor(script: string, args: readonly string[]): Janitor {
   const shell = spawn('/bin/sh', ['-c', `cat >/dev/null\n${script}`, 'janitor', ...args], {
     cwd: '/',
@@ -29,7 +32,7 @@ export function startJanitor(script: string, args: readonly string[]): Janitor {
   };
 }
 
-/** Resolves when a child has ended, also if it had before. */
+/** Resolves when a child has ended, also if it ended before. */
 export async function exitOf(child: ChildProcess): Promise<void> {
   child.ref();
   if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');

@@ -2,7 +2,7 @@ import path from 'node:path';
 import type { TestSpecification } from 'vitest/node';
 import { BaseSequencer } from 'vitest/node';
 
-/** Files that take longest; which of them are left out changes how long a run takes, and nothing else. */
+/** Files that take longest; the list affects only the duration of a run. */
 const LONG = [
   'test/demo/demo.test.ts',
   'test/wire/rpcs.test.ts',
@@ -16,7 +16,10 @@ const LONG = [
   'test/faults/disk-full.test.ts',
 ];
 
-/** Long files first, so that none of them is left to run alone at the end; the others as ever. On a clean checkout vitest knows no times. */
+/**
+ * Runs long files first, so that none of them runs alone at the end; the others in their usual order. On a clean
+ * checkout vitest knows no durations.
+ */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);

@@ -1,4 +1,7 @@
-/** Test files that measure the memory of their own process. Each has a process to itself, without the memory of other files. */
+/**
+ * Test files that measure the memory of their own process. Each runs in a process of its own, without the memory of
+ * other files.
+ */
 export const MEASURES_MEMORY: readonly string[] = [
   'test/store/state.test.ts',
   'test/wire/hostile.test.ts',

@@ -5,8 +5,9 @@ const MEMORY = '/dev/shm';
 const LEAST_BYTES = 4 * 2 ** 30;
 
 /**
- * Puts temporary files into memory, for tests that promise nothing of a disk: on a disk they wait for its syncs. Leaves
- * the folder as it is where TMPDIR names one, and where the system has no such memory or less than 4 GiB of it is free.
+ * Puts temporary files into memory, for tests that promise nothing about a disk: on a disk they wait for its syncs.
+ * Leaves the folder unchanged if TMPDIR names one, or if the system has no such memory or less than 4 GiB of it is
+ * free.
  */
 export async function setup(): Promise<void> {
   if (process.env.TMPDIR === undefined && (await hasRoom())) process.env.TMPDIR = MEMORY;

@@ -8,9 +8,9 @@ import process from 'node:process';
 import { exitOf, letGo, startJanitor } from './janitor.ts';
 import { runAs } from './postgres-binaries.ts';
 
-/** A real pgbouncer in transaction mode, in front of a database. The machine must have it: `apt-get install pgbouncer`. */
+/** A real pgbouncer in transaction mode, in front of a database. It must be installed: `apt-get install pgbouncer`. */
 export interface Pgbouncer {
-  /** Of the same database, through the pooler. */
+  /** The URL of the same database, through the pooler. */
   readonly url: string;
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -67,7 +67,7 @@ export async function startPgbouncer(databaseUrl: string, { poolSize }: Pgbounce
   return { url: `postgres://anabranch@127.0.0.1:${port}/pooled`, stop, [Symbol.asyncDispose]: stop };
 }
 
-/** Whoever connects uses the database as the role of the URL does. */
+/** Every client uses the database as the role of the URL. */
 function configOf(url: URL, dir: string, port: number, poolSize: number): string {
   const target = {
     host: url.searchParams.get('host') ?? url.hostname,

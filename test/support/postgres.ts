@@ -1,6 +1,7 @@
 /**
  * A real Postgres for tests, without Docker and without an installed server: initdb and postgres from npm-installed
- * programs, a fresh cluster in the temp folder, fsync on, in about a second, also as root, any number side by side.
+ * programs, a new cluster in the temp folder, fsync on. It starts in about a second, also as root, and any number can
+ * run side by side.
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,26 +17,28 @@ import { killTree } from './process-tree.ts';
 const run = promisify(execFile);
 
 export interface PostgresOptions {
-  /** The folder below which the cluster's own folder is made. Default: the temp folder. */
+  /** The parent of the cluster's folder. Default: the temp folder. */
   readonly dir?: string;
   /** Also listen on 127.0.0.1: at this port, or `'free'` for one the system picks. Default: a Unix socket only. */
   readonly port?: number | 'free';
-  /** The folder of another Postgres' `initdb` and `postgres`. Default: the npm-installed Postgres 18. */
+  /** The folder of the `initdb` and `postgres` of another Postgres. Default: the npm-installed Postgres 18. */
   readonly bin?: string;
-  /** More settings of postgresql.conf, for this cluster. */
+  /** Additional settings of postgresql.conf, for this cluster. */
   readonly settings?: Readonly<Record<string, string>>;
 }
 
 export interface PostgresServer {
-  /** Of the superuser, on the database `postgres`. */
+  /** URL of the superuser, on the database `postgres`. */
   readonly url: string;
   /** The folder of the cluster, its socket and its log. */
   readonly dir: string;
-  /** The postmaster's process id; another after `restart`. */
+  /** Process id of the postmaster; it changes with `restart`. */
   readonly pid: number;
-  /** SIGKILL for the postmaster and every backend, as a power cut of the database would do. */
+  /** SIGKILL for the postmaster and every backend, like a power failure of the database server. */
   killAll(): Promise<void>;
-  /** Starts again on the same files and address, after a fast stop if it still runs. Resolves when it is ready. */
+  /**
+   * Starts again on the same files and address, after a fast stop if it is still running. Resolves when it is ready.
+   */
   restart(): Promise<void>;
   /** Ends it and removes its files. Safe to call twice. */
   stop(): Promise<void>;
@@ -91,7 +94,7 @@ function clusterOf(cluster: Cluster): PostgresServer {
   };
 }
 
-/** The temp folder, unless it is so deep that the path of a socket in it would be too long (as on macOS). */
+/** The temp folder, unless the path of a socket in it would be too long (as on macOS). */
 function shortFolder(): string {
   return Buffer.byteLength(os.tmpdir()) <= 50 ? os.tmpdir() : '/tmp';
 }
@@ -106,8 +109,8 @@ async function clusterFolder(parent: string, user: RunAs): Promise<string> {
 }
 
 /**
- * Sorting is by a language's rules (ICU), not by bytes, as on many real servers: an ORDER BY or a page boundary that
- * silently relies on byte order fails here instead of in production.
+ * Text is sorted by the rules of a language (ICU), not by bytes, as on many real servers: an ORDER BY or a page
+ * boundary that relies on byte order fails here instead of in production.
  */
 async function initialise(bin: string, dir: string, user: RunAs): Promise<void> {
   const locale = ['--locale=C', '--encoding=UTF8', '--locale-provider=icu', '--icu-locale=en-US'];
@@ -131,7 +134,7 @@ function urlOf(dir: string, port: number | undefined): string {
   return `postgres://postgres@${host}`;
 }
 
-/** Detached: an interrupt from the keyboard reaches the tests first, and they end the server in order. */
+/** Detached: an interrupt from the keyboard reaches the tests first, and they stop the server in order. */
 async function startPostmaster(bin: string, args: readonly string[], user: RunAs): Promise<ChildProcess> {
   const postmaster = spawn(path.join(bin, 'postgres'), args, {
     ...user,
@@ -155,7 +158,7 @@ async function startPostmaster(bin: string, args: readonly string[], user: RunAs
   return postmaster;
 }
 
-/** Ends a server that nobody ended (at once, as SIGQUIT does) and removes its folder. */
+/** Stops a server that nobody stopped (at once, like SIGQUIT) and removes its folder. */
 const CLEAN_UP = `
   if pid=$(head -n 1 "$1/data/postmaster.pid"); then
     kill -QUIT "$pid"

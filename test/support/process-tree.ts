@@ -15,7 +15,7 @@ interface ProcessRow {
 
 /** SIGKILL for a process and all below it; resolves when none of them runs any more. */
 export async function killTree(root: number): Promise<void> {
-  // Stopped first: what cannot run cannot start another child between our look and our kill.
+  // Stopped first: a stopped process cannot start another child between the listing and the kill.
   signal(root, 'SIGSTOP');
   const doomed = [root, ...descendants(root, await processes())];
   for (const pid of doomed) signal(pid, 'SIGKILL');

@@ -1,7 +1,7 @@
 /**
- * `npm test`: runs vitest to the end and closes with one line, `N passed, N failed`, that a person and a script can read.
- * The exit code is 0 only if vitest's own is and its report says success: a run that crashed, was killed, or did not
- * write its report is red. Arguments are passed on: `npm test -- test/store -t W3`.
+ * `npm test`: runs vitest to the end and prints one last line, `N passed, N failed`, for people and scripts. The exit
+ * code is 0 only if that of vitest is 0 and its report says success: a run that crashed, was killed, or did not write
+ * its report fails. Arguments are passed on: `npm test -- test/store -t W3`.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -11,7 +11,7 @@ import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 
-/** Node's cache of compiled modules, kept from run to run. Node checks each entry against its source. */
+/** Node's cache of compiled modules, kept between runs. Node checks each entry against its source. */
 const COMPILED = path.join(import.meta.dirname, '../../node_modules/.cache/node-compile');
 
 interface Report {
@@ -41,10 +41,11 @@ async function main(args: readonly string[]): Promise<number> {
 
 async function vitest(args: readonly string[]): Promise<number> {
   const entry = path.join(path.dirname(createRequire(import.meta.url).resolve('vitest/package.json')), 'vitest.mjs');
-  // Processes and threads of tests load compiled modules: without it, each of them strips the types from every file again.
+  // Processes and threads of tests load compiled modules: without the cache, each of them strips the types from every
+  // file again.
   const env = { ...process.env, NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? COMPILED };
   const child = spawn(process.execPath, [entry, ...args], { stdio: 'inherit', env });
-  // An interrupt from the keyboard reaches vitest too; we wait for it to end its servers in order.
+  // An interrupt from the keyboard reaches vitest too; this process waits until vitest has stopped its servers.
   process.on('SIGINT', () => undefined);
   process.on('SIGTERM', () => child.kill('SIGTERM'));
   const [code] = (await once(child, 'exit')) as [number | null];

@@ -1,4 +1,4 @@
-/** The service as users run it: a process of its own, for tests of the command line, of restarts and of kills. */
+/** The service as users run it: in a process of its own, for tests of the command line, of restarts and of kills. */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -14,21 +14,21 @@ const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 export interface SpawnOptions {
   /** Another program that announces itself as `serve --json` does. Default: the service. */
   readonly main?: string;
-  /** What `--database` would name; given by DATABASE_URL, as a password should be. */
+  /** The value of `--database`, passed as DATABASE_URL, like a password should be. */
   readonly database: string;
   /** Default: `127.0.0.1:0`, any free port. */
   readonly listen?: string;
   /** More arguments of `serve`. */
   readonly args?: readonly string[];
-  /** More environment; nothing of this process's settings is passed on. */
+  /** Additional environment; settings of this process are not passed on. */
   readonly env?: Readonly<Record<string, string>>;
   /** Arguments of Node itself, such as `--max-old-space-size=256`. */
   readonly nodeArgs?: readonly string[];
-  /** How many files the process may have open at once. Default: as many as the test itself may. */
+  /** How many files the process may open at the same time. Default: as many as the test itself. */
   readonly openFiles?: number;
 }
 
-/** How a process ended: with a code, or by a signal. */
+/** How a process ended: with an exit code, or by a signal. */
 export interface Exit {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -38,7 +38,7 @@ export interface SpawnedServer {
   readonly url: string;
   readonly host: string;
   readonly port: number;
-  /** The store, in words, as `serve` reports it. */
+  /** The description of the store that `serve` prints. */
   readonly store: string;
   readonly pid: number;
   /** Settles when the process has ended, for whatever reason. */
@@ -46,17 +46,17 @@ export interface SpawnedServer {
   /** All it has written so far, to stdout and stderr. */
   output(): string;
   signal(name: NodeJS.Signals): void;
-  /** SIGTERM: the graceful way out. */
+  /** Sends SIGTERM, for an orderly shutdown. */
   terminate(): Promise<Exit>;
-  /** SIGKILL: no way out. */
+  /** Sends SIGKILL. */
   kill(): Promise<Exit>;
-  /** Kills it if it still runs. */
+  /** Kills it if it is still running. */
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** `node src/main.ts serve --json …`, ready to be used; an error holding its output if it ends before it is ready. */
+/** Starts `node src/main.ts serve --json …`. Resolves when it is ready; rejects with its output if it ends before. */
 export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer> {
-  // A folder of its own, so that no .env file lying about takes part.
+  // A folder of its own, so that no other .env file is read.
   const cwd = await mkdtemp(path.join(os.tmpdir(), 'anabranch-server-'));
   const args = ['serve', '--json', '--listen', options.listen ?? '127.0.0.1:0', ...(options.args ?? [])];
   const command = [process.execPath, ...(options.nodeArgs ?? []), options.main ?? MAIN, ...args];
@@ -96,7 +96,7 @@ export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer>
   };
 }
 
-/** What a process needs to run at all, and nothing that configures the service. */
+/** Variables that a process needs to run at all, without settings of the service. */
 function baseEnv(): Record<string, string> {
   const kept = ['PATH', 'HOME', 'TMPDIR', 'LANG', 'NODE_COMPILE_CACHE'];
   return Object.fromEntries(kept.flatMap((name) => (process.env[name] ? [[name, process.env[name]]] : [])));

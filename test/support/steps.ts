@@ -3,7 +3,7 @@ import type { Digest } from '../../src/domain/ids.ts';
 import type { Action, NewState, NewStep, Observation, StateRef, Step } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 
-/** A step with nothing in it but what is given. */
+/** A step with only the given fields. */
 export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
   return {
     stepNumber,
@@ -22,13 +22,13 @@ export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
   };
 }
 
-/** The same, on its way in. */
+/** The same, as input. */
 export function newStep(stepNumber: bigint, fields: Partial<Step> = {}): NewStep {
   const step = makeStep(stepNumber, fields);
   return { ...step, contentDigest: stepDigest(step) };
 }
 
-/** A step told from others of its number by a word. */
+/** A step that a word distinguishes from others of its number. */
 export function wordStep(stepNumber: bigint, word: string, fields: Partial<Step> = {}): NewStep {
   return newStep(stepNumber, { actions: [textAction(word)], ...fields });
 }
@@ -53,13 +53,13 @@ export function sha256(bytes: Uint8Array | string): Digest {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** A state's bytes, ready to be sent inline. */
+/** The bytes of a state, ready to be sent inline. */
 export function newState(data: Uint8Array | string): NewState {
   const bytes = typeof data === 'string' ? new TextEncoder().encode(data) : data;
   return { digest: sha256(bytes), data: bytes };
 }
 
-/** A step's reference to a state. */
+/** The reference of a step to a state. */
 export function stateRef(state: NewState, name = 'env', mediaType = 'application/octet-stream'): StateRef {
   return { name, digest: state.digest, mediaType, size: state.data.length };
 }

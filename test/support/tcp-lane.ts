@@ -2,20 +2,20 @@ import type { Socket } from 'node:net';
 
 export type Direction = 'toServer' | 'toClient';
 
-/** What holds for all connections of a proxy at the moment. */
+/** The current network conditions, for all connections of a proxy. */
 export interface Weather {
   latency: number;
-  /** Directions in which nothing passes. */
+  /** Directions in which nothing is delivered. */
   stopped: ReadonlySet<Direction>;
   readonly delivered: Record<Direction, number>;
-  /** After `left` more bytes in a direction, over all connections, something happens. */
+  /** An action after `left` more bytes in a direction, over all connections. */
   limit?: { readonly direction: Direction; left: number; readonly then: () => void };
 }
 
-/** What a source may send before it is asked to wait. */
+/** Bytes that a source may send before it is paused. */
 const ROOM = 4 * 1024 * 1024;
 
-/** One direction of one connection: chunks in order, each passed on when it is due and the weather allows. */
+/** One direction of one connection: chunks in order, each delivered when it is due and the conditions allow. */
 export class Lane {
   readonly #to: Socket;
   readonly #from: Socket;
@@ -32,22 +32,22 @@ export class Lane {
     this.#weather = weather;
     from.on('data', (chunk: Buffer) => this.#add(chunk));
     from.on('end', () => this.#add('end'));
-    from.on('error', () => undefined); // 'close' follows, and tells
+    from.on('error', () => undefined); // 'close' follows, and reports it
     to.on('drain', () => this.#pass());
   }
 
-  /** Bytes that wait. */
+  /** Bytes that are queued. */
   get queued(): number {
     return this.#queued;
   }
 
-  /** A connection that broke breaks on the other side too; one that is stopped tells nobody. */
+  /** A connection that breaks is broken on the other side too; one that is blocked reports nothing. */
   sourceClosed(failed: boolean): void {
     if (this.#weather.stopped.has(this.#direction)) return;
     if (failed) this.#to.resetAndDestroy();
   }
 
-  /** Passes on at once all that is queued, due or not; resolves when the system has it. */
+  /** Delivers all queued bytes at once, due or not; resolves when the system has accepted them. */
   async flush(): Promise<void> {
     clearTimeout(this.#timer);
     while (this.#queue.length > 0 && !this.#to.destroyed) this.#next();

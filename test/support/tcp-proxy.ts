@@ -1,6 +1,6 @@
 /**
- * A TCP proxy whose network can be made bad: slow, cut in the middle of a message, silent, or so late that bytes of a
- * connection which its client has long given up arrive at the server after all.
+ * A TCP proxy with configurable network faults: slow, cut in the middle of a message, silent, or so late that bytes of
+ * a connection arrive at the server long after its client gave up.
  */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
@@ -22,7 +22,7 @@ export interface TcpProxy {
   readonly open: number;
   /** Connections accepted since the start. */
   readonly accepted: number;
-  /** Bytes taken from one side and not given to the other yet, in both directions. */
+  /** Bytes received from one side and not yet delivered to the other, in both directions. */
   readonly held: number;
   /** Bytes delivered in a direction since the start, over all connections. */
   delivered(direction: Direction): number;
@@ -30,17 +30,23 @@ export interface TcpProxy {
   retarget(target: Target): void;
   /** Every chunk arrives this much later, in both directions, in order. */
   setLatency(milliseconds: number): void;
-  /** Lets exactly `bytes` more through in a direction, over all connections, then resets all. Resolves when it has cut. */
+  /** Delivers exactly `bytes` more in a direction, over all connections, then resets all. Resolves after the cut. */
   cutAfter(bytes: number, direction: Direction): Promise<void>;
-  /** Ends all connections on both sides now: with RST, or politely with FIN. */
+  /** Ends all connections on both sides now: with RST, or with FIN. */
   cut(how?: 'reset' | 'end'): void;
-  /** Nothing passes and nobody is told, as behind a dead router; nothing is lost once healed. New connections too. */
+  /**
+   * Delivers nothing and reports nothing, like a dead router; nothing is lost after the release. Applies to new
+   * connections too.
+   */
   blackhole(): void;
-  /** Keeps what clients send from the server; its answers still pass. Together with `cutClients` and `release`: late bytes. */
+  /**
+   * Holds back what clients send; answers of the server are still delivered. Together with `cutClients` and `release`:
+   * late bytes.
+   */
   hold(): void;
-  /** Resets the client side only; the server does not learn of it, and held bytes stay held. */
+  /** Resets the client side only; the server does not notice, and held bytes stay held. */
   cutClients(): void;
-  /** Delivers what was held or stuck, also of clients that are gone; resolves when it is on its way to the server. */
+  /** Delivers held bytes, also those of closed clients; resolves when they are on their way to the server. */
   release(): Promise<void>;
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
@@ -131,7 +137,7 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
   };
 }
 
-/** A side that goes takes the other one with it, unless bytes for it are being held back. */
+/** A side that closes closes the other one too, unless bytes for it are held back. */
 function lanesOf(client: Socket, server: Socket, weather: Weather): readonly Lane[] {
   const toServer = new Lane(client, server, 'toServer', weather);
   const toClient = new Lane(server, client, 'toClient', weather);

@@ -1,4 +1,4 @@
-/** The service inside the test's own process: a real server on a real socket and a real store, on a free port. */
+/** The service inside the process of the test: a real server on a real socket and a real store, on a free port. */
 import process from 'node:process';
 import { pino } from 'pino';
 import { loadConfig } from '../../src/config/config.ts';
@@ -9,17 +9,17 @@ import { createMigratedDatabase } from './migrated_database.ts';
 export interface TestServerOptions {
   /** Default: `sqlite`. */
   readonly engine?: Engine;
-  /** A database that the test keeps: several servers may share one on Postgres, one after the other on SQLite. */
+  /** A database that belongs to the test: several servers may share one on Postgres, one after the other on SQLite. */
   readonly database?: TestDatabase;
-  /** Settings by the names that `serve` knows as flags, in camel case: `{ drainSeconds: '1' }`. */
+  /** Settings by the flag names of `serve`, in camel case: `{ drainSeconds: '1' }`. */
   readonly flags?: Readonly<Record<string, string>>;
-  /** In place of the limits of its port. */
+  /** Replaces the limits of its port. */
   readonly portLimits?: ServerDeps['portLimits'];
 }
 
 export interface TestServer extends RunningServer {
   readonly database: TestDatabase;
-  /** Drains it, and drops its database unless the test brought it. Safe to call twice. */
+  /** Drains it, and drops its database unless it belongs to the test. Safe to call twice. */
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }

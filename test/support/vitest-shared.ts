@@ -1,15 +1,15 @@
 import { LongestFirst } from './longest-first.ts';
 
-/** What all vitest configurations have in common. */
+/** Settings that all vitest configurations share. */
 export const shared = {
-  // Processes, not threads: tests send signals, open native database handles and must not share a crash.
+  // Processes, not threads: tests send signals, open native database handles, and must not crash together.
   pool: 'forks' as const,
   // One for each core.
   maxWorkers: '100%',
   sequence: { sequencer: LongestFirst },
   globalSetup: ['test/support/global-setup.ts'],
   setupFiles: ['test/support/fast-check-seed.ts'],
-  // Far above what any test takes alone: a busy machine must not turn a test red.
+  // Far above the duration of any test: a busy machine must not fail a test.
   testTimeout: 60_000,
   hookTimeout: 120_000,
   teardownTimeout: 30_000,

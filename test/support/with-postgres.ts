@@ -15,7 +15,8 @@ if (bin === undefined || command === undefined) {
   process.exit(2);
 }
 await useMemory();
-// Compiling statements takes most of the time of a run, and changes no result. The npm-installed Postgres cannot compile.
+// JIT compilation of statements takes most of the time of a run, and changes no result. The npm-installed Postgres has
+// no JIT.
 const postgres = await startPostgres({ bin, settings: { jit: 'off' } });
 const child = spawn(command, args, { stdio: 'inherit', env: { ...process.env, TEST_DATABASE_URL: postgres.url } });
 for (const signal of ['SIGINT', 'SIGTERM'] as const) process.on(signal, () => child.kill(signal));
