@@ -3,7 +3,10 @@ import { checkHistory, type Rule, unknownButStored } from '../faults/history/che
 import type { Append, Outcome, Recorded, SeenStep } from '../faults/history/history.ts';
 import type { Stored, StoredTrajectory } from '../faults/history/stored.ts';
 
-/** A little run that kept every promise: two writers on a trunk, a branch of it, a reader and a follower. Tests spoil one thing each. */
+/**
+ * A short history that kept every promise: two writers on a trunk, a branch of it, a reader and a follower. Each test
+ * changes one thing.
+ */
 interface Story {
   history: { -readonly [K in keyof Recorded]: Writable<Recorded[K][number]>[] };
   stored: Map<string, { -readonly [K in keyof StoredTrajectory]: WritableList<StoredTrajectory[K]> }>;
@@ -111,14 +114,14 @@ function rulesBroken({ history, stored }: Story): Rule[] {
   return [...new Set(checkHistory(history as Recorded, stored as Stored).map(({ rule }) => rule))].sort();
 }
 
-/** The rules that are broken once `spoil` has had its way. */
+/** The rules that are violated after `spoil` changed the history. */
 function broken(spoil: (story: Story & { trunk: Trajectory; branch: Trajectory }) => void): Rule[] {
   const told = story();
   spoil({ ...told, trunk: told.stored.get('trunk')!, branch: told.stored.get('branch')! });
   return rulesBroken(told);
 }
 
-/** The same change to what the tables hold and to what the API tells. */
+/** The same change to the tables and to the answers of the API. */
 function both(trajectory: Trajectory, change: (steps: Trajectory['rows'] | Trajectory['read']) => void): void {
   change(trajectory.rows);
   change(trajectory.read);

@@ -5,7 +5,9 @@ import type { StoredAttempt, StoredRollout, StoredRollouts } from '../faults/cla
 
 type Writable<T> = { -readonly [K in keyof T]: T[K] extends readonly (infer E)[] ? Writable<E>[] : T[K] };
 
-/** Two siblings that went well: the first was lost by a worker that was killed, and done by another. Tests spoil one thing each. */
+/**
+ * Two siblings without faults: the first was lost by a killed worker and done by another. Each test changes one thing.
+ */
 function story(): { journal: Journal; stored: Writable<StoredRollouts> } {
   const attempt = (rollout: string, number: number, worker: string, status: string): StoredAttempt => ({
     number,

@@ -9,7 +9,7 @@ import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { AppendCall } from '../wire/append-call.ts';
 
-/** What the faults of test/faults/two-servers.test.ts meet by chance, once and on purpose. */
+/** The situations that test/faults/two-servers.test.ts reaches by chance, each once and on purpose. */
 describe.each(ENGINES)('bytes of a dead connection that arrive late, on %s', (engine) => {
   it.each([
     ['has written', 3],
@@ -17,7 +17,7 @@ describe.each(ENGINES)('bytes of a dead connection that arrive late, on %s', (en
   ])('F1, W2: are refused once another writer %s', async (_, written) => {
     await using database = await createDatabase(engine);
     await using older = await startTestServer({ database });
-    // SQLite belongs to one process: there the newer writer comes through the same server.
+    // SQLite allows one process: there the newer writer uses the same server.
     await using newer = engine === 'postgres' ? await startTestServer({ database }) : undefined;
     await using proxy = await startTcpProxy(older);
     await using held = open(proxy.url);
@@ -40,7 +40,8 @@ describe.each(ENGINES)('bytes of a dead connection that arrive late, on %s', (en
     expect(second.opened.nextStepNumber).toBe(5n);
     if (written > 0) await second.call.append(stepsOf('second', 5, 5 + written));
 
-    // The older stream is still open on its server, which knows nothing of the cut, until the late frame meets the newer epoch.
+    // The older stream is still open on its server, which does not notice the cut until the late frame reaches the
+    // newer epoch.
     const handlers = () => older.counts().handlers;
     expect(handlers()).toBe(newer === undefined ? 2 : 1);
     await proxy.release();

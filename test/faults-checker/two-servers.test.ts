@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { harmTwoServers } from '../faults/two-servers.ts';
 
-/** The small dose of test/faults/two-servers.test.ts: each harm once. */
+/** The short version of test/faults/two-servers.test.ts: each fault once. */
 it('F1, O1, R1, R2: with late bytes, a stopped server and cuts, nothing older than the newest epoch commits', async () => {
   const { violations, surprises, harm } = await harmTwoServers(3);
   expect(violations).toEqual([]);

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { type ClaimsOutcome, harmClaims } from './claims/harm.ts';
 import { reportFigures } from './figures.ts';
 
-/** A claim is one worker's at a time, and a rollout is completed once, whoever dies. */
+/** A claim belongs to one worker at a time, and a rollout is completed once, whichever process dies. */
 function expectKept({ violations, surprises, harm }: ClaimsOutcome): void {
   expect(violations.slice(0, 20)).toEqual([]);
   expect(surprises.slice(0, 20)).toEqual([]);

@@ -16,7 +16,7 @@ describe.each(ENGINES)('SIGTERM under load on %s', (engine) => {
     await using database = await createDatabase(engine);
     let server = await spawnServer({ database: database.url });
     const listen = `127.0.0.1:${server.port}`;
-    // Each helper has a trajectory for itself and lives through all drains; what it shows would be the drain's fault.
+    // Each helper has a trajectory of its own and lives through all drains; any error it reports is caused by a drain.
     using load = await Load.start({
       addresses: [listen],
       random,

@@ -5,9 +5,9 @@ import { expect } from 'vitest';
 
 export type Figures = Readonly<Record<string, number | string>>;
 
-/** What is kept of a proof in the folder that FAULTS_REPORT names: write-figures.ts puts it into docs/guarantees.md. */
+/** The result of a proof in the folder that FAULTS_REPORT names: write-figures.ts puts it into docs/guarantees.md. */
 export interface Report {
-  /** The file that proves it, below the repository. */
+  /** The test file of the proof, below the repository. */
   readonly test: string;
   readonly proof: string;
   readonly figures: Figures;
@@ -15,7 +15,10 @@ export interface Report {
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 
-/** What a proof came to: a line for people, and a JSON file of its own in the folder that FAULTS_REPORT names, if it does. */
+/**
+ * Reports the result of a proof: a line for people, and a JSON file of its own in the folder that FAULTS_REPORT names,
+ * if it is set.
+ */
 export async function reportFigures(proof: string, figures: Figures): Promise<void> {
   process.stdout.write(`${proof}: ${textOf(figures)}\n`);
   const folder = process.env.FAULTS_REPORT;

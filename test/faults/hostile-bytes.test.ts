@@ -6,7 +6,7 @@ import { startNeighbour } from './hostile/neighbour.ts';
 import { seededRandom } from './random.ts';
 import { type WatchedServer, watchServer } from './watched/watched-server.ts';
 
-/** MiB for all objects of the server: little, so that what is kept too long ends it. */
+/** MiB for all objects of the server: few, so that a leak ends it. */
 const HEAP = 768;
 /** Files that the server may open for itself meanwhile: its thread for large groups has a connection of its own. */
 const OWN_FILES = 12;
@@ -36,7 +36,7 @@ describe('hostile bytes', () => {
       await server.forgetPeak();
       const neighbour = await startNeighbour(server.url);
       const attack = run({ port: server.port, trajectoryId, random });
-      await attack.catch(() => undefined); // told below, when the neighbour has left
+      await attack.catch(() => undefined); // reported below, when the neighbour has ended
       const { calls, slowestMs } = await neighbour.leave();
       const inputs = await attack;
       await server.empty(10_000);

@@ -12,34 +12,37 @@ import { type Random, seededRandom } from './random.ts';
 export interface KillPlan {
   readonly engine: Engine;
   readonly kills: number;
-  /** Another program than the service, with more environment. */
+  /** Another program than the service, with additional environment. */
   readonly main?: string;
   readonly env?: Readonly<Record<string, string>>;
   /** Another load than 16 writers over 8 branches. */
   readonly load?: Partial<LoadOptions>;
-  /** So many streams are granted between two kills, which makes for take-overs. Default: 4. */
+  /** This many streams are granted between two kills, which causes take-overs. Default: 4. */
   readonly grants?: number;
-  /** How long bytes are on their way, in ms. Default: 8. */
+  /** Latency of the network in ms. Default: 8. */
   readonly wayMs?: number;
 }
 
 export interface KillOutcome {
   readonly violations: readonly Violation[];
-  /** What no kill explains. */
+  /** Errors that no kill explains. */
   readonly surprises: readonly string[];
-  /** Steps that were sent and not answered when the kill came that met the fewest. */
+  /** Unacked steps at the kill that hit the fewest. */
   readonly leastInFlight: number;
-  /** Steps without an ack that were stored all the same. */
+  /** Unacked steps that were stored all the same. */
   readonly unackedButStored: number;
   /** Those of them that a client helper sent again. */
   readonly replayedStored: number;
   readonly figures: Figures;
 }
 
-/** So that some acks are always on their way when the server dies. */
+/** So that some acks are always in transit when the server is killed. */
 const WAY_MS = 8;
 
-/** SIGKILLs the server again and again while 16 writers of 8 branches are in mid-stream, and holds what is stored against what they were told. */
+/**
+ * Kills the server by SIGKILL repeatedly while 16 writers of 8 branches append, and compares the stored steps with the
+ * answers.
+ */
 export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   const random = seededRandom();
   const { kills } = plan;
@@ -81,7 +84,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   }
 }
 
-/** The server dies, and what it said last dies with it on its way. Returns how many steps had no answer. */
+/** Kills the server and loses its last answers in transit. Returns how many steps had no answer. */
 async function killInMidStream(
   { grants = 4 }: KillPlan,
   server: SpawnedServer,
@@ -91,7 +94,7 @@ async function killInMidStream(
 ): Promise<number> {
   await load.moreGrants(grants, 4_000);
   await load.moreAcks(random.between(100, 600));
-  await delay(random.between(0, 20)); // anywhere in the life of a commit
+  await delay(random.between(0, 20)); // at any point of a commit
   const killed = server.kill();
   proxy.cut();
   const { inFlight } = load.history;
@@ -99,7 +102,7 @@ async function killInMidStream(
   return inFlight;
 }
 
-/** What a history came to. */
+/** The outcome of a history. */
 export function figuresOf(history: History, violations: readonly Violation[]): Figures {
   const followed = history.follows.reduce((sum, { got }) => sum + got.length, 0);
   return {

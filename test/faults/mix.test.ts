@@ -70,7 +70,7 @@ describe.each(ENGINES)(
   },
 );
 
-/** Resolves when so many more calls were answered, or something is wrong already. */
+/** Resolves when this many more calls were answered, or a violation was found. */
 async function moreDone(mix: Mix, calls: number): Promise<void> {
   const done = () => [...mix.counts.values()].reduce((sum, each) => sum + each, 0);
   const enough = done() + calls;

@@ -123,7 +123,10 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
   });
 });
 
-/** The settings of as many connections to Postgres as there are clients: all of them are within a transaction at once. */
+/**
+ * The settings of as many connections to Postgres as there are clients: all of them are in a transaction at the same
+ * time.
+ */
 async function settingsOf(clients: readonly pg.Client[]): Promise<Record<string, string>[]> {
   const found: Record<string, string>[] = [];
   for (const client of clients) {

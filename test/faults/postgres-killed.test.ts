@@ -21,9 +21,10 @@ it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAV
   expect(survived.told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS + MACHINE_MS)).toEqual([]);
   expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS + MACHINE_MS);
   expect(survived.connectionsLeft).toBeLessThanOrEqual(CONNECTIONS);
-  // Else the kills met nobody at work, and the proof proves nothing.
+  // Otherwise the kills interrupted nothing, and the proof proves nothing.
   expect(survived.inFlight).toBeGreaterThan(0);
-  // Whether a kill falls between a commit and its answer is chance here, and a figure; kills of the server are made to.
+  // Whether a kill falls between a commit and its answer is random here, and only reported; kills of the server are
+  // timed to.
 });
 
 it('negative control of D1: the same proof detects commits that do not wait for the disk', async () => {

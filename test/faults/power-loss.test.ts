@@ -8,7 +8,7 @@ import { commitWithoutWaiting } from './postgres/sabotage.ts';
 import { type Traced, traceSyncs } from './power/syncs.ts';
 
 const DOSE = { steps: 200, writers: 8 };
-/** Groups that the server commits at once on Postgres: so many may share one sync. */
+/** Groups that the server commits concurrently on Postgres: this many may share one sync. */
 const LANES = 2;
 
 describe('power loss', () => {

@@ -1,7 +1,7 @@
 import { createHash, randomInt } from 'node:crypto';
 import process from 'node:process';
 
-/** Chance from a seed. Faults meet real timing, so a seed repeats what was chosen, not what came of it. */
+/** Random numbers from a seed. Faults depend on real timing, so a seed repeats the choices, not their effects. */
 export interface Random {
   readonly seed: number;
   /** At least 0, below 1. */
@@ -11,7 +11,7 @@ export interface Random {
   pick<T>(from: readonly T[]): T;
 }
 
-/** The seed that FAULTS_SEED names, else a fresh one; proofs report it. */
+/** The seed in FAULTS_SEED, else a new one; proofs report it. */
 export function seededRandom(seed = Number(process.env.FAULTS_SEED ?? randomInt(2 ** 31))): Random {
   let drawn = 0;
   const next = () => {

@@ -17,7 +17,7 @@ const run = promisify(execFile);
 /** A Postgres with its client programs, from Debian's package `postgresql-15`: the one from npm has no pg_dump. */
 const BIN = process.env.STOCK_POSTGRES ?? '/usr/lib/postgresql/15/bin';
 
-/** Before the dump the first cluster is as many transactions ahead of the second one. */
+/** Before the dump the first cluster is this many transactions ahead of the second one. */
 const AHEAD = 5000;
 const ROLLOUTS = 300;
 const NOTHING = { stages: 0, groups: 0, rollouts: 0 };
@@ -44,7 +44,8 @@ it('M5: after pg_dump and pg_restore into a new cluster, a watcher reads each ro
   await here.claims({ runId: watched.id, count: 7 });
   expect(await watcher.changed()).toEqual({ stages: 0, groups: 1, rollouts: 7 });
   expect(await watcher.changed()).toEqual(NOTHING);
-  // Transactions of the new cluster reach the marks from the old one: each row of these is read once more, and not again.
+  // Transactions of the new cluster reach the marks from the old one: each row of these is read once more, and not
+  // again.
   await endTransactions(target, 2 * AHEAD);
   expect(await marksAhead(target)).toBeLessThan(0);
   expect(await watcher.changed()).toEqual({ stages: 1, groups: 3, rollouts: ROLLOUTS - 7 });
@@ -84,7 +85,7 @@ async function dumpAndRestore(source: TestDatabase, target: TestDatabase): Promi
   }
 }
 
-/** So many transactions, each with an id. */
+/** Runs this many transactions, each with an id. */
 async function endTransactions(database: TestDatabase, count: number): Promise<void> {
   await query(database, `do $$ begin for i in 1..${count} loop perform pg_current_xact_id(); commit; end loop; end $$`);
 }

@@ -16,7 +16,7 @@ import { type WatchedServer, watchServer } from './watched/watched-server.ts';
 const READERS = { polite: 120, ranges: 60, wide: 20 };
 const FOLLOWERS = READERS.polite + READERS.wide;
 const COUNT = FOLLOWERS + READERS.ranges;
-/** What a reader may cost by R3: 1 MiB and one message, which has up to 1 MiB. */
+/** The memory that a reader may cost by R3: 1 MiB and one message, which has up to 1 MiB. */
 const BOUND_MIB = COUNT * 2;
 const SLOW_READER_MS = 8_000;
 const STEPS = 300;
@@ -108,7 +108,10 @@ async function lockstep(writer: TrajectoryWriter): Promise<{ median: number; slo
   return { median: rounded(times[LOCKSTEP / 2]), slowest: rounded(times.at(-1)) };
 }
 
-/** A reader that rests after its first step, for longer than is allowed, and then reads on to the end: the numbers it got. */
+/**
+ * A reader that pauses after its first step, for longer than is allowed, and then reads on to the end. Returns the
+ * numbers it got.
+ */
 async function readSlowly(client: AnabranchClient, trajectoryId: string, restMs: number): Promise<bigint[]> {
   const got: bigint[] = [];
   const endStepNumber = BigInt(STEPS + 2 * LOCKSTEP);

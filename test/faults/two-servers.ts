@@ -9,7 +9,7 @@ import { collectStored } from './history/stored.ts';
 import { figuresOf } from './kill-server.ts';
 import { type Random, seededRandom } from './random.ts';
 
-/** One of the two servers, and the way to it. */
+/** One of the two servers, and its proxy. */
 interface Door {
   readonly server: SpawnedServer;
   readonly proxy: TcpProxy;
@@ -17,13 +17,13 @@ interface Door {
 
 export interface TwoServersOutcome {
   readonly violations: readonly Violation[];
-  /** What no harm explains. */
+  /** Errors that no fault explains. */
   readonly surprises: readonly string[];
   readonly harm: Harm;
   readonly figures: Figures;
 }
 
-/** Writers, readers and followers of 8 branches use two servers at random, which are harmed in turns. */
+/** Writers, readers and followers of 8 branches use two servers at random, which get faults in turn. */
 export async function harmTwoServers(rounds: number): Promise<TwoServersOutcome> {
   const random = seededRandom();
   await using database = await createDatabase('postgres');
@@ -80,7 +80,10 @@ const cut: DoHarm = async ({ proxy }, _load, _random, harm) => {
   harm.cuts += 1;
 };
 
-/** What clients sent is held back; they give up and take over through the other door; then the server gets the bytes after all. */
+/**
+ * Frames of clients are held back; the clients give up and take over through the other server; then the frames reach
+ * the first server.
+ */
 const late: DoHarm = async ({ proxy }, load, random, harm) => {
   proxy.hold();
   await delay(random.between(10, 60));
@@ -92,7 +95,7 @@ const late: DoHarm = async ({ proxy }, load, random, harm) => {
   harm['late bytes'] += proxy.delivered('toServer') - before;
 };
 
-/** A server stands still in the middle of whatever it does, wakes up, and goes on as if nothing had happened. */
+/** Stops a server at any point of its work, and continues it. */
 const standStill: DoHarm = async ({ server }, load, random, harm) => {
   const grants = load.history.grants.length;
   server.signal('SIGSTOP');

@@ -1,4 +1,7 @@
-/** Whether the store holds what was acked: compares writers' ledgers with the rows and with what a reader gets. */
+/**
+ * Checks that the store contains every acked step: compares the records of writers with the rows and with the answers
+ * to a reader.
+ */
 import type { AnabranchClient } from '../../../src/client/index.ts';
 import type { TestDatabase } from '../../support/database.ts';
 import type { SeenStep } from '../history/history.ts';
@@ -8,9 +11,9 @@ import type { Ledger } from './load.ts';
 export interface Verdict {
   readonly acked: number;
   readonly stored: number;
-  /** Acked and not there, or there with other content. */
+  /** Acked and missing, or stored with other content. */
   readonly lost: number;
-  /** Anything else that must not be: gaps, doubles, steps that nobody sent, a reader that sees other than the rows. */
+  /** Other violations: gaps, duplicates, steps that nobody sent, a reader that gets other data than the rows. */
   readonly faults: readonly string[];
 }
 

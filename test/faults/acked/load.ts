@@ -1,4 +1,7 @@
-/** Writers that never stop: each has a trajectory of its own, keeps a window of unacked steps, and remembers what was acked. */
+/**
+ * Writers that never pause: each has a trajectory of its own, keeps a window of unacked steps, and records what was
+ * acked.
+ */
 import { type AnabranchClient, connectClient, openWriter, type TrajectoryWriter } from '../../../src/client/index.ts';
 import type { SeenStep } from '../history/history.ts';
 import { makeStep } from '../history/steps.ts';
@@ -6,34 +9,34 @@ import { makeStep } from '../history/steps.ts';
 export interface LoadOptions {
   readonly address: string;
   readonly writers: number;
-  /** Most steps that a writer has on their way. */
+  /** Maximal number of unacked steps of a writer. */
   readonly window?: number;
 }
 
 /** One trajectory as its only writer knows it. */
 export interface Ledger {
   readonly trajectoryId: string;
-  /** Everything below it was acked. */
+  /** Every step below it was acked. */
   readonly ackedEnd: bigint;
-  /** All that was ever sent, by number. */
+  /** All steps ever sent, by number. */
   readonly sent: readonly SeenStep[];
 }
 
 export interface Load {
   readonly acked: number;
-  /** Steps sent and not acked, now. */
+  /** Unacked steps, now. */
   readonly inFlight: number;
-  /** Steps that a cut left without an ack and that turned out to be stored. */
+  /** Steps that a cut left unacked and that were stored all the same. */
   readonly storedUnacked: number;
-  /** Times that a writer's stream was cut and went on. */
+  /** Times that a writer's stream was cut and continued. */
   readonly cuts: number;
-  /** Why writers ended: the errors that their users would see. */
+  /** Why writers ended: the errors that their users would get. */
   readonly failures: readonly Error[];
-  /** Resolves when so many steps more were acked in all; at once when every writer has failed. */
+  /** Resolves when this many more steps were acked in total; at once when every writer has failed. */
   progress(steps: number): Promise<void>;
   /** Resolves when each writer had an ack, or has failed. */
   everyone(): Promise<void>;
-  /** No more steps; resolves when all that was sent is durable, or its writer has failed. */
+  /** Sends no more steps; resolves when all sent steps are durable, or their writer has failed. */
   stop(): Promise<readonly Ledger[]>;
 }
 
@@ -43,7 +46,7 @@ export async function startLoad({ address, writers, window = 64 }: LoadOptions):
   return new RunningLoad(client, lines);
 }
 
-/** The clients' own patience is longer than any outage here; a writer that fails was told that something is wrong for good. */
+/** The clients are more patient than any outage here lasts; a writer that fails got a permanent error. */
 async function openLine(client: AnabranchClient, name: string, window: number): Promise<Line> {
   const { trajectory } = await client.trajectories.createTrajectory({ name });
   const line = new Line(name, trajectory!.id);
@@ -78,7 +81,7 @@ class Line implements Ledger {
     if (end > this.ackedEnd) this.storedUnacked += Number(end - this.ackedEnd);
   }
 
-  /** Sends until told to stop; told of every ack. */
+  /** Sends until told to stop; `acked` is called for every ack. */
   async write(stopping: () => boolean, onAck: () => void): Promise<void> {
     const writer = this.writer!;
     try {

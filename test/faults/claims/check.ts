@@ -1,4 +1,4 @@
-/** Holds what the store has of rollouts against what their workers told. Pure. */
+/** Compares the stored rollouts with the reports of their workers. Pure. */
 import { type Entry, type Journal, stepMark, type Token, tokenName } from './journal.ts';
 import type { StoredAttempt, StoredRollout, StoredRollouts } from './stored.ts';
 
@@ -12,7 +12,7 @@ export interface Made {
   readonly groupSize: number;
 }
 
-/** Everything that is not as it should be; `died` tells whose process was killed. */
+/** Returns all violations; `died` says whose process was killed. */
 export function checkClaims(
   journal: Journal,
   stored: StoredRollouts,
@@ -44,7 +44,7 @@ function wrong(rule: string, what: string): Violation {
   return { rule, what };
 }
 
-/** Every sibling is there, once, and groups count what they have. */
+/** Every sibling exists, once, and groups count their siblings correctly. */
 function checkSiblings({ rollouts, groups }: StoredRollouts, { groups: count, groupSize }: Made): Violation[] {
   const rule = 'no sibling is lost';
   const places = new Set(rollouts.map(({ group, number }) => `${group}/${number}`));
@@ -63,7 +63,7 @@ function checkSiblings({ rollouts, groups }: StoredRollouts, { groups: count, gr
   return found;
 }
 
-/** Completed exactly once: by the last of its attempts, all before it having failed. */
+/** Completed exactly once: by the last of its attempts, after all others failed. */
 function checkAttempts({ id, status, attempt, attempts }: StoredRollout): Violation[] {
   const said = attempts.map(({ number, status: ended }) => `${number} ${ended}`).join(', ');
   const wanted = Array.from({ length: attempt }, (_, i) => `${i + 1} ${i + 1 === attempt ? 'COMPLETED' : 'FAILED'}`);
@@ -71,7 +71,7 @@ function checkAttempts({ id, status, attempt, attempts }: StoredRollout): Violat
   return [wrong('completed exactly once', `${id} is ${status} at attempt ${attempt}, with ${said}`)];
 }
 
-/** By its history, one attempt at a time: claimed only while PENDING, so that no two held it at once. */
+/** By its history, one attempt at a time: claimed only while PENDING, so that no two held it at the same time. */
 function checkHistory({ id, attempt, history, ordinals }: StoredRollout): Violation[] {
   const text = history.join(' ');
   const form = /^PENDING( INITIALIZING( RUNNING)? PENDING)* INITIALIZING RUNNING COMPLETED$/u;
@@ -83,7 +83,7 @@ function checkHistory({ id, attempt, history, ordinals }: StoredRollout): Violat
   ];
 }
 
-/** A stored attempt, against what was told of it: who claimed it, how it ended, and that its steps are its own. */
+/** A stored attempt against the reports: who claimed it, how it ended, and that its steps are its own. */
 function checkAttempt(
   { id }: StoredRollout,
   { number, status, worker, trajectory, sealed, marks }: StoredAttempt,
@@ -111,7 +111,7 @@ function checkAttempt(
   return found;
 }
 
-/** What a worker was told it had: it is stored, and the worker told its end, unless it was killed. */
+/** A claim that a worker reported: it is stored, and the worker reported its end, unless it was killed. */
 function checkClaim(
   entry: Extract<Entry, { what: 'claimed' }>,
   journal: Journal,

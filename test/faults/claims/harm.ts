@@ -16,18 +16,18 @@ import { startWorkers, type WorkerProcess } from './worker_process.ts';
 export interface ClaimsPlan {
   readonly engine: Engine;
   readonly servers: number;
-  /** Processes of workers, and workers in each. */
+  /** Number of worker processes, and of workers in each. */
   readonly processes: number;
   readonly workersEach: number;
   readonly groups: number;
   readonly groupSize: number;
-  /** So many are done between two harms. */
+  /** Completed rollouts between two faults. */
   readonly doneBetween: readonly [least: number, most: number];
 }
 
 export interface ClaimsOutcome {
   readonly violations: readonly Violation[];
-  /** What no harm explains. */
+  /** Errors that no fault explains. */
   readonly surprises: readonly string[];
   readonly harm: Harm;
   readonly figures: Figures;
@@ -37,23 +37,26 @@ const HARMS = {
   'workers killed': 0,
   'servers killed': 0,
   'workers stopped': 0,
-  /** By the time they went on. */
+  /** Leases that had expired by the time the workers continued. */
   'leases that ran out while stopped': 0,
   'of these refused': 0,
 };
 type Harm = Record<keyof typeof HARMS, number>;
 
 const LEASE_SECONDS = 2;
-/** Many more than harms: that a rollout fails is another proof's. */
+/** Many more than faults: other proofs cover rollouts that fail. */
 const MOST_ATTEMPTS = 100;
 
-/** A server, and the way to it that outlives it. */
+/** A server, and a proxy that outlives it. */
 interface Door {
   server: SpawnedServer;
   readonly proxy: TcpProxy;
 }
 
-/** Workers claim and complete all rollouts of a stage while they and the servers are killed, and stopped past their leases. */
+/**
+ * Workers claim and complete all rollouts of a stage while they and the servers are killed, and stopped longer than
+ * their leases.
+ */
 export async function harmClaims(plan: ClaimsPlan): Promise<ClaimsOutcome> {
   await using database = await createDatabase(plan.engine);
   await using stack = new AsyncDisposableStack();
@@ -90,7 +93,7 @@ async function makeRollouts(client: AnabranchClient, { groups, groupSize }: Clai
   return stage!.id;
 }
 
-/** Who works, and who harms them. */
+/** The processes of workers, and the faults. */
 class Field {
   readonly journal = new Journal();
   readonly harm: Harm = { ...HARMS };
@@ -116,7 +119,7 @@ class Field {
     return this.#died.some((process) => process.owns(worker));
   }
 
-  /** Until the workers find nothing more to do and have gone. */
+  /** Waits until the workers find nothing more to do and have exited. */
   async play(): Promise<void> {
     const { processes, groups, groupSize, doneBetween } = this.#plan;
     for (let i = 0; i < processes; i += 1) this.#start();
@@ -138,7 +141,7 @@ class Field {
     this.#processes.push(startWorkers(plan, this.journal));
   }
 
-  /** In the middle of whatever they do; others come in their place. */
+  /** Kills processes at any point of their work; others replace them. */
   async #killWorkers(): Promise<void> {
     const process = this.#pick();
     if (process === undefined) return;
@@ -159,7 +162,7 @@ class Field {
     door.proxy.retarget(door.server);
   }
 
-  /** They stand still until all that they held is another's, and go on as if nothing had happened. */
+  /** Stops processes until all their rollouts belong to others, then lets them continue. */
   async #stopWorkers(): Promise<void> {
     const process = this.#mostHolding();
     if (process === undefined) return;
@@ -179,7 +182,10 @@ class Field {
     this.harm['of these refused'] += lost.filter((token) => this.journal.outcomeOf(token) === 'lost').length;
   }
 
-  /** Resolves once that attempt has ended: whether its lease ran out. A call sent just before the stop may have ended it otherwise. */
+  /**
+   * Resolves once that attempt has ended, with whether its lease expired. A call sent just before the stop may have
+   * ended it otherwise.
+   */
   async #ranOut({ rollout: rolloutId, attempt: number }: Token): Promise<boolean> {
     for (const deadline = performance.now() + 30_000; performance.now() < deadline; await delay(50)) {
       const attempt = (await this.#attemptsOf(rolloutId)).find((one) => one.number === number);
@@ -203,7 +209,7 @@ class Field {
     return running.length === 0 ? undefined : this.random.pick(running);
   }
 
-  /** Of those who run, the process that holds the most. */
+  /** Of the running processes, the one that holds the most rollouts. */
   #mostHolding(): WorkerProcess | undefined {
     const held = ({ owns }: WorkerProcess) => this.journal.heldBy(owns).length;
     return this.#processes.filter((process) => process.running).sort((a, b) => held(b) - held(a))[0];
@@ -230,7 +236,7 @@ class Field {
   }
 }
 
-/** Rollouts that are gone, or were not completed exactly once, and turns that are gone. */
+/** Rollouts that are missing, or were not completed exactly once, and missing turns. */
 const LOSSES = new Set(['no sibling is lost', 'completed exactly once', 'no turn is lost']);
 
 function figuresOf(

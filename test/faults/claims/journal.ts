@@ -1,6 +1,8 @@
-/** What workers say of themselves, a JSON line each, before and after they act. */
+/** Reports of workers, a JSON line each, before and after each action. */
 
-/** What a worker says when it gives a rollout back: how such an attempt is known from one whose lease ran out. */
+/**
+ * The message with which a worker releases a rollout: it distinguishes such an attempt from one whose lease expired.
+ */
 export const GIVEN_BACK = 'given back';
 
 /** An attempt: the token of a lease (Q2). */
@@ -10,27 +12,27 @@ export interface Token {
 }
 
 export type Entry =
-  /** The answer to a claim is here. */
+  /** The answer to a claim has arrived. */
   | (Token & { readonly what: 'claimed'; readonly worker: string; readonly trajectory: string })
-  /** All its turns are acked; completing it may begin, and may never be answered. */
+  /** All its turns are acked; completion may start, and may never be answered. */
   | (Token & { readonly what: 'completing'; readonly worker: string; readonly steps: number })
   | (Token & { readonly what: 'completed'; readonly worker: string })
   | (Token & { readonly what: 'released'; readonly worker: string })
   /** Refused with LEASE_LOST. */
   | (Token & { readonly what: 'lost'; readonly worker: string })
-  /** What no harm explains. */
+  /** Errors that no fault explains. */
   | { readonly what: 'surprise'; readonly worker: string; readonly text: string };
 
 export function tokenName({ rollout, attempt }: Token): string {
   return `${rollout}/${attempt}`;
 }
 
-/** What an attempt writes into its n-th step, so that a step in another's trajectory is seen. */
+/** What an attempt writes into its n-th step, so that a step in another's trajectory is detected. */
 export function stepMark(token: Token, stepNumber: bigint | number): string {
   return JSON.stringify({ mark: `${tokenName(token)}/${stepNumber}` });
 }
 
-/** Entries in the order in which they were heard, of processes that may be gone by now. */
+/** Entries in order of arrival, of processes that may have ended by now. */
 export class Journal {
   readonly entries: Entry[] = [];
   readonly #outcomes = new Map<string, Entry['what']>();
@@ -51,7 +53,7 @@ export class Journal {
     return this.#outcomes.get(tokenName(token));
   }
 
-  /** What workers of these names claimed and have not told the end of. */
+  /** Rollouts that workers with these names claimed and whose end they have not reported. */
   heldBy(isOurs: (worker: string) => boolean): Token[] {
     return this.of('claimed').filter((entry) => isOurs(entry.worker) && this.outcomeOf(entry) === undefined);
   }

@@ -1,4 +1,4 @@
-/** What the store holds of the rollouts of a run that has ended, by plain SQL past the service. */
+/** Reads the rollouts of an ended run by plain SQL, without the service. */
 import { outsideSql } from '../../store/sql.ts';
 import type { TestDatabase } from '../../support/database.ts';
 
@@ -11,7 +11,7 @@ export interface StoredRollout {
   readonly attempts: readonly StoredAttempt[];
   /** Its statuses, in order of ordinal. */
   readonly history: readonly string[];
-  /** The ordinals of that history. */
+  /** The ordinals of the history. */
   readonly ordinals: readonly number[];
 }
 
@@ -22,11 +22,11 @@ export interface StoredAttempt {
   readonly trajectory: string;
   /** Of the trajectory. */
   readonly sealed: string;
-  /** What its steps carry, in order of number. */
+  /** The contents of its steps, in order of number. */
   readonly marks: readonly string[];
 }
 
-/** What a group's row counts of its own. */
+/** The counters in the row of a group. */
 export interface StoredGroup {
   readonly number: number;
   readonly rollouts: number;
@@ -37,7 +37,7 @@ export interface StoredGroup {
 export interface StoredRollouts {
   readonly rollouts: readonly StoredRollout[];
   readonly groups: readonly StoredGroup[];
-  /** Trajectories that are no attempt's. */
+  /** Trajectories that belong to no attempt. */
   readonly strays: number;
 }
 

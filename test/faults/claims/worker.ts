@@ -1,4 +1,7 @@
-/** A process of workers that claim rollouts, take their turns and complete them, until there is nothing more; killed and stopped at any moment by others. */
+/**
+ * A process of workers that claim rollouts, take their turns and complete them, until there is nothing more. Others
+ * kill and stop it at any time.
+ */
 import { randomUUID } from 'node:crypto';
 import process from 'node:process';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -9,7 +12,7 @@ import { type Random, seededRandom } from '../random.ts';
 import { type Entry, GIVEN_BACK, stepMark, type Token } from './journal.ts';
 
 export interface WorkerPlan {
-  /** Doors to the service: any of them may be used for any call. */
+  /** Addresses of the servers: any of them may be used for any call. */
   readonly addresses: readonly string[];
   /** Workers are named `NAME-1`, `NAME-2`, … */
   readonly name: string;
@@ -20,12 +23,12 @@ export interface WorkerPlan {
 }
 
 const MOST_TURNS = 4;
-/** How long a turn takes at most, in ms: what an agent would think. */
+/** Maximal duration of a turn in ms: the thinking time of an agent. */
 const TURN_MS = 40;
 const CALL = { timeoutMs: 5_000 };
 const GIVE_UP_MS = 60_000;
 
-/** What may well happen to a call while servers die. Everything else but LEASE_LOST is a surprise. */
+/** Expected errors of a call while servers die. Everything else but LEASE_LOST is unexpected. */
 const PASSING = new Set(['DATABASE_UNAVAILABLE', 'SERVER_DRAINING', 'DEADLINE_EXCEEDED', 'CANCELLED']);
 
 class Worker {
@@ -49,7 +52,7 @@ class Worker {
     }
   }
 
-  /** The same request until it is answered: a claim whose answer was lost is not claimed twice (ID1). */
+  /** Repeats the same request until it is answered: a claim whose answer was lost is not claimed twice (ID1). */
   async #claim() {
     const { stageId, leaseSeconds } = this.#plan;
     const request = {
@@ -85,7 +88,7 @@ class Worker {
     }
   }
 
-  /** How many steps its trajectory has then; undefined where it was given back. */
+  /** Returns the number of steps of its trajectory; undefined if it was released. */
   async #takeTurns(claim: Claim, token: Token): Promise<number | undefined> {
     const { id: trajectoryId, uid } = claim.trajectory!;
     const client = this.#random.pick(this.#clients);
@@ -107,7 +110,9 @@ class Worker {
     return undefined;
   }
 
-  /** A sealed trajectory is how a writer learns that another has its rollout; the service must say so in its own words. */
+  /**
+   * A writer notices by a sealed trajectory that another worker has its rollout; the error of the service must say so.
+   */
   async #judge(error: unknown, token: Token): Promise<void> {
     const reason = reasonOf(error);
     if (reason === 'LEASE_LOST') return this.#tell({ what: 'lost', ...token });
@@ -128,7 +133,7 @@ class Worker {
     }
   }
 
-  /** Until it is answered, by whichever server. */
+  /** Repeats until it is answered, by any server. */
   async #insist<T>(call: (client: AnabranchClient) => Promise<T>): Promise<T> {
     const deadline = performance.now() + GIVE_UP_MS;
     for (;;) {
@@ -144,7 +149,7 @@ class Worker {
   }
 
   #tell(said: Said): void {
-    // To a pipe, so it is written before the next thing is done: what a killed process did, it has told.
+    // Writes to a pipe are synchronous: a killed process has reported everything it did.
     process.stdout.write(`${JSON.stringify({ ...said, worker: this.#name })}\n`);
   }
 }

@@ -12,13 +12,13 @@ const PROGRAM = path.join(import.meta.dirname, 'worker.ts');
 export interface WorkerProcess {
   readonly name: string;
   readonly running: boolean;
-  /** Resolves when it has ended and all that it said was heard; how it ended. */
+  /** Resolves, with its exit, when it has ended and all its reports were read. */
   readonly ended: Promise<NodeJS.Signals | number>;
   owns(worker: string): boolean;
   signal(name: 'SIGKILL' | 'SIGSTOP' | 'SIGCONT'): void;
 }
 
-/** Starts it; whatever it says goes into the journal. It does not outlive this process. */
+/** Starts it; its reports go into the journal. It does not outlive this process. */
 export function startWorkers(plan: WorkerPlan, journal: Journal): WorkerProcess {
   const child = spawn(process.execPath, [PROGRAM, JSON.stringify(plan)], { stdio: ['ignore', 'pipe', 'pipe'] });
   const janitor = startJanitor('kill -KILL "$1"', [String(child.pid)]);

@@ -7,7 +7,9 @@ import type { Fault } from './faulty-store.ts';
 
 const FAULTY_SERVER = path.join(import.meta.dirname, 'faulty-server.ts');
 
-/** Proofs that cannot fail prove nothing: the same run over a store with one mistake, whose rule must be found broken. */
+/**
+ * A proof that cannot fail proves nothing: the same run over a store with one mistake must report the rule as violated.
+ */
 describe('the proof by kill -9 fails', () => {
   const mistakes: [Fault, Rule][] = [
     ['ack-before-commit', 'C1'],
@@ -29,13 +31,14 @@ describe('the proof by kill -9 fails', () => {
   });
 });
 
-/** Each mistake is given the load that it shows under; under another one it might not meet its occasion. */
+/** Each mistake is run under the load that shows it; under another load it might never take effect. */
 const OCCASIONS: Record<Fault, Pick<KillPlan, 'load' | 'grants' | 'kills' | 'wayMs'>> = {
   none: { kills: 2 },
   'ack-before-commit': { kills: 2 },
   // Many take-overs.
   'epoch-checked-outside': { load: { rawWriters: 2, helperWriters: 2 }, kills: 2, grants: 20 },
-  // Nobody takes over from a helper, so after each kill every one of them sends again what it has no ack for; and many acks are on their way.
+  // Nobody takes over from a helper, so after each kill every helper sends its unacked steps again; and many acks are
+  // in transit.
   'duplicates-not-recognised': {
     load: { rawWriters: 0, stepsALife: [1_000_000, 1_000_000] },
     kills: 6,

@@ -1,4 +1,7 @@
-/** The service over a store with one mistake (FAULT), in a process that can be killed. Put together here, so that the service itself has no switch for it. */
+/**
+ * The service over a store with one mistake (FAULT), in a process that can be killed. It is composed here, so that the
+ * service itself has no switch for it.
+ */
 import { randomUUID } from 'node:crypto';
 import process from 'node:process';
 import { parseArgs } from 'node:util';

@@ -4,11 +4,11 @@ import type { AppendBatch, AppendOutcome } from '../../../src/store/contract/app
 import type { Store } from '../../../src/store/contract/store.ts';
 import { wrappedStore } from '../../support/wrapped_store.ts';
 
-/** Mistakes that a store could be made with, on purpose: the proofs must turn red over each of them. */
+/** Deliberate mistakes in a store: the proofs must fail over each of them. */
 export const FAULTS = ['none', 'ack-before-commit', 'epoch-checked-outside', 'duplicates-not-recognised'] as const;
 export type Fault = (typeof FAULTS)[number];
 
-/** How late an early ack is followed by its commit, and how long a check stays unprotected. */
+/** Delay between an early ack and its commit, and duration for which a check is unprotected. */
 const GAP_MS = 25;
 
 type Mistake = Partial<Pick<Store, 'append' | 'branchTrajectory'>>;
@@ -25,7 +25,10 @@ export function faultyStore(real: Store, fault: Fault): Store {
   return wrappedStore(real, mistakes[fault](real));
 }
 
-/** Answers as if all were stored, and stores it a little later, in order. Who branches waits for that, so that only steps are acked too early. */
+/**
+ * Answers as if all were stored, and stores it a little later, in order. A branch waits for that, so that only steps
+ * are acked too early.
+ */
 function ackFirst(real: Store): Mistake {
   let behind: Promise<unknown> = Promise.resolve();
   return {
@@ -33,7 +36,7 @@ function ackFirst(real: Store): Mistake {
       behind = behind
         .then(() => delay(GAP_MS))
         .then(() => real.append(batches, 'bounded'))
-        .catch(() => undefined); // whoever was promised too much finds out by reading
+        .catch(() => undefined); // the read shows a step that was acked and is not stored
       return batches.map(({ steps }) => assumed(steps.at(-1)?.stepNumber ?? 0n));
     },
     branchTrajectory: async (...args) => {
@@ -73,7 +76,7 @@ async function currentEpoch(real: Store, { caller, trajectoryId }: AppendBatch):
   return (await real.getTrajectory(caller.namespace, trajectoryId))?.writerEpoch;
 }
 
-/** Takes every step for a new one: what was stored already is stored again at the end. */
+/** Treats every step as new: a step that was stored already is stored again at the end. */
 function appendAll(real: Store): AppendCall {
   return async (batches, wait) => {
     const ends = new Map<bigint, bigint>();

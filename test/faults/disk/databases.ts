@@ -16,11 +16,13 @@ export function databaseOn(disk: SmallDisk, engine: Engine): Promise<TestDatabas
 
 async function fileOn(disk: SmallDisk): Promise<TestDatabase> {
   const url = `sqlite:${path.join(disk.dir, 'data.db')}`;
-  const drop = () => Promise.resolve(); // goes with the disk
+  const drop = () => Promise.resolve(); // removed with the disk
   return { engine: 'sqlite', url, adminUrl: url, drop, [Symbol.asyncDispose]: drop };
 }
 
-/** The write-ahead log stays on the large disk: a Postgres that cannot write that one ends itself, which is another test. */
+/**
+ * The write-ahead log stays on the large disk: Postgres ends itself if it cannot write its log, which is another test.
+ */
 async function tablespaceOn(disk: SmallDisk): Promise<TestDatabase> {
   const postgres = await startPostgres();
   const database = await createPostgresDatabase(postgres.url);

@@ -1,4 +1,4 @@
-/** Fills the disk under a server with steps, looks what is told, makes room, and looks again. */
+/** Fills the disk under a server with steps, checks the errors, makes room, and checks again. */
 import { createHash, randomBytes } from 'node:crypto';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type AnabranchClient, connectClient, reasonOf, retryDelayMs } from '../../../src/client/index.ts';
@@ -14,20 +14,23 @@ import { databaseOn, moveLog } from './databases.ts';
 import { mountSmallDisk } from './small-disk.ts';
 
 export interface Filled extends Verdict, Aftermath {
-  /** What writes were told while the disk was full. */
+  /** Errors of writes while the disk was full. */
   readonly refusals: readonly string[];
   /** Refused steps that are stored all the same. */
   readonly refusedButStored: number;
-  /** Reads that failed, or gave less than was acked, while the disk was full. */
+  /** Reads that failed, or returned less than was acked, while the disk was full. */
   readonly readFaults: readonly string[];
   readonly readsWhileFull: number;
   readonly freeBytes: number;
-  /** Until every writer that the full disk had stopped had another ack. */
+  /** Waits until every writer that the full disk had stopped had another ack. */
   readonly resumedMs: number;
   readonly failures: readonly string[];
 }
 
-/** MiB in all, and of them kept aside. SQLite's log has up to 16 MiB, and needs as much room again to be written into the file. */
+/**
+ * MiB in total, and of these held in reserve. SQLite's log has up to 16 MiB, and needs as much room again to be written
+ * into the file.
+ */
 const DISKS = { sqlite: { size: 96, kept: 48 }, postgres: { size: 32, kept: 8 } };
 
 export async function fillDisk(engine: Engine, writers: number): Promise<Filled> {
@@ -64,7 +67,10 @@ export async function fillDisk(engine: Engine, writers: number): Promise<Filled>
 
 export type LogFilled = Pick<Filled, 'refusals' | 'resumedMs' | 'failures'> & Verdict & Aftermath;
 
-/** The same with the write-ahead log of Postgres on the disk: where that cannot be written Postgres ends itself, and is started again. */
+/**
+ * The same with the write-ahead log of Postgres on the disk: if it cannot be written Postgres ends itself, and is
+ * started again.
+ */
 export async function fillDiskOfLog(writers: number): Promise<LogFilled> {
   await using disk = await mountSmallDisk(96, 32);
   await using postgres = await startPostgres();
@@ -77,7 +83,7 @@ export async function fillDiskOfLog(writers: number): Promise<LogFilled> {
   const filler = await Filler.create(client);
   const refusals = await filler.fillUntilRefused(20);
   await disk.makeRoom();
-  // It may be on its way down, or trying to recover, or gone already.
+  // It may be shutting down, recovering, or ended already.
   await postgres.killAll();
   await postgres.restart();
   const begun = performance.now();
@@ -91,7 +97,7 @@ export async function fillDiskOfLog(writers: number): Promise<LogFilled> {
 
 /** Ever smaller steps, until not even the smallest one fits any more. */
 const SIZES = [256 * 1024, 16 * 1024, 1024, 64];
-/** In a row, since a failed try may leave room behind that the next one finds. */
+/** In a row, since a failed attempt may leave room that the next one finds. */
 const REFUSALS_OF_EACH_SIZE = 8;
 
 class Filler implements Ledger {
@@ -111,7 +117,7 @@ class Filler implements Ledger {
     return new Filler(client, trajectory!.id);
   }
 
-  /** Returns what it was told: one line for each refusal. */
+  /** Returns one line for each refusal. */
   async fill(): Promise<string[]> {
     const refusals: string[] = [];
     for (const size of SIZES) {
@@ -124,7 +130,7 @@ class Filler implements Ledger {
     return refusals;
   }
 
-  /** Goes on with large steps until it was refused so often in all; returns what it was told. */
+  /** Continues with large steps until this many were refused in total; returns the refusals. */
   async fillUntilRefused(times: number): Promise<string[]> {
     const refusals: string[] = [];
     while (refusals.length < times) {
@@ -147,7 +153,7 @@ class Filler implements Ledger {
     return trajectory!.nextStepNumber;
   }
 
-  /** Sends one step, once; returns what it was told if it was refused. */
+  /** Sends one step, once; returns the error if it was refused. */
   async #append(size: number): Promise<string | undefined> {
     const data = randomBytes(size);
     const digest = createHash('sha256').update(data).digest('hex');
@@ -172,7 +178,7 @@ function refusalIn(error: unknown): string {
   return `${Code[error.code]} ${reasonOf(error) ?? error.rawMessage} ${retry}`;
 }
 
-/** Reads all that the filler was acked, steps and states; says what is missing. */
+/** Reads everything the filler was acked, steps and states; returns what is missing. */
 async function readBack(client: AnabranchClient, filler: Filler): Promise<{ steps: number; faults: string[] }> {
   const faults: string[] = [];
   let steps = 0;

@@ -1,4 +1,4 @@
-/** A disk of a few megabytes that can be filled, and given room again. */
+/** A disk of a few megabytes that can be filled, and freed again. */
 import { execFile } from 'node:child_process';
 import { chmod, mkdtemp, rm, statfs, writeFile } from 'node:fs/promises';
 import os from 'node:os';
@@ -10,16 +10,19 @@ const run = promisify(execFile);
 const MIB = 1024 * 1024;
 
 export interface SmallDisk {
-  /** Where it is mounted; everybody may write there. */
+  /** Its mount point, writable for everyone. */
   readonly dir: string;
   /** Bytes that are free now. */
   free(): Promise<number>;
-  /** Gives back what was kept aside at the start. */
+  /** Frees the reserve. */
   makeRoom(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Of so many MiB, `kept` of them taken by a file that `makeRoom` removes. Needs root on Linux, and says so. */
+/**
+ * Creates a disk of this many MiB, `kept` of them used by a file that `makeRoom` removes. Needs root on Linux, and the
+ * error says so.
+ */
 export async function mountSmallDisk(megabytes: number, kept: number): Promise<SmallDisk> {
   const dir = await mkdtemp(path.join(os.tmpdir(), 'anabranch-disk-'));
   await run('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', dir]).catch(async (cause: Error) => {

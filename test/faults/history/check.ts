@@ -1,15 +1,17 @@
 /**
- * Holds a history against what the store holds in the end. Pure: tested with planted violations of each rule.
+ * Compares a history with the contents of the store at its end. Pure: tested with planted violations of each rule.
  *
- * - C1 everything acked is there, as it was sent, once: steps, branches, seals.
- * - C2 numbers run without gap and without duplicate up to the trajectory's end.
+ * - C1 everything acked is stored, as it was sent, once: steps, branches, seals.
+ * - C2 numbers run without gap and without duplicate up to the end of the trajectory.
  * - C3 every stored step was sent, for that place, and not refused.
- * - C4 epochs never fall along the numbers; no step of an older epoch lies behind a newer grant or began after it; each step carries an epoch
- *   of the writer that sent it; no epoch is granted twice.
- * - C5 a read shows all that was acked before it began, in order, and nothing that was not sent before it ended or that is not stored.
- * - C6 a follower gets each step once, in order, without gap, only what stays; its marks tell what it was given; who stays to the end gets all.
- * - C7 a branch's prefix equals its parent's.
- * - C8 the API tells what the tables hold, and gives the bytes of every checkpoint's state.
+ * - C4 epochs never decrease along the numbers. No step of an older epoch follows a newer grant or started after it.
+ *   Each step has an epoch of the writer that sent it. No epoch is granted twice.
+ * - C5 a read returns all that was acked before it started, in order, and nothing that was not sent before it ended
+ *   or that is not stored.
+ * - C6 a follower gets each step once, in order, without gap, and only stored steps. Its markers match what it got.
+ *   A follower that stays to the end gets all steps.
+ * - C7 the prefix of a branch equals that of its parent.
+ * - C8 the API returns what the tables contain, and the bytes of every checkpoint's state.
  */
 import type { Append, Follow, Read, Recorded, SeenStep, Tick } from './history.ts';
 import type { Stored, StoredTrajectory } from './stored.ts';
@@ -40,7 +42,7 @@ export function checkHistory(history: Recorded, stored: Stored): Violation[] {
   return violations;
 }
 
-/** Sent, with no answer, and stored all the same: where there are none, the faults missed. */
+/** Sent without an answer, and stored all the same: without any, the faults had no effect. */
 export function unknownButStored(history: Recorded, stored: Stored): number {
   const there = new Set([...stored.values()].flatMap(({ rows }) => rows.map(({ content }) => content)));
   return history.appends.filter(({ outcome, content }) => outcome === 'unknown' && there.has(content)).length;
@@ -49,7 +51,7 @@ export function unknownButStored(history: Recorded, stored: Stored): number {
 interface Context {
   readonly history: Recorded;
   readonly stored: Stored;
-  /** By content, which is each step's own. */
+  /** By content, which is unique to each step. */
   readonly sent: ReadonlyMap<string, Append>;
   readonly tell: (rule: Rule, trajectory: string, what: string) => void;
 }
@@ -119,7 +121,7 @@ function checkEpochs({ sent, tell }: Context, { id, rows }: StoredTrajectory, gr
   const writers = new Map(grants.map(({ epoch, writer }) => [epoch, writer]));
   let previous = 0n;
   let passed = 0;
-  // The newest epoch that had been granted, and heard of, at or below a step's number.
+  // The newest epoch known to be granted at or below the number of a step.
   for (const { number, content, epoch } of rows) {
     while (passed < grants.length && grants[passed]!.next <= number) passed += 1;
     const newest = grants[passed - 1]?.epoch ?? 0n;
@@ -135,14 +137,17 @@ function checkEpochs({ sent, tell }: Context, { id, rows }: StoredTrajectory, gr
   checkBegins(rows, grants, sent, (what) => tell('C4', id, what));
 }
 
-/** A writer fenced before it began to send a step must not have stored it, even if the newer writer has stored nothing yet. */
+/**
+ * A writer that was fenced before it started to send a step must not have stored it, even if the newer writer has
+ * stored nothing yet.
+ */
 function checkBegins(
   rows: StoredTrajectory['rows'],
   grants: Recorded['grants'],
   sent: Context['sent'],
   tell: (what: string) => void,
 ): void {
-  // When anything newer than an epoch had first been granted.
+  // When any epoch newer than this one had first been granted.
   const fencedAt = new Map<bigint, Tick>();
   let earliest = Number.POSITIVE_INFINITY;
   for (const { epoch, tick } of grants.toReversed()) {
@@ -245,7 +250,7 @@ function isFinal(finals: Finals, trajectory: string, { number, content }: SeenSt
   return finals.get(trajectory)?.get(number) === content;
 }
 
-/** How far a trajectory was acked at a tick. */
+/** The acked end of a trajectory at a tick. */
 class AckedEnds {
   readonly #ticks: Tick[] = [];
   readonly #ends: bigint[] = [];

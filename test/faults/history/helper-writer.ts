@@ -8,8 +8,9 @@ import { makeStep } from './steps.ts';
 const STEPS_A_TURN = 4;
 
 /**
- * One writer of the client helper: takes the trajectory over, goes on at its end, and lets the helper reconnect and replay. What it has no ack for
- * when another takes over, nobody can tell. Rejects with what made the helper give up.
+ * One writer of the client helper: takes the trajectory over, continues at its end, and lets the helper reconnect and
+ * replay. The fate of steps that are unacked when another takes over is unknown. Rejects with the error that made the
+ * helper give up.
  */
 export async function helperLife(plan: LifePlan): Promise<void> {
   const writerId = randomUUID();
@@ -43,6 +44,6 @@ function append(writer: TrajectoryWriter, { history, trajectoryId }: LifePlan): 
   const sent = history.sending(trajectoryId, writer.writerId, writer.nextStepNumber, content);
   writer.append({ infoJson, states }).then(
     () => history.settle(sent, 'acked'),
-    () => history.settle(sent, 'unknown'), // why is told by close(), or by ready()
+    () => history.settle(sent, 'unknown'), // close(), or ready(), reports the error
   );
 }

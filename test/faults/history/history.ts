@@ -1,11 +1,16 @@
-/** What writers, readers and followers of a run sent and got, in the order in which it happened in this process. */
+/**
+ * What writers, readers and followers of a run sent and received, in the order in which it happened in this process.
+ */
 
-/** A place in the history: of two events the later one has the greater. Counted, not timed, so no clock can reorder events. */
+/**
+ * A position in the history: of two events the later one has the greater. It is a counter, so that no clock can reorder
+ * events.
+ */
 export type Tick = number;
 
 /**
- * `acked`: the server said it is durable. `refused`: the server said no, so it is not stored. `unknown`: the answer never came; both are
- * allowed. `open`: still waiting.
+ * `acked`: the server said that it is durable. `refused`: the server refused it, so it is not stored. `unknown`: the
+ * answer never arrived; both are allowed. `open`: still waiting.
  */
 export type Outcome = 'open' | 'acked' | 'refused' | 'unknown';
 
@@ -14,7 +19,7 @@ export interface Grant {
   readonly trajectory: string;
   readonly writer: string;
   readonly epoch: bigint;
-  /** The trajectory's end, as the grant told it. */
+  /** The end of the trajectory in the grant. */
   readonly next: bigint;
   /** When the grant had arrived. */
   readonly tick: Tick;
@@ -24,13 +29,13 @@ export interface Append {
   readonly trajectory: string;
   readonly writer: string;
   readonly number: bigint;
-  /** Tells this step from every other one of the run. */
+  /** A value that no other step of the run has. */
   readonly content: string;
   /** Before it could have been sent. */
   readonly begin: Tick;
   outcome: Outcome;
   end?: Tick;
-  /** The server's reason for refusing. */
+  /** The reason with which the server refused it. */
   reason?: string | undefined;
 }
 
@@ -39,7 +44,7 @@ export interface SeenStep {
   readonly content: string;
 }
 
-/** One whole answer of ReadSteps from `from` to the end as it was. */
+/** One complete answer of ReadSteps, from `from` to the end at that time. */
 export interface Read {
   readonly reader: string;
   readonly trajectory: string;
@@ -49,15 +54,15 @@ export interface Read {
   readonly got: readonly SeenStep[];
 }
 
-/** Everything that one follower was delivered over all its calls, each beginning at the last number + 1. */
+/** All messages that one follower received over all its calls, each of which starts at the last number + 1. */
 export interface Follow {
   readonly follower: string;
   readonly trajectory: string;
   readonly from: bigint;
   readonly got: (SeenStep & { readonly tick: Tick })[];
-  /** `next_step_number` of every message, and how many steps had been delivered with it. */
+  /** `next_step_number` of every message, and the number of steps received with and before it. */
   readonly marks: { readonly next: bigint; readonly delivered: number }[];
-  /** It stayed until the writers had ended, and was given time to deliver the rest. */
+  /** It stayed until the writers had ended, and had time to receive the rest. */
   stayed: boolean;
 }
 
@@ -73,7 +78,7 @@ export interface Sealing {
   outcome: Outcome;
 }
 
-/** What the checker looks at. */
+/** The input of the checker. */
 export interface Recorded {
   readonly grants: readonly Grant[];
   readonly appends: readonly Append[];
@@ -92,12 +97,15 @@ export class History implements Recorded {
   readonly sealings: Sealing[] = [];
   /** Errors that no fault of the run explains: a proof expects none. */
   readonly surprises: string[] = [];
-  /** Steps sent and not answered now. */
+  /** Unacked steps, now. */
   inFlight = 0;
   acked = 0;
-  /** Steps that a client helper found stored when it came back, though it had no ack for them: it sends them again, and they must stay one. */
+  /**
+   * Steps that a client helper found stored after a reconnect, although it had no ack for them: it sends them again,
+   * and they must not be duplicated.
+   */
   replayedStored = 0;
-  /** How streams without a helper ended that had been granted: the server's reasons, or `cut` where it gave none. */
+  /** How granted streams without a helper ended: the reasons of the server, or `cut` without one. */
   readonly streamEnds = new Map<string, number>();
   #tick = 0;
   readonly #grantCounts = new Map<string, number>();
@@ -127,7 +135,7 @@ export class History implements Recorded {
     this.streamEnds.set(name, (this.streamEnds.get(name) ?? 0) + 1);
   }
 
-  /** To be called before the step can have left this process. */
+  /** Must be called before the step can have left this process. */
   sending(trajectory: string, writer: string, number: bigint, content: string): Append {
     const append: Append = { trajectory, writer, number, content, begin: this.tick(), outcome: 'open' };
     this.appends.push(append);

@@ -10,10 +10,10 @@ import { rawLife } from './raw-writer.ts';
 import { Follower, readOnce } from './readers.ts';
 
 export interface LoadOptions {
-  /** Doors to the service: any of them may be used for any call. */
+  /** Addresses of the servers: any of them may be used for any call. */
   readonly addresses: readonly string[];
   readonly random: Random;
-  /** Branches of one trunk that are written at once. Default 8. */
+  /** Branches of one trunk that are written concurrently. Default 8. */
   readonly branches?: number;
   /** Writers without a helper, and client helpers, on each branch; they take over from each other. Default 1 and 1. */
   readonly rawWriters?: number;
@@ -21,9 +21,9 @@ export interface LoadOptions {
   readonly readers?: number;
   /** Of each branch. */
   readonly followers?: number;
-  /** Steps of a writer's life: short lives mean many take-overs. */
+  /** Steps that a writer appends before it ends: few steps mean many take-overs. */
   readonly stepsALife?: readonly [least: number, most: number];
-  /** A writer counts its connection as dead after so long. Default 10 s. */
+  /** A writer treats its connection as dead after this time. Default 10 s. */
   readonly silenceMs?: number;
 }
 
@@ -31,7 +31,7 @@ const TRUNK_STEPS = 24;
 const WINDOW = 48;
 const COURTESY_MS = 15_000;
 
-/** What may well end a stream while things go wrong. Everything else is a surprise. */
+/** Expected reasons for the end of a stream during faults. Everything else is unexpected. */
 const EXPECTED = new Set([
   'WRITER_FENCED',
   'DATABASE_UNAVAILABLE',
@@ -42,7 +42,10 @@ const EXPECTED = new Set([
   'DEADLINE_EXCEEDED',
 ]);
 
-/** Writers on branches of one trunk that take over from each other, readers, followers, and somebody who branches and seals; all recorded. */
+/**
+ * Writers on branches of one trunk that take over from each other, readers, followers, and a process that branches and
+ * seals; everything is recorded.
+ */
 export class Load {
   readonly history = new History();
   readonly trunk = randomUUID();
@@ -75,7 +78,7 @@ export class Load {
     this.#clients = options.addresses.map((address) => connectClient({ address }));
   }
 
-  /** Resolves when so many more steps were acked, and at least one is under way. */
+  /** Resolves when this many more steps were acked, and at least one is unacked. */
   async moreAcks(count: number, withinMs = 30_000): Promise<void> {
     const wanted = this.history.acked + count;
     const deadline = performance.now() + withinMs;
@@ -86,7 +89,7 @@ export class Load {
     }
   }
 
-  /** Resolves when so many more streams were granted, or after `withinMs`: tells which. */
+  /** Resolves when this many more streams were granted, or after `withinMs`, and returns which. */
   async moreGrants(count: number, withinMs: number): Promise<boolean> {
     const wanted = this.history.grants.length + count;
     const deadline = performance.now() + withinMs;
@@ -97,7 +100,10 @@ export class Load {
     return true;
   }
 
-  /** Lets the writers end in order; then followers get the rest. Needs a service that works again. Rejects where someone was stuck. */
+  /**
+   * Lets the writers end in order; then followers get the rest. Requires a service that works again. Rejects if any of
+   * them hangs.
+   */
   async finish(): Promise<void> {
     this.#stop.abort();
     await Promise.all(this.#work);
@@ -112,7 +118,7 @@ export class Load {
     await Promise.all(this.#followers.map(({ run }) => run));
   }
 
-  /** For calls of the test's own. */
+  /** For calls of the test itself. */
   get client(): AnabranchClient {
     return this.#clients[0]!;
   }
@@ -161,7 +167,10 @@ export class Load {
     };
   }
 
-  /** After a cut the helper of the trajectory, if it lives, comes first: else it would be taken over each time before it could replay. */
+  /**
+   * After a cut the helper of the trajectory, if it is alive, gets time first: otherwise it would be fenced each time
+   * before it could replay.
+   */
   async #rawLife(trajectory: string): Promise<void> {
     const grants = () => this.history.grantCount(trajectory);
     try {
@@ -175,11 +184,11 @@ export class Load {
     }
   }
 
-  /** Does something over and over, with pauses, until the end. */
+  /** Repeats an action with pauses, until the end. */
   #again(least: number, most: number, what: () => Promise<void>): void {
     const { signal } = this.#stop;
     const run = async () => {
-      // Who comes first is chance too.
+      // Who comes first is random too.
       await this.#pause(0, most);
       while (!signal.aborted) {
         await what().catch((error: unknown) => this.#judge(error));
@@ -218,7 +227,7 @@ export class Load {
     this.#followers.push({ follower, trajectory, run });
   }
 
-  /** Branches at what was acked a moment ago, or earlier, and seals the branch. */
+  /** Branches at a recently acked step, or an earlier one, and seals the branch. */
   async #branchAndSeal(): Promise<void> {
     const { random } = this.#options;
     const parent = random.pick(this.branches);
@@ -234,7 +243,7 @@ export class Load {
     sealing.outcome = 'acked';
   }
 
-  /** A step of the branch itself: it begins within the trunk. */
+  /** A step of the branch itself: the branch starts within the trunk. */
   #early(newest: bigint): bigint {
     if (newest <= TRUNK_STEPS) return newest;
     return BigInt(this.#options.random.between(TRUNK_STEPS, Math.min(Number(newest), 300)));

@@ -16,17 +16,17 @@ export interface LifePlan {
   readonly client: AnabranchClient;
   readonly trajectoryId: string;
   readonly random: Random;
-  /** It ends by itself after so many steps. */
+  /** It ends by itself after this many steps. */
   readonly steps: number;
-  /** At most so many steps wait for their acks at once. */
+  /** At most this many steps are unacked at the same time. */
   readonly window: number;
-  /** The connection counts as dead after so long without an answer. */
+  /** The connection counts as dead after this time without an answer. */
   readonly silenceMs: number;
-  /** Aborted: end in order. */
+  /** Aborted: ends in order. */
   readonly stop: AbortSignal;
 }
 
-/** The server has decided: what it had not acked of this stream is not stored. */
+/** The server has decided: steps of this stream that it had not acked are not stored. */
 const REFUSALS = new Set([
   'WRITER_FENCED',
   'STEP_CONFLICT',
@@ -38,8 +38,9 @@ const REFUSALS = new Set([
 ]);
 
 /**
- * One AppendSteps stream without a helper: takes the trajectory over, goes on at its end, and sends each step once. So what an answer means is
- * known exactly: acked, refused, or nobody can tell. Rejects with whatever ended the stream, unless that was its own end.
+ * One AppendSteps stream without a helper: takes the trajectory over, continues at its end, and sends each step once.
+ * So the meaning of an answer is exact: acked, refused, or unknown. Rejects with the error that ended the stream,
+ * unless it ended by itself.
  */
 export async function rawLife(plan: LifePlan): Promise<void> {
   const { trajectory } = await plan.client.trajectories.getTrajectory(

@@ -3,7 +3,7 @@ import type { AnabranchClient } from '../../../src/client/index.ts';
 import type { Follow, History, SeenStep } from './history.ts';
 import { contentOf } from './steps.ts';
 
-/** Reads from `from` to the end and records what came; a call that failed says nothing and is not recorded. */
+/** Reads from `from` to the end and records the result; a failed call is not recorded. */
 export async function readOnce(
   history: History,
   client: AnabranchClient,
@@ -16,7 +16,7 @@ export async function readOnce(
   history.reads.push({ reader, trajectory, from, begin, end: history.tick(), got });
 }
 
-/** A follower without a helper: after a cut it goes on at the last number + 1, through another door if there is one. */
+/** A follower without a helper: after a cut it continues at the last number + 1, on another server if there is one. */
 export class Follower {
   readonly #history: History;
   readonly #follow: Follow;
@@ -29,19 +29,19 @@ export class Follower {
     history.follows.push(this.#follow);
   }
 
-  /** Until it is told to leave. `client` gives the door for each call. */
+  /** Follows until it is told to stop. `client` returns the client for each call. */
   async run(client: () => AnabranchClient, pause: () => Promise<unknown>): Promise<void> {
     while (!this.#left.signal.aborted) {
       try {
         await this.#call(client());
       } catch {
-        // Cut, drained, or its server is gone: whatever ended the call, the next one goes on where it stood.
+        // Cut, drained, or its server was killed: the next call continues at the next number.
         await pause();
       }
     }
   }
 
-  /** Resolves when everything below `end` has come; rejects after `ms`. Then it has stayed to the end. */
+  /** Resolves when everything below `end` has arrived; rejects after `ms`. Then it has stayed to the end. */
   async reach(end: bigint, ms: number): Promise<void> {
     this.#follow.stayed = true;
     const { promise, resolve, reject } = Promise.withResolvers<void>();

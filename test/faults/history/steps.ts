@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 
-/** Every so many steps one is a checkpoint, so that states take part. */
+/** One of this many steps is a checkpoint, so that states are covered. */
 const CHECKPOINT_EVERY = 8n;
 
-/** A step that no other writer, life or number of the run could have made. */
+/** A step that no other writer, life or number of the run could have created. */
 export interface MadeStep {
   readonly infoJson: string;
   readonly states: { readonly name: string; readonly data: Uint8Array }[];
@@ -18,7 +18,7 @@ export function makeStep(writer: string, number: bigint): MadeStep {
   return { infoJson, states: [{ name: 'env', data }], content: contentOf(infoJson, digest) };
 }
 
-/** What a step is told from others by: who made it, for which number, and its state. */
+/** The identity of a step: its writer, its number, and its state. */
 export function contentOf(infoJson: string, digest: string | undefined): string {
   return digest === undefined ? infoJson : `${infoJson} ${digest}`;
 }

@@ -1,4 +1,4 @@
-/** What the store holds after a run: through the API, and by plain SQL past the service. */
+/** The contents of the store after a run: through the API, and by plain SQL without the service. */
 import { createHash, type Hash } from 'node:crypto';
 import { type AnabranchClient, readSteps } from '../../../src/client/index.ts';
 import { outsideSql } from '../../store/sql.ts';
@@ -11,7 +11,7 @@ export interface StoredStep extends SeenStep {
   readonly epoch: bigint;
 }
 
-/** A step as ReadSteps gives it: with the trajectory that owns it, and the digest of its state, if it has one. */
+/** A step as ReadSteps returns it: with the trajectory that owns it, and the digest of its state, if it has one. */
 export interface ReadStep extends StoredStep {
   readonly owner: string;
   readonly digest: string | undefined;
@@ -27,7 +27,7 @@ export interface StoredTrajectory {
   readonly rows: readonly StoredStep[];
   /** Its whole lineage, through the API, in order of delivery. */
   readonly read: readonly ReadStep[];
-  /** SHA-256 of the bytes that ReadStates gave for a step. */
+  /** SHA-256 of the bytes that ReadStates returned for a step. */
   readonly states: ReadonlyMap<bigint, string>;
 }
 
@@ -35,7 +35,7 @@ export type Stored = ReadonlyMap<string, StoredTrajectory>;
 
 type Row = Record<string, unknown>;
 
-/** Everything in the database of a run that has ended. */
+/** Reads everything in the database of a run that has ended. */
 export async function collectStored(client: AnabranchClient, database: TestDatabase): Promise<Stored> {
   const sql = await outsideSql(database);
   try {

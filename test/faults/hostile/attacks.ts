@@ -1,4 +1,7 @@
-/** Clients that mean harm, by the bytes. Each returns how many inputs it got rid of before the server cut it, or all. */
+/**
+ * Clients that send harmful bytes. Each returns how many inputs it sent before the server closed the connection, or
+ * all.
+ */
 import { randomUUID } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import {
@@ -13,16 +16,16 @@ import { FLAG, FRAME, frame, grpcHeaders, RawConnection, uint32 } from './frames
 
 export interface Target {
   readonly port: number;
-  /** A trajectory that attacks may name. */
+  /** A trajectory for use by attacks. */
   readonly trajectoryId: string;
   readonly random: Random;
 }
 
 export interface Attack {
   readonly name: string;
-  /** How many MiB the memory of the process may grow. Includes garbage that was not collected yet. */
+  /** MiB by which the memory of the process may grow. Includes uncollected garbage. */
   readonly mayCost: number;
-  /** How long anybody else may have to wait for an answer meanwhile. Default: 3 s. */
+  /** How long other clients may wait for an answer meanwhile. Default: 3 s. */
   readonly mayHoldUpMs?: number;
   readonly run: (target: Target) => Promise<number>;
 }
@@ -39,7 +42,7 @@ const RESOURCE_EXHAUSTED = 8;
 const openFrame = ({ trajectoryId }: Target) =>
   envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'hostile' } });
 
-/** Sends the same bytes again and again on one connection, in chunks, until all are sent or the server has cut it. */
+/** Sends the same bytes repeatedly on one connection, in chunks, until all are sent or the server has closed it. */
 async function flood(connection: RawConnection, bytes: (i: number) => Uint8Array, count: number): Promise<number> {
   const chunk = 200;
   let sent = 0;
@@ -47,13 +50,13 @@ async function flood(connection: RawConnection, bytes: (i: number) => Uint8Array
     const now = Math.min(chunk, count - sent);
     await connection.send(Buffer.concat(Array.from({ length: now }, (_, i) => bytes(sent + i))));
     sent += now;
-    // The server's answers, and its goodbye, are to be seen between two chunks.
+    // Lets the client read the answers of the server, and its GOAWAY, between two chunks.
     await new Promise((resolve) => setImmediate(resolve));
   }
   return sent;
 }
 
-/** Opens connections again as often as the server cuts them. */
+/** Opens a new connection whenever the server closes one. */
 async function floodAgain(
   target: Target,
   count: number,
@@ -68,7 +71,7 @@ async function floodAgain(
   return sent;
 }
 
-/** Control frames that ask for an answer, or for nothing at all, on one connection with an open append stream. */
+/** Control frames that need an answer, or none, on one connection with an open append stream. */
 function controlFlood(name: string, count: number, bytes: (stream: number) => Uint8Array): Attack {
   return {
     name,
@@ -85,7 +88,7 @@ function controlFlood(name: string, count: number, bytes: (stream: number) => Ui
   };
 }
 
-/** The same request on many streams, a connection of 100 at a time. */
+/** The same request on many streams, 100 on each connection. */
 async function onManyStreams(target: Target, count: number, path: string, body: Uint8Array): Promise<number> {
   for (let sent = 0; sent < count; sent += 100) {
     const connection = await RawConnection.open(target.port);
@@ -104,7 +107,7 @@ async function onManyStreams(target: Target, count: number, path: string, body: 
   return count;
 }
 
-/** One append stream to a trajectory of its own, with these frames after the open; what came of it. */
+/** One append stream to a trajectory of its own, with these frames after the open. Returns its outcome. */
 async function ownTrajectory({ port }: Target, path: string, frames: Uint8Array): Promise<Outcome> {
   const session = await http2Session(`http://127.0.0.1:${port}`);
   const trajectoryId = randomUUID();
@@ -115,7 +118,10 @@ async function ownTrajectory({ port }: Target, path: string, frames: Uint8Array)
   return outcome;
 }
 
-/** Waits until a PING is answered: what was sent before has been read by then. Not for ever: a frame that lies about its length swallows the PING. */
+/**
+ * Waits until a PING is answered: the server has then read everything sent before. The wait is bounded, since a frame
+ * with a wrong length swallows the PING.
+ */
 async function answered(connection: RawConnection, patienceMs = 10_000): Promise<void> {
   if (connection.closed) return;
   const told = new Promise<void>((resolve) => {
@@ -132,7 +138,7 @@ async function answered(connection: RawConnection, patienceMs = 10_000): Promise
   await told;
 }
 
-/** Valid requests with some of their bytes changed, cut off, doubled or added. */
+/** Valid requests with some of their bytes changed, removed, duplicated or added. */
 function mutate(bytes: Buffer, random: Random): Buffer {
   const copy = Buffer.from(bytes);
   for (let changes = random.between(1, 6); changes > 0; changes -= 1) {
@@ -144,7 +150,7 @@ function mutate(bytes: Buffer, random: Random): Buffer {
   return Buffer.concat([copy.subarray(0, end), tail]);
 }
 
-/** What is mutated: a request's message, its envelope, its header block or whole frames. */
+/** What is mutated: the message of a request, its envelope, its header block or whole frames. */
 function mutatedRequest(connection: RawConnection, target: Target): Buffer {
   const { random } = target;
   const stream = connection.nextStream();
@@ -171,10 +177,10 @@ function mutatedRequest(connection: RawConnection, target: Target): Buffer {
 }
 
 const MIB = 1024 * 1024;
-/** A frame's field `steps`, of no length. */
+/** The field `steps` of a frame, with length 0. */
 const EMPTY_STEP = Buffer.from([0x12, 0x00]);
 
-/** T11 to T15 at the dose of a pull request. */
+/** T11 to T15 with the number of inputs for a pull request. */
 export function attacks(dose: { readonly mutated: number; readonly floods: number }): readonly Attack[] {
   return [
     {
@@ -248,10 +254,11 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
     },
     {
       name: 'as many empty sub-messages as a message may hold',
-      // Eight messages of a million objects each are decoded one after another. How many of them are garbage that has
-      // not been collected yet is up to V8, within the heap of 768 MiB.
+      // Eight messages of a million objects each are decoded one after another. How many of them are uncollected
+      // garbage depends on V8, within the heap of 768 MiB.
       mayCost: 768,
-      // One such message is up to a third of a second of work, and eight come at once; several of them share a turn.
+      // One such message takes up to a third of a second, and eight arrive together; several of them share a turn of
+      // the event loop.
       mayHoldUpMs: 15_000,
       run: async (target) => {
         const empties = inEnvelope(Buffer.alloc(2 * LIMITS.messageValues, EMPTY_STEP));

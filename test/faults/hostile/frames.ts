@@ -1,4 +1,4 @@
-/** HTTP/2 as bytes, for clients that keep no rules: frames are whatever the test says. RFC 9113, sections 4 to 6. */
+/** HTTP/2 frames as bytes, for clients that follow no protocol rules. RFC 9113, sections 4 to 6. */
 import { once } from 'node:events';
 import net from 'node:net';
 
@@ -60,22 +60,22 @@ export function grpcHeaders(path: string): Buffer {
   ]);
 }
 
-/** A bare connection. It sends what it is given, as fast as the server takes it, and reads unless told not to. */
+/** A raw connection. It sends the given bytes as fast as the server accepts them, and reads unless told not to. */
 export class RawConnection {
   readonly socket: net.Socket;
-  /** Bytes the server has sent. */
+  /** Bytes received from the server. */
   received = 0;
   #next = 1;
 
   private constructor(socket: net.Socket) {
     this.socket = socket;
-    socket.on('error', () => undefined); // cut by the server, as some tests want it
+    socket.on('error', () => undefined); // closed by the server, which some tests expect
     socket.on('data', (piece: Buffer) => {
       this.received += piece.length;
     });
   }
 
-  /** With the preface and SETTINGS already said; `wide` opens every window as far as it goes. */
+  /** A connection after preface and SETTINGS; `wide` opens every window to its maximum. */
   static async open(port: number, { wide = false } = {}): Promise<RawConnection> {
     const socket = net.connect({ host: '127.0.0.1', port, noDelay: true });
     await once(socket, 'connect');
@@ -90,13 +90,13 @@ export class RawConnection {
     return this.socket.destroyed;
   }
 
-  /** The id of a stream that was not used yet. */
+  /** The next unused stream id. */
   nextStream(): number {
     this.#next += 2;
     return this.#next - 2;
   }
 
-  /** Resolves when the system has taken it, or the connection is gone. */
+  /** Resolves when the system has accepted the bytes, or the connection is closed. */
   async send(bytes: Uint8Array): Promise<void> {
     if (this.socket.destroyed || this.socket.write(bytes)) return;
     await new Promise<void>((resolve) => {
@@ -110,7 +110,7 @@ export class RawConnection {
     });
   }
 
-  /** A request of one message, sent whole. */
+  /** A complete request with one message. */
   async request(path: string, body: Uint8Array): Promise<number> {
     const stream = this.nextStream();
     const head = frame(FRAME.headers, FLAG.endHeaders, stream, grpcHeaders(path));
@@ -118,12 +118,12 @@ export class RawConnection {
     return stream;
   }
 
-  /** Takes nothing more off the socket: the server's bytes pile up on its side. */
+  /** Reads no more from the socket: the bytes of the server queue on its side. */
   stopReading(): void {
     this.socket.pause();
   }
 
-  /** Vanishes with a reset. */
+  /** Disconnects with a reset. */
   reset(): void {
     this.socket.resetAndDestroy();
   }

@@ -1,12 +1,12 @@
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../../../src/client/index.ts';
 
-/** Somebody with work to do beside an attack. */
+/** A well-behaved client beside an attack. */
 export interface Neighbour {
-  /** Ends the work; tells how long the slowest call took, and throws what went wrong. */
+  /** Ends the client; returns the duration of its slowest call, and throws its error, if any. */
   leave(): Promise<{ readonly calls: number; readonly slowestMs: number }>;
 }
 
-/** Appends and reads on a connection of its own, one call after the other, until told to leave. */
+/** Appends and reads on a connection of its own, one call after the other, until told to stop. */
 export async function startNeighbour(address: string): Promise<Neighbour> {
   const client = connectClient({ address });
   const { trajectory } = await client.trajectories.createTrajectory({ name: 'neighbour' });

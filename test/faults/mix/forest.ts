@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import type { StepSchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 
-/** What is stored, as far as the writers were told. A tree has one writer, which makes one call at a time. */
+/** The stored data, as far as the writers know. A tree has one writer, which makes one call at a time. */
 
 /** One trajectory. Its content follows from its id, so it need not be kept. */
 export interface Node {
@@ -13,12 +13,12 @@ export interface Node {
   readonly branches: Node[];
   /** Whether the call that creates it was answered. */
   created: boolean;
-  /** The next step number, by the acks. A call that is not answered yet may have stored one step more. */
+  /** The next step number, by the acks. An unanswered call may have stored one step more. */
   end: number;
   sealed: boolean;
   /** Steps that a state was attached to, by the answers. */
   readonly attached: Set<number>;
-  /** Whether a deletion was begun, and whether it was answered. A trajectory of which neither is true must be found. */
+  /** Whether a deletion was started, and whether it was answered. If neither is true, the trajectory must be found. */
   deletion: 'none' | 'begun' | 'answered';
 }
 
@@ -46,7 +46,7 @@ export function ownerOf(node: Node, stepNumber: number): Node {
   return owner;
 }
 
-/** The trajectory and all branches of it, and theirs. */
+/** The trajectory and all its branches, transitively. */
 export function withBranches(node: Node): Node[] {
   return [node, ...node.branches.flatMap(withBranches)];
 }
@@ -55,7 +55,7 @@ export function textOf(owner: Node, stepNumber: number): string {
   return `step ${stepNumber} of ${owner.id}`;
 }
 
-/** A few states are those of many trees, all others of one step. They are larger than what is stored beside a row. */
+/** A few states are shared by many trees, all others belong to one step. They are too large to be stored in the row. */
 export function stateOf(owner: Node, stepNumber: number, name: string): Buffer {
   const seed = stepNumber % 2 === 0 ? `shared ${stepNumber % 6}` : `${name} of ${textOf(owner, stepNumber)}`;
   return Buffer.from(`${seed}\n`.repeat(40));
@@ -66,7 +66,7 @@ export function hasState(stepNumber: number): boolean {
   return stepNumber % 3 !== 2;
 }
 
-/** Its state goes inline, or by its digest if it was put before. */
+/** Its state is sent inline, or by its digest if it was uploaded before. */
 export function stepOf(owner: Node, stepNumber: number, digest?: string): MessageInitShape<typeof StepSchema> {
   const state = digest === undefined ? { data: stateOf(owner, stepNumber, 'env') } : { digest };
   return {

@@ -5,22 +5,22 @@ import { isTransient } from '../../../src/client/retry.ts';
 import type { Random } from '../random.ts';
 import type { Node } from './forest.ts';
 
-/** What all writers and readers share. */
+/** Data that all writers and readers share. */
 export interface Mix {
   readonly client: AnabranchClient;
   readonly random: Random;
   /** Every trajectory that was ever created. */
   readonly nodes: Node[];
-  /** What must not have happened. */
+  /** Violations. */
   readonly violations: string[];
-  /** How often which call was answered, by name and outcome. */
+  /** Number of answers by call and outcome. */
   readonly counts: Map<string, number>;
-  /** Reads that a kill cut off, or that met no server. */
+  /** Reads that were cut off by a kill, or that reached no server. */
   unansweredReads: number;
   stopped: boolean;
 }
 
-/** A call that is not answered for so long never will be. */
+/** A call that is not answered in this time never will be. */
 const PATIENCE_MS = 60_000;
 const DEADLINE = { timeoutMs: 20_000 };
 
@@ -28,7 +28,7 @@ export function count({ counts }: Mix, what: string): void {
   counts.set(what, (counts.get(what) ?? 0) + 1);
 }
 
-/** The reason of a refusal: an error of the server that will be the same next time. */
+/** The reason of a refusal: an error of the server that a repetition would get again. */
 export class Refused extends Error {
   readonly reason: string;
 
@@ -39,8 +39,8 @@ export class Refused extends Error {
 }
 
 /**
- * Makes a call until the server has answered it. Repetitions are safe: ids are the client's. Errors: Refused, with the reason and whether an
- * earlier try may have succeeded.
+ * Repeats a call until the server has answered it. Repetitions are safe: ids are chosen by the client. Errors: Refused,
+ * with the reason and whether an earlier attempt may have succeeded.
  */
 export async function untilAnswered<T>(mix: Mix, rpc: string, call: (options: object) => Promise<T>): Promise<T> {
   const begun = performance.now();

@@ -9,7 +9,7 @@ import { count, type Mix } from './mix.ts';
 
 const DEADLINE = { timeoutMs: 20_000 };
 
-/** What is certain of a trajectory when a read begins. */
+/** What is certain about a trajectory when a read starts. */
 interface Known {
   readonly node: Node;
   readonly end: number;
@@ -110,17 +110,19 @@ const READS: Readonly<Record<string, Read>> = {
   },
 };
 
-/** Reads trajectories at random, until the mix is stopped, and checks that every read that is answered OK is complete. */
+/**
+ * Reads trajectories at random, until the mix is stopped, and checks that every read that is answered OK is complete.
+ */
 export async function read(mix: Mix): Promise<void> {
   while (!mix.stopped) {
     const node = pickNode(mix);
     if (node !== undefined) await readOnce(mix, node, mix.random.pick(Object.keys(READS)));
-    // Somebody else must get a turn where there is nothing to read yet.
+    // Yields to others while there is nothing to read yet.
     await new Promise((resolve) => setImmediate(resolve));
   }
 }
 
-/** Makes every read of every trajectory that was created. */
+/** Makes every kind of read of every trajectory that was created. */
 export async function readAll(mix: Mix): Promise<void> {
   const nodes = mix.nodes.filter(({ created }) => created).values();
   const inTurn = async () => {
@@ -129,7 +131,7 @@ export async function readAll(mix: Mix): Promise<void> {
   await Promise.all(Array.from({ length: 8 }, inTurn));
 }
 
-/** Half of the time one that is being deleted, else mostly one that lives. */
+/** Half of the time one that is being deleted, else mostly one that is not. */
 function pickNode({ random, nodes }: Mix): Node | undefined {
   const {
     none = [],
@@ -162,7 +164,7 @@ async function readOnce(mix: Mix, node: Node, rpc: string): Promise<void> {
   } else if (reason === 'INTERNAL' || !(told instanceof ConnectError) || !isTransient(told)) {
     violation(String(told));
   } else {
-    // The server is being killed or started: leave it the machine.
+    // The server is being killed or started: leaves the processor to it.
     mix.unansweredReads += 1;
     await delay(50);
   }
@@ -177,7 +179,7 @@ function lineageOf(node: Node): Node[] {
   return node.parent === undefined ? [node] : [...lineageOf(node.parent), node];
 }
 
-/** What is wrong with a step, which should be the one of that number. */
+/** Returns the violations of a step, which should have this number. */
 function faultsOf(known: Known, step: Step, stepNumber: number, trajectoryId: string): string[] {
   const owner = ownerOf(known.node, stepNumber);
   const wrong = stateFaultsOf(known, step, stepNumber);
@@ -188,7 +190,7 @@ function faultsOf(known: Known, step: Step, stepNumber: number, trajectoryId: st
   return wrong;
 }
 
-/** States must be there if they were before the read began. What is attached meanwhile may be there. */
+/** States attached before the read started must be there. States attached meanwhile may be there. */
 function stateFaultsOf({ node, attached }: Known, step: Step, stepNumber: number): string[] {
   const owner = ownerOf(node, stepNumber);
   const names = new Set(step.states.map(({ name }) => name));

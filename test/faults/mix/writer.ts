@@ -9,7 +9,10 @@ const MOST_TREES = 6;
 
 type Act = (mix: Mix, trees: Node[]) => Promise<void>;
 
-/** Creates, branches, appends, attaches, seals and deletes trajectories of its own trees, at random, until the mix is stopped. */
+/**
+ * Creates, branches, appends, attaches, seals and deletes trajectories of its own trees, at random, until the mix is
+ * stopped.
+ */
 export async function write(mix: Mix): Promise<void> {
   const trees: Node[] = [];
   const acts: readonly Act[] = [create, append, append, append, append, branch, branch, attach, put, seal, remove];
@@ -48,7 +51,7 @@ const append: Act = async (mix, trees) => {
 const branch: Act = async (mix, trees) => {
   const parent = pickLive(mix, trees, (each) => each.end > each.branchPoint + 1);
   if (parent === undefined) return;
-  // A step of its own, so that it is the parent.
+  // An own step, so that this trajectory is the parent.
   const branchPoint = mix.random.between(parent.branchPoint + 1, parent.end - 1);
   const node = makeNode(parent, branchPoint);
   parent.branches.push(node);
@@ -64,7 +67,7 @@ const attach: Act = async (mix, trees) => {
   const node = pickLive(mix, trees, (each) => each.end > each.branchPoint + 1);
   if (node === undefined) return;
   const stepNumber = mix.random.between(node.branchPoint + 1, node.end - 1);
-  // A step has either the state without a name of its own or named ones.
+  // A step has either the state without a name or named ones.
   const state = { name: ATTACHED, data: stateOf(node, stepNumber, ATTACHED) };
   await untilAnswered(mix, 'AttachState', (options) =>
     mix.client.trajectories.attachState({ trajectoryId: node.id, stepNumber: BigInt(stepNumber), state }, options),
@@ -72,7 +75,7 @@ const attach: Act = async (mix, trees) => {
   node.attached.add(stepNumber);
 };
 
-/** Puts the state of the next step, which is then named by its digest. */
+/** Uploads the state of the next step, which then refers to it by digest. */
 const put: Act = async (mix, trees) => {
   const node = pickLive(mix, trees, (each) => !each.sealed && each.end < MOST_STEPS && hasState(each.end));
   if (node === undefined) return;
@@ -114,7 +117,7 @@ const remove: Act = async (mix, trees) => {
   }
   if (refused) return;
   for (const each of deleted) each.deletion = 'answered';
-  // What is not reached any more need not be looked through.
+  // Unreachable trajectories need not be searched.
   for (const root of trees.filter((tree) => withBranches(tree).every(({ deletion }) => deletion !== 'none'))) {
     trees.splice(trees.indexOf(root), 1);
   }
@@ -125,7 +128,10 @@ function pickLive({ random }: Mix, trees: readonly Node[], fits: (node: Node) =>
   return live.length === 0 ? undefined : random.pick(live);
 }
 
-/** A call whose repetition is refused with this reason if an earlier try has succeeded. The first try must not be. */
+/**
+ * A call whose repetition is refused with this reason if an earlier attempt has succeeded. The first attempt must not
+ * be refused.
+ */
 async function once(
   mix: Mix,
   rpc: string,

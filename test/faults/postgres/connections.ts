@@ -1,10 +1,10 @@
 import pg from 'pg';
 import type { TestDatabase } from '../../support/database.ts';
 
-/** The database as its owner sees it, for tests that end backends and count them. */
+/** The database as its owner, for tests that terminate backends and count them. */
 export async function asOwner<T>(database: TestDatabase, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({ connectionString: database.adminUrl });
-  client.on('error', () => undefined); // also told by the query that meets it
+  client.on('error', () => undefined); // also reported by the query that uses it
   await client.connect();
   try {
     return await work(client);

@@ -1,4 +1,4 @@
-/** Cuts the connections between the server and its Postgres, under writers that never stop. */
+/** Cuts the connections between the server and its Postgres, under writers that never pause. */
 import { connectClient } from '../../../src/client/index.ts';
 import { createPostgresDatabase, type TestDatabase } from '../../support/database.ts';
 import { startPostgres } from '../../support/postgres.ts';
@@ -14,7 +14,7 @@ import { askAll, type Told, untilServed } from './outage.ts';
 export interface Cutting {
   /** Times that some or all connections are cut. */
   readonly cuts: number;
-  /** Times that the network between server and database swallows everything without a word. */
+  /** Times that the network between server and database drops everything silently. */
   readonly silences: number;
   readonly writers: number;
   readonly random: Random;
@@ -26,7 +26,7 @@ export interface CutsSurvived extends Verdict, Aftermath {
   readonly storedUnacked: number;
   readonly streamsCut: number;
   readonly failures: readonly string[];
-  /** Every answer given while the database was silent. */
+  /** Every answer while the database was silent. */
   readonly told: readonly Told[];
   readonly recoveryMs: number;
   readonly connectionsLeft: number;
@@ -50,7 +50,7 @@ export async function cutConnections({ cuts, silences, writers, random }: Cuttin
   for (let silence = 0; silence < silences; silence += 1) {
     await load.everyone();
     proxy.blackhole();
-    // The first find connections that are there and do not answer, the second have to make new ones.
+    // The first calls use connections that do not answer, the second ones have to open new ones.
     told.push(...(await askAll(client, trajectory!.id)), ...(await askAll(client, trajectory!.id)));
     await proxy.release();
     const served = await untilServed(client, trajectory!.id);
@@ -80,7 +80,7 @@ function through(proxy: TcpProxy, database: string): string {
   return url.href;
 }
 
-/** One of the ways in which connections end; returns how many backends were ended by Postgres itself. */
+/** Ends connections in one of several ways; returns how many backends were terminated by Postgres itself. */
 async function cutOnce(proxy: TcpProxy, database: TestDatabase, random: Random): Promise<number> {
   const how = random.pick(['backends', 'backends', 'reset', 'end', 'toServer', 'toClient'] as const);
   if (how === 'backends') return endBackends(database, 0.4);

@@ -1,4 +1,4 @@
-/** Kills Postgres, all of its processes, in the middle of commits, again and again, under writers that never stop. */
+/** Kills Postgres with all its processes during commits, repeatedly, under writers that never pause. */
 import { connectClient } from '../../../src/client/index.ts';
 import { createPostgresDatabase, type TestDatabase } from '../../support/database.ts';
 import { type PostgresServer, startPostgres } from '../../support/postgres.ts';
@@ -13,29 +13,29 @@ export interface Killing {
   readonly kills: number;
   readonly writers: number;
   readonly random: Random;
-  /** Makes the database worse than the server believes, once its schema is there. For tests of the test. */
+  /** Weakens the database behind the server's back, once its schema exists. For tests of the test. */
   readonly sabotage?: (database: TestDatabase) => Promise<unknown>;
 }
 
-/** What became of the server. */
+/** The state of the server. */
 export interface Aftermath {
   /** The process is the one that was started. */
   readonly serverLived: boolean;
-  /** Lines of its log that speak of faults of its own. */
+  /** Lines of its log that report internal errors. */
   readonly serverFaults: readonly string[];
 }
 
 export interface Survived extends Verdict, Aftermath {
   readonly kills: number;
-  /** Steps sent and not acked when Postgres was killed; the fewest of all kills. */
+  /** Unacked steps when Postgres was killed; the fewest of all kills. */
   readonly inFlight: number;
   readonly storedUnacked: number;
   readonly cuts: number;
-  /** What users of the client helper would have seen. */
+  /** Errors that users of the client helper would have seen. */
   readonly failures: readonly string[];
-  /** Every answer given while Postgres was away. */
+  /** Every answer while Postgres was down. */
   readonly told: readonly Told[];
-  /** The longest that the server took to serve again once Postgres accepted connections. */
+  /** The longest time from Postgres accepting connections to the server serving again. */
   readonly recoveryMs: number;
   readonly connectionsLeft: number;
 }

@@ -1,20 +1,20 @@
-/** What callers are told while the database is away (A1). */
+/** The answers to callers while the database is unreachable (A1). */
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type AnabranchClient, reasonOf, retryDelayMs } from '../../../src/client/index.ts';
 
-/** How long a caller may be left without an answer, and the server without a database that is there again. */
+/** Maximal time of a caller without an answer, and of the server until it uses a database that is back. */
 export const A1_MS = 5_000;
-/** Beside what the server takes: a busy machine may be late to ask, and to look at the clock. */
+/** Allowance for a busy machine, which may be late to ask and to read the clock. */
 export const MACHINE_MS = 1_500;
 
 export interface Told {
   readonly call: string;
   readonly ms: number;
-  /** `OK`, or what was wrong with the answer as an answer to an outage; undefined where it was as promised. */
+  /** `OK`, or what was wrong with the answer as an answer to an outage; undefined if it was as promised. */
   readonly objection: string | undefined;
 }
 
-/** One call of each kind, all at once: unary and streaming, reads and writes. */
+/** One call of each kind, all concurrently: unary and streaming, reads and writes. */
 export function askAll(client: AnabranchClient, trajectoryId: string): Promise<Told[]> {
   const { trajectories, states } = client;
   return Promise.all([
@@ -55,12 +55,12 @@ async function* chunksOf(chunk: Uint8Array) {
   yield { chunk };
 }
 
-/** Another trajectory's writer is not disturbed: it takes over nothing. */
+/** It fences no writer of another trajectory. */
 async function* openOf(trajectoryId: string) {
   yield { open: { trajectoryId, writerId: 'asks during an outage' } };
 }
 
-/** Asks until a read and a write are answered; returns how long that took, and everything that was told meanwhile but for OK. */
+/** Asks until a read and a write are answered; returns the time it took, and all answers meanwhile except OK. */
 export async function untilServed(
   client: AnabranchClient,
   trajectoryId: string,

@@ -2,8 +2,8 @@ import type { TestDatabase } from '../../support/database.ts';
 import { asOwner } from './connections.ts';
 
 /**
- * Makes commits of steps return before they are on the disk. The server refuses a database that is set so whenever it connects; so each
- * transaction is changed behind its back, from inside.
+ * Makes commits of steps return before they are on the disk. The server refuses such a setting of the database whenever
+ * it connects, so each transaction is changed from inside.
  */
 export function commitWithoutWaiting(database: TestDatabase): Promise<unknown> {
   return asOwner(database, (client) =>

@@ -1,4 +1,4 @@
-/** Counts what processes ask of the disk, by strace. */
+/** Counts the syncs of processes, by strace. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
@@ -14,7 +14,7 @@ export interface SyncCount {
   readonly syncs: number;
 }
 
-/** Counts the syncs of these processes, and of all that they start meanwhile, while some work is done. */
+/** Counts the syncs of these processes, and of all that they start meanwhile, during some work. */
 export async function countSyncs(pids: readonly number[], work: () => Promise<void>): Promise<SyncCount> {
   await requireStrace();
   const dir = await mkdtemp(path.join(os.tmpdir(), 'anabranch-strace-'));
@@ -42,7 +42,7 @@ async function requireStrace(): Promise<void> {
   });
 }
 
-/** Resolves when every thread of the processes is watched. */
+/** Resolves when every thread of the processes is traced. */
 async function attached(strace: ChildProcess, pids: readonly number[]): Promise<void> {
   const wanted = new Set(pids);
   const said: string[] = [];
@@ -58,7 +58,7 @@ async function attached(strace: ChildProcess, pids: readonly number[]): Promise<
   throw new Error(`strace could not watch the processes ${pids.join(', ')}:\n${said.join('\n')}`);
 }
 
-/** A process and all below it. Some may end while they are counted. */
+/** A process and all its descendants. Some may end while they are listed. */
 export async function familyOf(pid: number): Promise<number[]> {
   const tasks = await readdir(`/proc/${pid}/task`).catch(() => []);
   const lists = tasks.map((task) => readFile(`/proc/${pid}/task/${task}/children`, 'utf8').catch(() => ''));

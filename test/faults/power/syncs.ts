@@ -1,4 +1,4 @@
-/** Appends under strace: how often the disk is asked to keep what was acked. */
+/** Appends under strace: how often a sync covers acked steps. */
 import { connectClient, openWriter } from '../../../src/client/index.ts';
 import { outsideSql } from '../../store/sql.ts';
 import { createDatabase, createPostgresDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
@@ -70,7 +70,7 @@ async function appendTogether(server: SpawnedServer, writers: number, steps: num
   return load.acked;
 }
 
-/** All steps of one commit have its time, and no other's. */
+/** All steps of one commit have the same commit time, which no other commit has. */
 async function commitsOf(database: TestDatabase): Promise<number> {
   const sql = await outsideSql(database);
   try {

@@ -1,4 +1,4 @@
-/** Readers that ask for everything and take nothing. */
+/** Readers that request everything and read nothing. */
 import { once } from 'node:events';
 import http2, { type ClientHttp2Session, type ClientHttp2Stream } from 'node:http2';
 import { ReadStepsRequestSchema, TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -10,15 +10,15 @@ const STREAMS_PER_CONNECTION = 90;
 
 export interface Readers {
   readonly count: number;
-  /** Resolves when the server has cut all that can hear of it; returns the code of each. */
+  /** Resolves when the server has cut off all that can notice it; returns the code of each. */
   cut(): Promise<number[]>;
-  /** All are gone at once, without a word. */
+  /** All disconnect at the same time, without closing properly. */
   vanish(): void;
 }
 
 /**
- * `polite` followers leave their windows as they are, so that the server has to stop; `ranges` do the same and ask only for what is there; `wide`
- * followers open their windows and leave their sockets unread.
+ * `polite` followers leave their windows as they are, so that the server has to stop; `ranges` do the same and request
+ * only existing steps; `wide` followers open their windows and leave their sockets unread.
  */
 export async function startReaders(
   server: { readonly url: string; readonly port: number },
@@ -52,7 +52,7 @@ export async function startReaders(
 
 async function connected(url: string): Promise<ClientHttp2Session> {
   const session = http2.connect(url);
-  session.on('error', () => undefined); // its end, which the streams tell as well
+  session.on('error', () => undefined); // its end, which the streams report as well
   await once(session, 'connect');
   return session;
 }
@@ -60,7 +60,7 @@ async function connected(url: string): Promise<ClientHttp2Session> {
 function read(session: ClientHttp2Session, request: Uint8Array): ClientHttp2Stream {
   const headers = { ':method': 'POST', ':path': PATH, 'content-type': 'application/grpc+proto', te: 'trailers' };
   const stream = session.request(headers);
-  stream.on('error', () => undefined); // the code tells
+  stream.on('error', () => undefined); // the code reports it
   stream.end(request);
   return stream;
 }

@@ -1,4 +1,4 @@
-/** A server in a process of its own that tells, when asked, what it holds; started by `watched-server.ts`. */
+/** A server in a process of its own that reports, when asked, what it holds; started by `watched-server.ts`. */
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import process from 'node:process';
 import { pino } from 'pino';

@@ -1,4 +1,6 @@
-/** A server in a process of its own, of which a test sees what users cannot: connections, handlers, memory, pauses. */
+/**
+ * A server in a process of its own, of which a test measures what users cannot: connections, handlers, memory, pauses.
+ */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
@@ -8,12 +10,12 @@ import type { ServerCounts } from '../../../src/server.ts';
 import { createDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
 import { exitOf } from '../../support/janitor.ts';
 
-/** What the process says of itself. */
+/** What the process reports about itself. */
 export interface Glance {
   readonly counts: ServerCounts;
   readonly heapUsed: number;
   readonly cpuMs: number;
-  /** The longest that its event loop stood still since the last glance. */
+  /** The longest time that its event loop was blocked since the last report. */
   readonly longestPauseMs: number;
 }
 
@@ -22,14 +24,14 @@ export interface WatchedServer {
   readonly port: number;
   readonly database: TestDatabase;
   glance(): Promise<Glance>;
-  /** MiB of memory in use, and the most there was since the last call of `forgetPeak`. */
+  /** MiB of memory in use, and the maximum since the last call of `forgetPeak`. */
   memory(): Promise<{ readonly now: number; readonly peak: number }>;
   forgetPeak(): Promise<void>;
   /** Open file descriptors. */
   files(): Promise<number>;
-  /** Resolves when nothing is open any more; throws with the counts after so long. */
+  /** Resolves when nothing is open any more; throws with the counts after this time. */
   empty(withinMs: number): Promise<void>;
-  /** Still the process that was started. */
+  /** The process is the one that was started. */
   readonly alive: boolean;
   output(): string;
   [Symbol.asyncDispose](): Promise<void>;
@@ -37,9 +39,9 @@ export interface WatchedServer {
 
 export interface WatchOptions {
   readonly engine: Engine;
-  /** Settings of the application that no user can set. */
+  /** Settings of the application that users cannot change. */
   readonly settings?: { readonly slowReaderMs?: number };
-  /** MiB that Node may use for objects; it ends the process where that is not enough. Default: Node's own. */
+  /** MiB that Node may use for objects; it ends the process if that is not enough. Default: Node's own. */
   readonly heap?: number;
 }
 
