@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => peer?.[Symbol.asyncDispose]());
 
-async function told(args: readonly string[], options: CliOptions = {}): Promise<string> {
+async function outputOf(args: readonly string[], options: CliOptions = {}): Promise<string> {
   const { code, stdout, stderr } = await runCli([...args, '--address', peer.url], options);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   for (const line of stripVTControlCharacters(stdout).split('\n')) {
@@ -33,25 +33,26 @@ interface Listed {
   readonly nextPageToken: string;
 }
 
-const listed = async (...args: string[]) => JSON.parse(await told(['rollouts', 'lr 0.1', '--json', ...args])) as Listed;
+const listed = async (...args: string[]) =>
+  JSON.parse(await outputOf(['rollouts', 'lr 0.1', '--json', ...args])) as Listed;
 
 /** The ids that --json prints, as their numbers in rollout_books.ts. */
 const found = async (...args: string[]) => (await listed(...args)).rollouts.map(({ id }) => Number(id.slice(-2)));
 
 describe('anabranch rollouts', () => {
   it('lists stages, groups with means and rates, and rollouts with ids, in 80 columns', async () => {
-    await expect(await told(['rollouts', 'lr 0.1'])).toMatchFileSnapshot('golden/rollouts.txt');
+    await expect(await outputOf(['rollouts', 'lr 0.1'])).toMatchFileSnapshot('golden/rollouts.txt');
   });
 
   it('with colours prints the same text on a terminal', async () => {
-    const coloured = await told(['rollouts', 'lr 0.1'], { terminal: true });
+    const coloured = await outputOf(['rollouts', 'lr 0.1'], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/rollouts.terminal.txt');
-    expect(stripVTControlCharacters(coloured)).toBe(await told(['rollouts', runId(2)]));
-    expect(await told(['rollouts', runId(2)], { terminal: true, env: { NO_COLOR: '1' } })).not.toContain('\u001b');
+    expect(stripVTControlCharacters(coloured)).toBe(await outputOf(['rollouts', runId(2)]));
+    expect(await outputOf(['rollouts', runId(2)], { terminal: true, env: { NO_COLOR: '1' } })).not.toContain('\u001b');
   });
 
   it('--tasks shows tasks and workers instead of ids', async () => {
-    await expect(await told(['rollouts', 'lr 0.1', '--tasks'])).toMatchFileSnapshot('golden/rollouts.tasks.txt');
+    await expect(await outputOf(['rollouts', 'lr 0.1', '--tasks'])).toMatchFileSnapshot('golden/rollouts.tasks.txt');
   });
 
   it('filters by stage, task, worker, status, label, verdict and reward', async () => {
@@ -72,7 +73,7 @@ describe('anabranch rollouts', () => {
     const { nextPageToken, groups, stages } = await listed('-n', '2');
     expect({ groups: groups.length, stages: stages.length }).toEqual({ groups: 1, stages: 1 });
     expect(await found('-n', '3', '--page', nextPageToken)).toEqual([3, 4, 5]);
-    expect(await told(['rollouts', 'lr 0.1', '-n', '2'])).toMatch(
+    expect(await outputOf(['rollouts', 'lr 0.1', '-n', '2'])).toMatch(
       /\nOnly the first 2\. --limit N lists more; --page continues \(see --help\)\.\n$/,
     );
   });
@@ -96,22 +97,22 @@ describe('anabranch rollouts', () => {
 
 describe('anabranch rollout', () => {
   it('shows verdict, errors, validations, overrides, attempts, environments, times and turns, in 80 columns', async () => {
-    await expect(await told(['rollout', rolloutId(3)])).toMatchFileSnapshot('golden/rollout.txt');
+    await expect(await outputOf(['rollout', rolloutId(3)])).toMatchFileSnapshot('golden/rollout.txt');
   });
 
   it('with colours prints the same text on a terminal', async () => {
-    const coloured = await told(['rollout', rolloutId(3)], { terminal: true });
+    const coloured = await outputOf(['rollout', rolloutId(3)], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/rollout.terminal.txt');
-    expect(stripVTControlCharacters(coloured)).toBe(await told(['rollout', rolloutId(3)]));
+    expect(stripVTControlCharacters(coloured)).toBe(await outputOf(['rollout', rolloutId(3)]));
   });
 
   it('omits empty sections', async () => {
-    await expect(await told(['rollout', rolloutId(8)])).toMatchFileSnapshot('golden/rollout.bare.txt');
+    await expect(await outputOf(['rollout', rolloutId(8)])).toMatchFileSnapshot('golden/rollout.bare.txt');
   });
 
   it('shows own turns only, as many as requested', async () => {
     const turns = async (...args: string[]) =>
-      (await told(['rollout', rolloutId(3), ...args])).match(/^ +\d+ +[+–0]/gmu) ?? [];
+      (await outputOf(['rollout', rolloutId(3), ...args])).match(/^ +\d+ +[+–0]/gmu) ?? [];
     expect(await turns()).toHaveLength(10);
     expect(await turns('--turns', '3')).toHaveLength(3);
     expect(await turns('--turns', '0')).toHaveLength(0);
@@ -121,7 +122,7 @@ describe('anabranch rollout', () => {
   });
 
   it('--json prints all of it', async () => {
-    expect(JSON.parse(await told(['rollout', rolloutId(3), '--json', '-n', '2']))).toMatchObject({
+    expect(JSON.parse(await outputOf(['rollout', rolloutId(3), '--json', '-n', '2']))).toMatchObject({
       rollout: { id: rolloutId(3), result: { agentReportedSuccess: false }, success: true },
       task: { id: 'settings/dark-mode' },
       attempts: [
@@ -139,8 +140,8 @@ describe('anabranch rollout', () => {
   });
 
   it('--attempt shows the turns of another attempt, and lists the attempts', async () => {
-    expect(await told(['rollout', rolloutId(3), '--attempt', '2'])).toBe(await told(['rollout', rolloutId(3)]));
-    expect(await told(['rollout', rolloutId(3), '--attempt', '1'])).not.toContain('turns of attempt');
+    expect(await outputOf(['rollout', rolloutId(3), '--attempt', '2'])).toBe(await outputOf(['rollout', rolloutId(3)]));
+    expect(await outputOf(['rollout', rolloutId(3), '--attempt', '1'])).not.toContain('turns of attempt');
     const { code, stderr } = await runCli(['rollout', rolloutId(3), '--attempt', '7', '--address', peer.url]);
     expect({ code, stderr }).toEqual({ code: 1, stderr: `Rollout ${rolloutId(3)} has no attempt 7: it has 1, 2.\n` });
   });

@@ -30,7 +30,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     await server?.stop();
   });
 
-  async function told(args: readonly string[], options: CliOptions = {}): Promise<string> {
+  async function outputOf(args: readonly string[], options: CliOptions = {}): Promise<string> {
     const { code, stdout, stderr } = await runCli([...args, '--address', server.url], options);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     return stdout;
@@ -50,8 +50,8 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
   }
 
   it('say what to do if there are no rollouts yet', async () => {
-    expect(await told(['rollouts', 'queue'])).toMatch(/^No rollouts yet: /);
-    expect(await told(['rollouts', 'queue', '--status', 'failed'])).toMatch(/^No rollout matches the filters\. /);
+    expect(await outputOf(['rollouts', 'queue'])).toMatch(/^No rollouts yet: /);
+    expect(await outputOf(['rollouts', 'queue', '--status', 'failed'])).toMatch(/^No rollout matches the filters\. /);
   });
 
   it('list, show and watch rollouts as they are claimed, completed, released and overridden', async () => {
@@ -62,7 +62,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
 
     const stop = new AbortController();
     let screen = '';
-    const watching = told(['watch', 'queue', '--rollouts'], {
+    const watching = outputOf(['watch', 'queue', '--rollouts'], {
       signal: stop.signal,
       onOutput: (soFar) => {
         screen = soFar;
@@ -83,12 +83,14 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     await client.rollouts.releaseRollout({ ...second.held, message: 'no device', refundAttempt: true });
     await seen('train step 1, rollout 0/1: pending');
 
-    const table = await told(['rollouts', 'queue']);
+    const table = await outputOf(['rollouts', 'queue']);
     expect(table).toMatch(/\ntrain step 1 +3 +100 % running\n {2}group 0 {2}sky, 1 of 3 ended +3 +100 % running\n/);
     expect(table).toMatch(new RegExp(`\\n {4}0 ${first.held.rolloutId} +3 +3 +yes completed`));
-    expect(await told(['rollouts', 'queue', '--success', 'yes', '--stage', 'train-step-1'])).not.toContain('pending');
+    expect(await outputOf(['rollouts', 'queue', '--success', 'yes', '--stage', 'train-step-1'])).not.toContain(
+      'pending',
+    );
 
-    const page = await told(['rollout', first.held.rolloutId]);
+    const page = await outputOf(['rollout', first.held.rolloutId]);
     expect(page).toMatch(
       /^rollout 0 of group 0 of train step 1 +completed\n {2}reward +3\n {2}success +yes, overridden\n/,
     );
@@ -96,13 +98,13 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     expect(page).toMatch(/\nvalidations\n {2}blue {2}no +expected blue, got grey\n/);
     expect(page).toMatch(/\noverrides\n {2}\S+ \S+ UTC {2}yes {2}ana: the picture was taken at night\n/);
     expect(page.match(/ \+1 {2}look up/gu)).toHaveLength(3);
-    const released = await told(['rollout', second.held.rolloutId]);
+    const released = await outputOf(['rollout', second.held.rolloutId]);
     expect(released).toMatch(/\nattempts\n {2}1 failed +\d+ s {2}worker-2/);
     expect(released).toMatch(/\n {2}attempt {5}1 of at most 4 \(1 refunded\)\n/);
     expect(released).toMatch(/\n {2}claimable {3}\S+ \S+ UTC\n/);
 
-    expect(await told(['runs'])).toMatch(/\nqueue .* 1\/6 running\n/);
-    expect(await told(['run', 'queue'])).toContain('\n  rollouts    1 of 6\n');
+    expect(await outputOf(['runs'])).toMatch(/\nqueue .* 1\/6 running\n/);
+    expect(await outputOf(['run', 'queue'])).toContain('\n  rollouts    1 of 6\n');
     await client.runs.completeRun({ runId });
     await watching;
     stop.abort();

@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => peer?.[Symbol.asyncDispose]());
 
-async function told(args: readonly string[], options: CliOptions = {}): Promise<string> {
+async function outputOf(args: readonly string[], options: CliOptions = {}): Promise<string> {
   const { code, stdout, stderr } = await runCli([...args, '--address', peer.url], options);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   for (const line of stripVTControlCharacters(stdout).split('\n')) {
@@ -32,24 +32,24 @@ async function told(args: readonly string[], options: CliOptions = {}): Promise<
 
 /** The ids that --json prints. */
 async function ids(...args: string[]): Promise<string[]> {
-  const { runs } = fromJsonString(ListRunsResponseSchema, await told(['runs', '--json', ...args]));
+  const { runs } = fromJsonString(ListRunsResponseSchema, await outputOf(['runs', '--json', ...args]));
   return runs.map(({ run }) => run?.id ?? '');
 }
 
 describe('anabranch runs', () => {
   it('lists all pages in 80 columns, without colours if there is no terminal', async () => {
-    await expect(await told(['runs'])).toMatchFileSnapshot('golden/runs.txt');
+    await expect(await outputOf(['runs'])).toMatchFileSnapshot('golden/runs.txt');
   });
 
   it('with colours prints the same text on a terminal', async () => {
-    const coloured = await told(['runs'], { terminal: true });
+    const coloured = await outputOf(['runs'], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/runs.terminal.txt');
-    expect(stripVTControlCharacters(coloured)).toBe(await told(['runs']));
-    expect(await told(['runs'], { terminal: true, env: { NO_COLOR: '1' } })).toBe(await told(['runs']));
+    expect(stripVTControlCharacters(coloured)).toBe(await outputOf(['runs']));
+    expect(await outputOf(['runs'], { terminal: true, env: { NO_COLOR: '1' } })).toBe(await outputOf(['runs']));
   });
 
   it('does not repeat the name of the experiment if there is only one', async () => {
-    await expect(await told(['runs', '-e', 'cartpole'])).toMatchFileSnapshot('golden/runs.experiment.txt');
+    await expect(await outputOf(['runs', '-e', 'cartpole'])).toMatchFileSnapshot('golden/runs.experiment.txt');
   });
 
   it('filters by experiment, status, label, staleness and root', async () => {
@@ -64,19 +64,19 @@ describe('anabranch runs', () => {
 
   it('reads as many pages as the limit needs, and says when there is more', async () => {
     expect(await ids('--limit', '5')).toHaveLength(5);
-    const some = await told(['runs', '-n', '2']);
+    const some = await outputOf(['runs', '-n', '2']);
     expect(some).toContain('\nlr 0.1 ');
     expect(some).not.toContain('later');
     expect(some).toContain('\nOnly the newest 2. --limit N lists more; --page continues (see --help).\n');
   });
 
   it('--page continues where a list ended', async () => {
-    const first = fromJsonString(ListRunsResponseSchema, await told(['runs', '--json', '-n', '3']));
+    const first = fromJsonString(ListRunsResponseSchema, await outputOf(['runs', '--json', '-n', '3']));
     expect(await ids('-n', '3', '--page', first.nextPageToken)).toEqual([runId(4), runId(5), runId(6)]);
   });
 
   it('says what to do if nothing is found', async () => {
-    expect(await told(['runs', '-e', 'nothing'])).toBe(
+    expect(await outputOf(['runs', '-e', 'nothing'])).toBe(
       'No run matches the filters. `npm run -s anabranch -- runs` lists all runs.\n',
     );
     await using empty = await startPeer({ runs: { listRuns: () => ({}) } });
@@ -87,30 +87,30 @@ describe('anabranch runs', () => {
 
 describe('anabranch run', () => {
   it('shows one run in 80 columns: head, config, stages, metrics, branches', async () => {
-    await expect(await told(['run', runId(2)])).toMatchFileSnapshot('golden/run.txt');
+    await expect(await outputOf(['run', runId(2)])).toMatchFileSnapshot('golden/run.txt');
   });
 
   it('with colours prints the same text on a terminal', async () => {
-    const coloured = await told(['run', 'lr 0.1'], { terminal: true });
+    const coloured = await outputOf(['run', 'lr 0.1'], { terminal: true });
     await expect(coloured).toMatchFileSnapshot('golden/run.terminal.txt');
-    expect(stripVTControlCharacters(coloured)).toBe(await told(['run', runId(2)]));
+    expect(stripVTControlCharacters(coloured)).toBe(await outputOf(['run', runId(2)]));
   });
 
   it('omits empty sections', async () => {
-    await expect(await told(['run', runId(5)])).toMatchFileSnapshot('golden/run.bare.txt');
+    await expect(await outputOf(['run', runId(5)])).toMatchFileSnapshot('golden/run.bare.txt');
   });
 
   it('shows the newest stages, as many as requested, and only the requested metrics', async () => {
-    const shown = await told(['run', 'lr 0.1', '--stages', '2', '--metric', 'loss']);
+    const shown = await outputOf(['run', 'lr 0.1', '--stages', '2', '--metric', 'loss']);
     expect(shown).toContain('… 2 before; --stages N (up to 1000) shows more\n  train step 2');
     expect(shown).toContain('train steps: loss');
     expect(shown).not.toContain('angle  ');
     expect(shown).not.toContain('train steps: kl');
-    expect(await told(['run', 'lr 0.1', '--stages', '0'])).not.toContain('train step 3 ');
+    expect(await outputOf(['run', 'lr 0.1', '--stages', '0'])).not.toContain('train step 3 ');
   });
 
   it('--json prints all of it', async () => {
-    const json = JSON.parse(await told(['run', 'lr 0.1', '--json'])) as { stages: { number: string }[] };
+    const json = JSON.parse(await outputOf(['run', 'lr 0.1', '--json'])) as { stages: { number: string }[] };
     expect(json).toMatchObject({
       run: { id: runId(2), number: '2', configOverridesJson: '{"learning_rate":0.1}' },
       progress: { percent: 26.5, turnsDone: '80' },
@@ -121,8 +121,8 @@ describe('anabranch run', () => {
   });
 
   it('finds a name in its experiment, and asks for the experiment if several have it', async () => {
-    expect(await told(['run', 'main', '-e', 'cartpole'])).toContain(runId(1));
-    expect(await told(['run', 'main', '-e', 'default'])).toContain(runId(6));
+    expect(await outputOf(['run', 'main', '-e', 'cartpole'])).toContain(runId(1));
+    expect(await outputOf(['run', 'main', '-e', 'default'])).toContain(runId(6));
     const { code, stderr } = await runCli(['run', 'main', '--address', peer.url]);
     expect(code).toBe(1);
     expect(stderr).toBe(
@@ -139,14 +139,14 @@ describe('anabranch run', () => {
 
 describe('anabranch tree of runs', () => {
   it('draws the tree that a run belongs to, by name or by id', async () => {
-    const drawn = await told(['tree', runId(4)]);
+    const drawn = await outputOf(['tree', runId(4)]);
     await expect(drawn).toMatchFileSnapshot('golden/tree.runs.txt');
-    expect(await told(['tree', 'lr 0.1, later'])).toBe(drawn);
-    await expect(await told(['tree', runId(4), '--bars'])).toMatchFileSnapshot('golden/tree.runs.bars.txt');
+    expect(await outputOf(['tree', 'lr 0.1, later'])).toBe(drawn);
+    await expect(await outputOf(['tree', runId(4), '--bars'])).toMatchFileSnapshot('golden/tree.runs.bars.txt');
   });
 
   it('--json prints the answer of GetRunTree', async () => {
-    const { runs } = JSON.parse(await told(['tree', 'lr 0.1', '--json'])) as { runs: { name: string }[] };
+    const { runs } = JSON.parse(await outputOf(['tree', 'lr 0.1', '--json'])) as { runs: { name: string }[] };
     expect(runs).toHaveLength(4);
   });
 });

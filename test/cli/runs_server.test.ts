@@ -25,7 +25,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
     await server?.stop();
   });
 
-  async function told(args: readonly string[], options: CliOptions = {}): Promise<string> {
+  async function outputOf(args: readonly string[], options: CliOptions = {}): Promise<string> {
     const { code, stdout, stderr } = await runCli([...args, '--address', server.url], options);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     return stdout;
@@ -39,7 +39,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
   }
 
   it('say what to do if there are no runs yet', async () => {
-    expect(await told(['runs'])).toMatch(/^No runs yet: /);
+    expect(await outputOf(['runs'])).toMatch(/^No runs yet: /);
   });
 
   describe('with runs', () => {
@@ -76,41 +76,41 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
     });
 
     it('runs lists them with progress, newest first, and filters', async () => {
-      const lines = (await told(['runs', '--experiment', 'rivers'])).trimEnd().split('\n');
+      const lines = (await outputOf(['runs', '--experiment', 'rivers'])).trimEnd().split('\n');
       expect(lines[1]).toMatch(/^left [0-9a-f-]{36} ─{10} {3}0 % +10 failed$/);
       expect(lines[2]).toMatch(/^main [0-9a-f-]{36} ━━─{8} {2}25 % +30 running$/);
       expect(lines).toHaveLength(3);
-      expect((await told(['runs', '--label', 'model=pid'])).split('\n')).toHaveLength(3);
-      expect(await told(['runs', '--status', 'failed'])).not.toContain('main');
-      const all = await told(['runs', '-n', '1000']);
+      expect((await outputOf(['runs', '--label', 'model=pid'])).split('\n')).toHaveLength(3);
+      expect(await outputOf(['runs', '--status', 'failed'])).not.toContain('main');
+      const all = await outputOf(['runs', '-n', '1000']);
       expect(all.split('\n').map((line) => line.split(/ +/)[0])).toEqual(['run', 'main', 'left', 'main', '']);
     });
 
     it('run shows config, stages, metrics and branches', async () => {
-      const page = await told(['run', 'main', '-e', 'rivers']);
+      const page = await outputOf(['run', 'main', '-e', 'rivers']);
       expect(page).toContain(`\n  id          ${main}\n  experiment  rivers\n  number      1\n`);
       expect(page).toMatch(/\n {2}depth\.least {2}1\n {2}depth\.most {3}7 \*\n/);
       expect(page).toMatch(/\n {2}train step 1 100 % +\d+ s completed deepening, loss=1\n/);
       expect(page).toMatch(/\n {2}train step 2 .* running +deepening, loss=0\.5\n/);
       expect(page).toMatch(/\n {2}level +[▁▂▃▄▅▆▇█]{24} +-0\.5\d+ +-1 +1\n/);
       expect(page).toMatch(/\n\* main .* running\n└─@10 left .* failed\n$/);
-      expect(await told(['run', main])).toBe(page);
+      expect(await outputOf(['run', main])).toBe(page);
     });
 
     it('run --json prints the answer of the server', async () => {
-      const json = JSON.parse(await told(['run', main, '--json'])) as { metrics: { pointCount: string }[] };
+      const json = JSON.parse(await outputOf(['run', main, '--json'])) as { metrics: { pointCount: string }[] };
       expect(json).toMatchObject({ run: { id: main, nextStepNumber: '31' }, tree: [{ id: main }, { id: left }] });
       expect(json.metrics.map(({ pointCount }) => pointCount)).toEqual(['5000']);
     });
 
     it('tree draws the tree of runs by name, by id, and by the id of a branch', async () => {
-      const drawn = await told(['tree', main]);
+      const drawn = await outputOf(['tree', main]);
       expect(drawn).toContain(`└─@10 left`);
       expect(drawn).toContain(left);
-      expect(await told(['tree', 'main', '-e', 'rivers'])).toBe(drawn);
-      expect((await told(['tree', left])).replace('* ', '')).toContain('@10 left');
+      expect(await outputOf(['tree', 'main', '-e', 'rivers'])).toBe(drawn);
+      expect((await outputOf(['tree', left])).replace('* ', '')).toContain('@10 left');
       const { run } = await client.runs.getRun({ runId: main });
-      expect(await told(['tree', run?.mainTrajectoryId ?? ''])).toMatch(/^trajectory /);
+      expect(await outputOf(['tree', run?.mainTrajectoryId ?? ''])).toMatch(/^trajectory /);
     });
 
     it('names are searched in all experiments, and ambiguous ones are listed with their experiments', async () => {
@@ -119,14 +119,16 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       expect(stderr).toContain(
         'Several runs have the name "main", in experiments "default", "rivers": add --experiment',
       );
-      expect(await told(['run', 'left'])).toContain(left);
+      expect(await outputOf(['run', 'left'])).toContain(left);
     });
 
     it('runs --stale shows runs whose heartbeats have stopped', async () => {
       const runId = await makeRun('silent', { heartbeatTimeout: { seconds: 1n } });
       await client.runs.heartbeatRun({ runId });
-      await expect.poll(() => told(['runs', '--stale']), { timeout: 20_000 }).toMatch(/\nsilent .*running, stale\n/);
-      expect(await told(['run', runId])).toContain('none for more than 1 s');
+      await expect
+        .poll(() => outputOf(['runs', '--stale']), { timeout: 20_000 })
+        .toMatch(/\nsilent .*running, stale\n/);
+      expect(await outputOf(['run', runId])).toContain('none for more than 1 s');
     });
   });
 
@@ -160,7 +162,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       ['eval 1: completed, good, 1 substep', () => client.runs.completeRun({ runId, message: 'done' })],
     ];
     const doing: Promise<unknown>[] = [];
-    const output = await told(['watch', runId, '--exit-status'], {
+    const output = await outputOf(['watch', runId, '--exit-status'], {
       onOutput: (soFar) => {
         const [next] = story;
         if (next === undefined || !soFar.includes(`${next[0]}\n`)) return;
@@ -186,7 +188,7 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
   it('watch on a terminal ends with the picture of the ended run', async () => {
     const runId = await makeRun('drawn');
     let cancelled: Promise<unknown> | undefined;
-    const screen = await told(['watch', 'drawn'], {
+    const screen = await outputOf(['watch', 'drawn'], {
       terminal: true,
       env: { NO_COLOR: '1' },
       onOutput: () => {

@@ -64,17 +64,17 @@ const framesOf = (screen: string) =>
     .split(CLEAR)
     .map((frame, i, all) => (i < all.length - 1 ? frame.slice(0, frame.lastIndexOf('\u001b')) : frame));
 
-const told = [saying([...STORY, end(COMPLETED)])];
+const story = [saying([...STORY, end(COMPLETED)])];
 
 describe('anabranch watch', () => {
   it('without a terminal prints one line for each change, and exits when the run has ended', async () => {
-    const { code, stdout, stderr } = await watched(told);
+    const { code, stdout, stderr } = await watched(story);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     await expect(stdout).toMatchFileSnapshot('golden/watch.txt');
   });
 
   it('on a terminal redraws one picture, which stays when the run has ended', async () => {
-    const { code, stdout, stderr } = await watched(told, [], { terminal: true });
+    const { code, stdout, stderr } = await watched(story, [], { terminal: true });
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     await expect(stdout).toMatchFileSnapshot('golden/watch.terminal.txt');
     const frames = framesOf(stdout).map(stripVTControlCharacters);
@@ -85,7 +85,7 @@ describe('anabranch watch', () => {
   });
 
   it('moves the cursor up by exactly the lines it has drawn', async () => {
-    const { stdout } = await watched(told, [], { terminal: true });
+    const { stdout } = await watched(story, [], { terminal: true });
     const parts = stdout.split(CLEAR).slice(0, -1);
     const ups = parts.map((part) => Number.parseInt(part.slice(part.lastIndexOf('\u001b[') + 2), 10));
     const heights = framesOf(stdout).map((frame) => frame.split('\n').length - 1);
@@ -165,12 +165,12 @@ describe('anabranch watch', () => {
   });
 
   it('on a dumb terminal prints lines, without colours', async () => {
-    const { stdout } = await watched(told, [], { terminal: true, env: { TERM: 'dumb' } });
-    expect(stdout).toBe((await watched(told)).stdout);
+    const { stdout } = await watched(story, [], { terminal: true, env: { TERM: 'dumb' } });
+    expect(stdout).toBe((await watched(story)).stdout);
   });
 
   it('--json prints each change of WatchRun, one per line', async () => {
-    const { stdout } = await watched(told, ['--json']);
+    const { stdout } = await watched(story, ['--json']);
     const changes = stdout
       .trimEnd()
       .split('\n')
@@ -206,13 +206,13 @@ describe('anabranch watch', () => {
     const back = saying([...STORY.slice(-2), end(COMPLETED)]);
     const { code, stdout, stderr, watches } = await watched([cut, away, away, back]);
     expect({ code, watches }).toEqual({ code: 0, watches: 4 });
-    expect(stdout).toBe((await watched(told)).stdout);
+    expect(stdout).toBe((await watched(story)).stdout);
     expect(stderr).toBe('The connection was lost; reconnecting. ([unavailable] gone)\n');
   });
 
   it('shows a cut below the picture, until the next picture', async () => {
     const cut = saying(STORY, new ConnectError('gone', Code.Unavailable));
-    const { stdout, stderr } = await watched([cut, ...told], [], { terminal: true });
+    const { stdout, stderr } = await watched([cut, ...story], [], { terminal: true });
     expect(stderr).toBe('');
     expect(stdout).toContain('The connection was lost; reconnecting.');
     expect(stdout.slice(stdout.lastIndexOf(CLEAR))).not.toContain('The connection was lost; reconnecting.');

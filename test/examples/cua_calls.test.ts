@@ -252,12 +252,12 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     ]);
 
     const { changes } = await client.runs.listStatusChanges({ runId });
-    const told = changes.map(({ oldStatus, newStatus, message }) => [
+    const history = changes.map(({ oldStatus, newStatus, message }) => [
       fromStatus(oldStatus),
       fromStatus(newStatus),
       message,
     ]);
-    expect(told).toEqual([
+    expect(history).toEqual([
       ['failed', 'running', 'restarted'],
       ['running', 'failed', 'CUDA out of memory'],
       ['pending', 'running', ''],

@@ -116,9 +116,9 @@ function rulesBroken({ history, stored }: Story): Rule[] {
 
 /** The rules that are violated after `spoil` changed the history. */
 function broken(spoil: (story: Story & { trunk: Trajectory; branch: Trajectory }) => void): Rule[] {
-  const told = story();
-  spoil({ ...told, trunk: told.stored.get('trunk')!, branch: told.stored.get('branch')! });
-  return rulesBroken(told);
+  const history = story();
+  spoil({ ...history, trunk: history.stored.get('trunk')!, branch: history.stored.get('branch')! });
+  return rulesBroken(history);
 }
 
 /** The same change to the tables and to the answers of the API. */
@@ -218,11 +218,11 @@ describe('the history checker', () => {
 
   it('C6: detects a follower that gets a step twice, late, never, or with other content', () => {
     const follow = ({ history }: Story) => history.follows[0]!;
-    expect(broken((told) => follow(told).got.splice(1, 0, follow(told).got[1]!))).toEqual(['C6']);
-    expect(broken((told) => follow(told).got.reverse())).toEqual(['C6']);
-    expect(broken((told) => follow(told).got.pop())).toEqual(['C6']);
-    expect(broken((told) => (follow(told).got[2]!.content = 'a 2'))).toEqual(['C6']);
-    expect(broken((told) => (follow(told).got[2]!.tick = 3))).toEqual(['C6']);
+    expect(broken((history) => follow(history).got.splice(1, 0, follow(history).got[1]!))).toEqual(['C6']);
+    expect(broken((history) => follow(history).got.reverse())).toEqual(['C6']);
+    expect(broken((history) => follow(history).got.pop())).toEqual(['C6']);
+    expect(broken((history) => (follow(history).got[2]!.content = 'a 2'))).toEqual(['C6']);
+    expect(broken((history) => (follow(history).got[2]!.tick = 3))).toEqual(['C6']);
   });
 
   it('C6: detects a marker that does not match what was delivered', () => {

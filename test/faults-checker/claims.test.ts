@@ -50,11 +50,11 @@ function story(): { journal: Journal; stored: Writable<StoredRollouts> } {
   return { journal, stored: stored as Writable<StoredRollouts> };
 }
 
-function rulesBrokenBy(spoil: (told: ReturnType<typeof story>) => void): string[] {
-  const told = story();
-  spoil(told);
+function rulesBrokenBy(spoil: (records: ReturnType<typeof story>) => void): string[] {
+  const records = story();
+  spoil(records);
   const made = { groups: 1, groupSize: 2 };
-  const violations = checkClaims(told.journal, told.stored, made, (worker) => worker === 'dead');
+  const violations = checkClaims(records.journal, records.stored, made, (worker) => worker === 'dead');
   return [...new Set(violations.map(({ rule }) => rule))];
 }
 
@@ -63,7 +63,7 @@ describe('the check of claims', () => {
     expect(rulesBrokenBy(() => undefined)).toEqual([]);
   });
 
-  it.each<[string, (told: ReturnType<typeof story>) => void]>([
+  it.each<[string, (records: ReturnType<typeof story>) => void]>([
     ['no sibling is lost', ({ stored }) => void stored.rollouts.pop()],
     [
       'groups count',
@@ -111,7 +111,7 @@ describe('the check of claims', () => {
       ({ journal }) => journal.add({ what: 'claimed', rollout: 'r3', attempt: 1, worker: 'dead', trajectory: 't' }),
     ],
     [
-      'what was told is so',
+      'reports match the store',
       ({ journal }) => journal.add({ what: 'completed', rollout: 'r1', attempt: 1, worker: 'dead' }),
     ],
     [

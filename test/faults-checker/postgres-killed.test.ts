@@ -13,6 +13,6 @@ it('D1, A1: kill -9 of Postgres, a short version of the proof in npm run test:fa
     serverLived: true,
     serverFaults: [],
   });
-  expect(survived.told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS)).toEqual([]);
+  expect(survived.answers.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS)).toEqual([]);
   expect(survived.inFlight).toBeGreaterThan(0);
 });

@@ -7,7 +7,7 @@ import { seededRandom } from './random.ts';
 it('A1, D1: connections to Postgres that are cut, many at once, or silent lose no acked step, and no call waits longer than 5 s', async () => {
   const random = seededRandom();
   const survived = await cutConnections({ cuts: 36, silences: 1, writers: 8, random });
-  const { acked, stored, storedUnacked, lost, told } = survived;
+  const { acked, stored, storedUnacked, lost, answers } = survived;
   await reportFigures('connections cut', {
     seed: random.seed,
     'acked steps checked': acked,
@@ -17,8 +17,8 @@ it('A1, D1: connections to Postgres that are cut, many at once, or silent lose n
     'connections cut': survived.connectionsCut,
     'of them backends ended': survived.backendsEnded,
     'streams cut': survived.streamsCut,
-    'answers in silence': told.length,
-    'slowest answer (ms)': Math.round(Math.max(...told.map(({ ms }) => ms))),
+    'answers in silence': answers.length,
+    'slowest answer (ms)': Math.round(Math.max(...answers.map(({ ms }) => ms))),
     'slowest recovery (ms)': Math.round(survived.recoveryMs),
   });
   expect(survived.serverLived).toBe(true);
@@ -26,7 +26,7 @@ it('A1, D1: connections to Postgres that are cut, many at once, or silent lose n
   expect(lost).toBe(0);
   expect(survived.faults).toEqual([]);
   expect(survived.failures).toEqual([]);
-  expect(told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS + MACHINE_MS)).toEqual([]);
+  expect(answers.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS + MACHINE_MS)).toEqual([]);
   expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS + MACHINE_MS);
   expect(survived.connectionsLeft).toBeLessThanOrEqual(10 + 1);
   expect(survived.backendsEnded).toBeGreaterThan(0);

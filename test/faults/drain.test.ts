@@ -49,7 +49,7 @@ describe.each(ENGINES)('SIGTERM under load on %s', (engine) => {
         'errors shown': load.history.surprises.length,
         'least in flight at a drain': Math.min(...ends.map((end) => end.inFlight)),
         'slowest exit, ms': Math.max(...ends.map(({ ms }) => ms)),
-        'streams without a helper that were told': raw.history.streamEnds.get('SERVER_DRAINING') ?? 0,
+        'streams without a helper that were drained': raw.history.streamEnds.get('SERVER_DRAINING') ?? 0,
       });
       expect(violations).toEqual([]);
       expect([...load.history.surprises, ...raw.history.surprises]).toEqual([]);

@@ -30,7 +30,7 @@ describe('hostile bytes', () => {
     'T11 to T15: $name: the server stays up, serves others meanwhile, and keeps nothing',
     async ({ name, mayCost, mayHoldUpMs = 3_000, run }) => {
       const files = await server.files();
-      const said = server.output().split('\n').length - 1;
+      const linesBefore = server.output().split('\n').length - 1;
       const before = await server.memory();
       const { cpuMs } = await server.glance();
       await server.forgetPeak();
@@ -57,7 +57,7 @@ describe('hostile bytes', () => {
       expect(slowestMs).toBeLessThan(mayHoldUpMs);
       expect(after.peak - before.now).toBeLessThan(mayCost);
       expect(await server.files()).toBeLessThanOrEqual(files + OWN_FILES);
-      const faults = server.output().split('\n').slice(said);
+      const faults = server.output().split('\n').slice(linesBefore);
       expect(faults.filter((line) => /internal error|unhandled|uncaught/iu.test(line)).slice(0, 3)).toEqual([]);
     },
   );

@@ -18,7 +18,9 @@ it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAV
   expect(survived.lost).toBe(0);
   expect(survived.faults).toEqual([]);
   expect(survived.failures).toEqual([]);
-  expect(survived.told.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS + MACHINE_MS)).toEqual([]);
+  expect(survived.answers.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS + MACHINE_MS)).toEqual(
+    [],
+  );
   expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS + MACHINE_MS);
   expect(survived.connectionsLeft).toBeLessThanOrEqual(CONNECTIONS);
   // Otherwise the kills interrupted nothing, and the proof proves nothing.
@@ -35,7 +37,7 @@ it('negative control of D1: the same proof detects commits that do not wait for 
 });
 
 function report(proof: string, survived: Survived): Promise<void> {
-  const { kills, acked, stored, lost, inFlight, storedUnacked, cuts, told, recoveryMs } = survived;
+  const { kills, acked, stored, lost, inFlight, storedUnacked, cuts, answers, recoveryMs } = survived;
   return reportFigures(proof, {
     seed: random.seed,
     kills,
@@ -45,8 +47,8 @@ function report(proof: string, survived: Survived): Promise<void> {
     lost,
     'in flight at a kill, at least': inFlight,
     'streams cut': cuts,
-    'answers during outages': told.length,
-    'slowest answer (ms)': Math.round(Math.max(...told.map(({ ms }) => ms))),
+    'answers during outages': answers.length,
+    'slowest answer (ms)': Math.round(Math.max(...answers.map(({ ms }) => ms))),
     'slowest recovery (ms)': Math.round(recoveryMs),
   });
 }

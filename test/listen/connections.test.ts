@@ -68,18 +68,18 @@ async function listen(limits: Partial<PortLimits>) {
 class Peer {
   readonly socket: net.Socket;
   readonly closed: Promise<unknown>;
-  said = '';
+  received = '';
 
   constructor(socket: net.Socket) {
     this.socket = socket;
     socket.on('error', () => undefined);
-    socket.on('data', (piece: Buffer) => (this.said += piece.toString('latin1')));
+    socket.on('data', (piece: Buffer) => (this.received += piece.toString('latin1')));
     this.closed = new Promise((resolve) => socket.once('close', resolve));
   }
 
   async get(path = '/'): Promise<void> {
     this.socket.write(GET.replace('/', path));
-    await until(() => this.said.includes('\r\n\r\n'), 'an answer is there');
+    await until(() => this.received.includes('\r\n\r\n'), 'an answer is there');
   }
 }
 
@@ -132,7 +132,7 @@ describe('A4: at the bound on connections', () => {
       await idle.closed;
     }
     busy.end();
-    await until(() => busy.peer.said.includes('ended'), 'the call is answered');
+    await until(() => busy.peer.received.includes('ended'), 'the call is answered');
     expect([session.closed, port.counts().sessions], 'the other call is under way').toEqual([false, 1]);
     await port.drain(0);
     expect((await call).http, 'it was not answered').toBe(0);
@@ -208,7 +208,7 @@ describe('A4: when every connection has a call in progress', () => {
       const late = await peer();
       await late.get(path);
       await late.closed;
-      expect(late.said, path).toMatch(answer);
+      expect(late.received, path).toMatch(answer);
     }
     expect(busy.socket.closed).toBe(false);
   });
@@ -237,7 +237,7 @@ describe('A4: when every connection has a call in progress', () => {
       const probe = await peer();
       await watch.peer.closed;
       await probe.get('/health');
-      expect(probe.said).toMatch(/^HTTP\/1\.1 200 .*served$/is);
+      expect(probe.received).toMatch(/^HTTP\/1\.1 200 .*served$/is);
       await probe.closed;
       await busyPeer('/health/watch');
     }
@@ -260,7 +260,7 @@ describe('A4: when every connection has a call in progress', () => {
     const probe = await peer();
     await idle[0]!.closed;
     await probe.get('/health');
-    expect(probe.said).toMatch(/^HTTP\/1\.1 200 /);
+    expect(probe.received).toMatch(/^HTTP\/1\.1 200 /);
     expect(idle[1]!.socket.closed).toBe(false);
   });
 
@@ -272,12 +272,12 @@ describe('A4: when every connection has a call in progress', () => {
     await settled();
     await late.get();
     await busy.closed;
-    expect(late.said).toMatch(/^HTTP\/1\.1 200 .*connection: keep-alive.*served$/is);
+    expect(late.received).toMatch(/^HTTP\/1\.1 200 .*connection: keep-alive.*served$/is);
     await settled();
     const next = await peer();
     await late.closed;
     await next.get();
-    expect(next.said).toMatch(/^HTTP\/1\.1 200 /);
+    expect(next.received).toMatch(/^HTTP\/1\.1 200 /);
   });
 });
 

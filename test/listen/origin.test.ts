@@ -30,8 +30,8 @@ type Answer = readonly [status: number, head: string, body: string];
 /** Sends a request with these header lines over HTTP/1.1 and returns the response. */
 async function ask(number: number, headers: readonly string[], target = '/', method = 'GET'): Promise<Answer> {
   const lines = [`${method} ${target} HTTP/1.1`, ...headers, 'Connection: close', '', ''];
-  const said = await speak(number, lines.join('\r\n'));
-  const [head = '', body = ''] = said.split('\r\n\r\n');
+  const received = await speak(number, lines.join('\r\n'));
+  const [head = '', body = ''] = received.split('\r\n\r\n');
   return [Number(/^HTTP\/1\.1 (\d+)/.exec(head)?.[1]), head.toLowerCase(), body];
 }
 
@@ -234,11 +234,11 @@ describe('A7: the answer does not wait for the body', () => {
     let handled = 0;
     const number = await listen({ handler: () => (handled += 1), limits: { lingerMs: 50 } });
     const socket = net.connect(number, '127.0.0.1');
-    let said = '';
-    socket.on('data', (piece: Buffer) => (said += piece.toString('latin1')));
+    let received = '';
+    socket.on('data', (piece: Buffer) => (received += piece.toString('latin1')));
     socket.write(`POST / HTTP/1.1\r\n${headers}\r\nContent-Length: 1000000000\r\n\r\n`);
-    await until(() => said.includes('\r\n\r\n'), 'the answer is there');
-    expect(said).toContain(`HTTP/1.1 ${status} `);
+    await until(() => received.includes('\r\n\r\n'), 'the answer is there');
+    expect(received).toContain(`HTTP/1.1 ${status} `);
     socket.destroy();
 
     const session = await http2Session(`http://127.0.0.1:${number}`);

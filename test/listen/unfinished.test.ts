@@ -14,13 +14,13 @@ afterEach(() => void vi.useRealTimers());
 
 /** Reserves this many bytes. Returns whether there was room. */
 function hold(message: UnfinishedMessage, bytes: number): { waits: boolean } {
-  const told = { waits: false };
+  const reservation = { waits: false };
   const room = message.hold(bytes);
   if (room !== undefined) {
-    told.waits = true;
-    void room.then(() => (told.waits = false));
+    reservation.waits = true;
+    void room.then(() => (reservation.waits = false));
   }
-  return told;
+  return reservation;
 }
 
 const settled = () => new Promise((resolve) => setImmediate(resolve));
@@ -58,23 +58,23 @@ describe('MS2: the bytes of unfinished messages', () => {
   it('have a bound for all connections, which keeps room for one whole message', async () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const messages = Array.from({ length: 8 }, () => all.ofRequest({}, failed));
-    const told = messages.map((message) => hold(message, 10));
-    expect(told.map(({ waits }) => waits)).toEqual([false, false, false, false, false, false, false, true]);
+    const reservations = messages.map((message) => hold(message, 10));
+    expect(reservations.map(({ waits }) => waits)).toEqual([false, false, false, false, false, false, false, true]);
     expect(all.bytes).toBe(70);
     messages[0]?.end();
     await settled();
-    expect(told[7]).toEqual({ waits: false });
+    expect(reservations[7]).toEqual({ waits: false });
   });
 
   it('a message that ends while it waits leaves the queue', async () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const connection = {};
     const messages = Array.from({ length: 4 }, () => all.ofRequest(connection, failed));
-    const told = messages.map((message) => hold(message, 10));
-    expect(told[3]).toEqual({ waits: true });
+    const reservations = messages.map((message) => hold(message, 10));
+    expect(reservations[3]).toEqual({ waits: true });
     messages[3]?.end();
     await settled();
-    expect(told[3], 'its reader goes on').toEqual({ waits: false });
+    expect(reservations[3], 'its reader continues').toEqual({ waits: false });
     for (const message of messages) message.end();
     expect(all.bytes).toBe(0);
   });
@@ -92,8 +92,8 @@ describe('MS2: the bytes of unfinished messages', () => {
       const small = Array.from({ length: 100 }, unfinished);
       for (const message of small) expect([message.hold(1), message.hold(4)]).toEqual([undefined, undefined]);
       expect(all.bytes, 'there is no room').toBe(full);
-      const told = hold(small[0]!, 5);
-      expect(told, 'no longer small').toEqual({ waits: true });
+      const reservation = hold(small[0]!, 5);
+      expect(reservation, 'no longer small').toEqual({ waits: true });
 
       for (const message of [...large, ...small.slice(1)]) message.end();
       expect(all.bytes, 'counted once there was room').toBe(5);
@@ -143,21 +143,21 @@ describe('MS2: the bytes of unfinished messages', () => {
 describe('MS2: the time of unfinished messages', () => {
   it('ends a fixed time after the first byte of each message, however many bytes followed', () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
-    const told: [string, MessageTimeoutError][] = [];
-    const message = (name: string) => all.ofRequest({}, (error) => told.push([name, error]));
+    const ended: [string, MessageTimeoutError][] = [];
+    const message = (name: string) => all.ofRequest({}, (error) => ended.push([name, error]));
     const [first, second] = [message('first'), message('second')];
     void first.hold(1);
     vi.advanceTimersByTime(20_000);
     void second.hold(1);
     void first.hold(2);
     vi.advanceTimersByTime(9_999);
-    expect(told).toEqual([]);
+    expect(ended).toEqual([]);
     vi.advanceTimersByTime(1);
-    expect(told.map(([name]) => name)).toEqual(['first']);
-    expect(told[0]?.[1]).toBeInstanceOf(MessageTimeoutError);
-    expect(told[0]?.[1].message).toContain('30 s after its first byte: 2 bytes');
+    expect(ended.map(([name]) => name)).toEqual(['first']);
+    expect(ended[0]?.[1]).toBeInstanceOf(MessageTimeoutError);
+    expect(ended[0]?.[1].message).toContain('30 s after its first byte: 2 bytes');
     vi.advanceTimersByTime(20_000);
-    expect(told.map(([name]) => name)).toEqual(['first', 'second']);
+    expect(ended.map(([name]) => name)).toEqual(['first', 'second']);
     expect(all.bytes).toBe(0);
     expect(vi.getTimerCount()).toBe(0);
   });
@@ -177,11 +177,11 @@ describe('MS2: the time of unfinished messages', () => {
   it('also ends for a message that waits for room, and its reader continues', async () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const connection = {};
-    const told: number[] = [];
-    const messages = Array.from({ length: 4 }, (_, i) => all.ofRequest(connection, () => told.push(i)));
+    const ended: number[] = [];
+    const messages = Array.from({ length: 4 }, (_, i) => all.ofRequest(connection, () => ended.push(i)));
     const room = messages.map((message) => message.hold(10));
     vi.advanceTimersByTime(30_000);
-    expect(told).toEqual([0, 1, 2, 3]);
+    expect(ended).toEqual([0, 1, 2, 3]);
     await room[3];
     expect(all.bytes).toBe(0);
   });

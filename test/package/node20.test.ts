@@ -34,15 +34,15 @@ describe('anabranch/client on Node 20', () => {
       timeout: 100_000,
     });
     const ended = once(program, 'close');
-    const told = objects(program);
+    const events = objects(program);
 
-    expect((await told.next()).value).toEqual({ event: 'written' });
+    expect((await events.next()).value).toEqual({ event: 'written' });
     await first.kill();
     program.stdin.end('go on\n');
     await using second = await spawnServer({ database: database.url });
     proxy.retarget(second);
 
-    expect((await told.next()).value).toEqual({
+    expect((await events.next()).value).toEqual({
       event: 'done',
       node: expect.stringMatching(/^20\./),
       followed: [0, 1, 2, 3],
@@ -54,7 +54,7 @@ describe('anabranch/client on Node 20', () => {
       refused: 'STEP_NOT_FOUND',
       refusedWith: expect.objectContaining({ next_step_number: '4' }),
     });
-    await expect(told.next()).rejects.toThrow(/^The program has ended: $/);
+    await expect(events.next()).rejects.toThrow(/^The program has ended: $/);
     expect(await ended).toEqual([0, null]);
   });
 

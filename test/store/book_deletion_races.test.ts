@@ -9,7 +9,7 @@ import { countRows } from './sql.ts';
 describeStore('deletion of runs concurrent with other work', (on) => {
   const scene = (store: Store = on.store, namespace?: string) => new RunScene(store, namespace);
   type Settled = PromiseSettledResult<unknown>;
-  const told = (result: Settled) =>
+  const outcome = (result: Settled) =>
     result.status === 'fulfilled' ? 'done' : String((result.reason as { reason?: string }).reason ?? result.reason);
   const left = async (namespace: string) => {
     await collectUnused(on.store);
@@ -67,7 +67,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
             .slice(7)
             .map((write) => write()),
         ]);
-        for (const each of results) seen.add(told(each));
+        for (const each of results) seen.add(outcome(each));
         await purgeAll();
         if (round % 2 === 1) await here.store.deleteExperiment(here.namespace, experiment.id, 'REFUSE');
         await purgeAll();
@@ -101,18 +101,18 @@ describeStore('deletion of runs concurrent with other work', (on) => {
           here.branchOff(root, 1n),
           there.branchOff(root, 2n),
         ])) as [Settled, ...Settled[]];
-        expect(['done', ...(cascade ? [] : ['HAS_BRANCHES'])]).toContain(told(deleted));
-        for (const each of branched) expect(['done', 'RUN_NOT_FOUND', 'NO_MAIN_TRAJECTORY']).toContain(told(each));
+        expect(['done', ...(cascade ? [] : ['HAS_BRANCHES'])]).toContain(outcome(deleted));
+        for (const each of branched) expect(['done', 'RUN_NOT_FOUND', 'NO_MAIN_TRAJECTORY']).toContain(outcome(each));
         await purgeAll();
         const runs = await here.runs();
-        if (told(deleted) === 'done') expect(runs).toEqual([]);
-        else expect(runs.length).toBe(1 + branched.filter((each) => told(each) === 'done').length);
+        if (outcome(deleted) === 'done') expect(runs).toEqual([]);
+        else expect(runs.length).toBe(1 + branched.filter((each) => outcome(each) === 'done').length);
         for (const { id } of runs) {
           const { mainTrajectory } = await here.run(id);
           const words = await here.words({ id: mainTrajectory?.id ?? '' });
           expect(words.length).toBe(Number(mainTrajectory?.nextStepNumber));
         }
-        if (told(deleted) === 'done')
+        if (outcome(deleted) === 'done')
           expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });
       }
     } finally {
@@ -129,7 +129,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
         here.store.deleteExperiment(here.namespace, first.experiment.id, 'REFUSE'),
         ...Array.from({ length: 3 }, () => here.make({ mainTrajectory: newMain({ root: wordStep(0n, 'a') }) })),
       ]);
-      expect(results.map(told)).toEqual(results.map(() => 'done'));
+      expect(results.map(outcome)).toEqual(results.map(() => 'done'));
       await purgeAll();
       const runs = await here.runs();
       const experiments = await here.store.listExperiments(here.namespace, {}, { limit: 9, after: undefined }, 'BASIC');
@@ -167,7 +167,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
           () => purgeAll(),
         ];
         const results = await Promise.allSettled(calls.map((call) => call()));
-        for (const each of results) expect(['done', 'RUN_NOT_FOUND']).toContain(told(each));
+        for (const each of results) expect(['done', 'RUN_NOT_FOUND']).toContain(outcome(each));
         await on.store.deleteExperiment(here.namespace, root.experiment.id, 'REFUSE');
         await Promise.all([purgeAll(other), purgeAll()]);
         await purgeAll();
@@ -184,6 +184,6 @@ describeStore('deletion of runs concurrent with other work', (on) => {
     const results = await Promise.allSettled(
       Array.from({ length: 6 }, () => here.store.deleteRun(here.namespace, run.id, 'REFUSE')),
     );
-    expect(results.map(told).sort()).toEqual([...Array(5).fill('RUN_NOT_FOUND'), 'done'].sort());
+    expect(results.map(outcome).sort()).toEqual([...Array(5).fill('RUN_NOT_FOUND'), 'done'].sort());
   });
 });

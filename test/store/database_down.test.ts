@@ -97,8 +97,8 @@ describe('an unreachable database, on postgres', () => {
       store.listTrajectories(scene.namespace, {}, { limit: 1, after: undefined }),
       store.ping(),
     ];
-    const told = await Promise.all(calls.map((call) => refusalOf(call).then(({ reason }) => reason)));
-    expect(new Set(told)).toEqual(new Set(['DATABASE_UNAVAILABLE']));
+    const errors = await Promise.all(calls.map((call) => refusalOf(call).then(({ reason }) => reason)));
+    expect(new Set(errors)).toEqual(new Set(['DATABASE_UNAVAILABLE']));
     expect(performance.now() - begun).toBeLessThan(6_500);
     await proxy.release();
     await settled(() => scene.append(made, [wordStep(1n, 'b')]));
@@ -118,7 +118,7 @@ describe('an unreachable database, on postgres', () => {
     const committer = createCommitter(counting, logger, { lanes: 2, groupSteps: 1 });
     proxy.blackhole();
     const begun = performance.now();
-    const told = await Promise.all(
+    const errors = await Promise.all(
       made.map((each) => {
         const { promise, resolve } = Promise.withResolvers<unknown>();
         const source = {
@@ -134,7 +134,7 @@ describe('an unreachable database, on postgres', () => {
       }),
     );
     expect(performance.now() - begun).toBeLessThan(6_500);
-    for (const error of told) expect(error).toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
+    for (const error of errors) expect(error).toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
     await proxy.release();
     await committer.idle();
     expect(groups).toBe(2);

@@ -7,7 +7,7 @@ import { countRows } from './sql.ts';
 
 describeStore('deletion concurrent with other work', (on) => {
   type Settled = PromiseSettledResult<unknown>;
-  const told = (result: Settled) =>
+  const outcome = (result: Settled) =>
     result.status === 'fulfilled' ? 'done' : String((result.reason as { reason?: string }).reason ?? result.reason);
 
   it('O2, B2: a branch created while its parent is appended to and deleted is complete, or is refused', async () => {
@@ -24,17 +24,17 @@ describeStore('deletion concurrent with other work', (on) => {
         scene.append(root, [wordStep(4n, 'e')]),
         scene.delete(root, mode),
       ])) as [Settled, Settled, Settled];
-      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(branched));
-      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(appended));
-      expect(['done', ...(mode === 'REFUSE' ? ['HAS_BRANCHES'] : [])]).toContain(told(deleted));
-      seen.add(`${told(branched)} ${told(deleted)}`);
+      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(outcome(branched));
+      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(outcome(appended));
+      expect(['done', ...(mode === 'REFUSE' ? ['HAS_BRANCHES'] : [])]).toContain(outcome(deleted));
+      seen.add(`${outcome(branched)} ${outcome(deleted)}`);
       if (await scene.isThere(id)) {
-        expect(told(branched)).toBe('done');
+        expect(outcome(branched)).toBe('done');
         expect(await scene.words({ id })).toEqual(['a', 'b', 'c']);
-      } else if (told(branched) === 'done') expect(mode).toBe('CASCADE');
+      } else if (outcome(branched) === 'done') expect(mode).toBe('CASCADE');
       if (anchor !== undefined && mode !== 'CASCADE') expect(await scene.words(anchor)).toEqual(['a', 'b']);
       if (await scene.isThere(root.id)) {
-        expect(told(deleted)).toBe('HAS_BRANCHES');
+        expect(outcome(deleted)).toBe('HAS_BRANCHES');
         expect(await scene.words(root)).toEqual(['a', 'b', 'c', 'd', 'e']);
       }
     }
@@ -52,7 +52,7 @@ describeStore('deletion concurrent with other work', (on) => {
         ...children.map((child) => scene.delete(child, 'KEEP_SHARED')),
         ...leaves.map((leaf) => scene.delete(leaf)),
       ]);
-      expect(results.map(told)).toEqual(results.map(() => 'done'));
+      expect(results.map(outcome)).toEqual(results.map(() => 'done'));
       expect(await countRows(on.sql, scene.namespace)).toMatchObject({ trajectories: 0, steps: 0, status_changes: 0 });
     }
   });
@@ -61,7 +61,7 @@ describeStore('deletion concurrent with other work', (on) => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
     const results = await Promise.allSettled(Array.from({ length: 6 }, () => scene.delete(made)));
-    expect(results.map(told).sort()).toEqual([...Array(5).fill('TRAJECTORY_NOT_FOUND'), 'done'].sort());
+    expect(results.map(outcome).sort()).toEqual([...Array(5).fill('TRAJECTORY_NOT_FOUND'), 'done'].sort());
   });
 
   it('B2, B5: a tag set while its trajectory is deleted does not outlive it', async () => {
@@ -72,7 +72,7 @@ describeStore('deletion concurrent with other work', (on) => {
         scene.store.setTag(scene.namespace, made.id, 't', 0n, undefined),
         scene.delete(made),
       ])) as [Settled, Settled];
-      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(tagged));
+      expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(outcome(tagged));
     }
     expect(await countRows(on.sql, scene.namespace)).toMatchObject({ tags: 0, trajectories: 0 });
   });
@@ -98,7 +98,7 @@ describeStore('deletion concurrent with other work', (on) => {
         scene.store.updateTrajectory(scene.namespace, made.id, { name: 'x' }),
         scene.delete(made),
       ]);
-      for (const each of results) expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(told(each));
+      for (const each of results) expect(['done', 'TRAJECTORY_NOT_FOUND']).toContain(outcome(each));
     }
     await collectUnused(on.store);
     const left = Object.entries(await countRows(on.sql, scene.namespace)).filter(([, n]) => n > 0);

@@ -11,8 +11,8 @@ describeStore('groups of appends', (on) => {
     const steps = [1n, 5n, 1n, 0n, 1n, 1n].map((n) => wordStep(n, 'b'));
     const batches = made.map((each, i) => scene.batch(each, [steps[i] as (typeof steps)[number]]));
     const outcomes = await scene.store.append(batches, 'never');
-    const told = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
-    expect(told).toEqual(['committed', 'STEP_GAP', 'committed', 'STEP_CONFLICT', 'committed', 'committed']);
+    const results = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
+    expect(results).toEqual(['committed', 'STEP_GAP', 'committed', 'STEP_CONFLICT', 'committed', 'committed']);
     const ends = await Promise.all(made.map(async ({ id }) => Number((await scene.get(id)).nextStepNumber)));
     expect(ends).toEqual([2, 1, 2, 1, 2, 2]);
     const times = outcomes.map((each) => (each.kind === 'committed' ? each.commitTime : undefined)).filter(Boolean);
@@ -153,9 +153,9 @@ describeStore('groups of appends', (on) => {
       return scene.batch(each, [newStep(0n, { actions })]);
     });
     const outcomes = await scene.store.append(batches, 'never');
-    const told = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
+    const results = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
     const unknown = 'STATE_NOT_FOUND';
-    expect(told).toEqual([unknown, unknown, unknown, 'committed', unknown, unknown]);
+    expect(results).toEqual([unknown, unknown, unknown, 'committed', unknown, unknown]);
   });
 
   it('an empty group writes nothing', async () => {

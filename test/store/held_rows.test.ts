@@ -68,11 +68,11 @@ describe('trajectories that another transaction locks, on postgres', () => {
     ]);
     const outcomes = await holding(rowOf(held.ref.key), async () => {
       const begun = performance.now();
-      const told = await store.append(batches, 'never');
+      const outcomes = await store.append(batches, 'never');
       expect(performance.now() - begun).toBeLessThan(2_000);
       expect((await scene.get(held.id)).nextStepNumber).toBe(0n);
       expect(await store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
-      return told;
+      return outcomes;
     });
     for (const [i, outcome] of outcomes.entries())
       expect(outcome.kind).toBe(made[Math.floor(i / 2)] === held ? 'busy' : 'committed');

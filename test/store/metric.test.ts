@@ -411,7 +411,7 @@ describeStore('metrics', (on) => {
       if (i % 6 === 3) return log(here, run, [point('known', i, i), point('s', i, i, randomUUID())]);
       return log(here, run, [point(i % 6 === 5 ? `new ${i}` : 'known', i, i)]);
     });
-    const told = await Promise.all(
+    const outcomes = await Promise.all(
       calls.map((call) =>
         call.then(
           () => 'stored',
@@ -419,7 +419,7 @@ describeStore('metrics', (on) => {
         ),
       ),
     );
-    expect(told).toEqual(
+    expect(outcomes).toEqual(
       calls.map((_, i) => (i % 6 === 1 ? 'RUN_NOT_FOUND' : i % 6 === 3 ? 'STAGE_NOT_FOUND' : 'stored')),
     );
     const even = calls.flatMap((_, i) => (i % 2 === 0 ? [i] : []));

@@ -112,11 +112,11 @@ describeStore('namespaces', (on) => {
     const seen = Object.entries(sees).map(async ([call, [result, nothing]]) => {
       expect([call, await result]).toEqual([call, nothing]);
     });
-    const told = Object.entries(refused).map(async ([call, [result, reason]]) => {
+    const refusals = Object.entries(refused).map(async ([call, [result, reason]]) => {
       const error = await refusalOf(result as Promise<unknown>);
       expect([call, error.reason]).toEqual([call, reason]);
     });
-    await Promise.all([...seen, ...told]);
+    await Promise.all([...seen, ...refusals]);
     expect(await dumpNamespace(on.sql, owner.namespace)).toBe(before);
     expect(await dumpNamespace(on.sql, stranger.namespace)).toBe('');
   });

@@ -58,15 +58,15 @@ describeStore('changes of groups and rollouts', (on) => {
     await here.queue(other.stage, 1);
     // Some changes may be returned twice. A change is new if its revision was not seen before.
     const seen = new Set<string>();
-    const unseen = <T extends { readonly id: string; readonly revision: bigint }>(told: readonly T[]) =>
-      told.filter(({ id, revision }) => !seen.has(`${id} ${revision}`));
+    const unseen = <T extends { readonly id: string; readonly revision: bigint }>(changes: readonly T[]) =>
+      changes.filter(({ id, revision }) => !seen.has(`${id} ${revision}`));
     const after = async (work: () => Promise<unknown>) => {
       const before = await changed(here, run, { allStages: true });
       for (const { id, revision } of [...before.groups, ...before.rollouts]) seen.add(`${id} ${revision}`);
       const since = await horizonOf(here, run);
       await work();
-      const told = await changed(here, run, { since });
-      const [groups, rollouts] = [unseen(told.groups), unseen(told.rollouts)];
+      const changes = await changed(here, run, { since });
+      const [groups, rollouts] = [unseen(changes.groups), unseen(changes.rollouts)];
       return [groups.map(({ number }) => number), rollouts.map(({ group, number }) => `${group.number}/${number}`)];
     };
     let claim = await here.claimOne({ stageId: other.stage.id });

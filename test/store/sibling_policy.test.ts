@@ -135,11 +135,11 @@ describeStore('the effect of a success on its siblings', (on) => {
   it('Q5, F-49: the same holds for an override, and watchers are notified', async () => {
     const { scene, run, stage, others, override, statuses } = await judging(4);
     const live = await scene.claimOne();
-    const told: (bigint | undefined)[] = [];
-    const stop = scene.store.onChange((key) => told.push(key));
+    const notified: (bigint | undefined)[] = [];
+    const stop = scene.store.onChange((key) => notified.push(key));
     await override(true);
     stop();
-    expect(told).toContain(run.key);
+    expect(notified).toContain(run.key);
     expect(await statuses()).toEqual(['INITIALIZING', 'CANCELLED', 'CANCELLED']);
     expect((await scene.history('ROLLOUT', { id: others[1]! })).at(-1)).toMatchObject({ newStatus: 'CANCELLED' });
     expect(await scene.release(tokenOf(live))).toMatchObject({ status: 'CANCELLED' });

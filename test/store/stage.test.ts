@@ -438,12 +438,12 @@ describeStore('stages', (on) => {
   it('M5: every write to a stage raises its revision and notifies watchers of its run; a call without a write notifies nobody', async () => {
     const here = scene();
     const run = await here.makeRun();
-    const told: (bigint | undefined)[] = [];
-    const stop = here.store.onChange((key) => told.push(key));
+    const notified: (bigint | undefined)[] = [];
+    const stop = here.store.onChange((key) => notified.push(key));
     const tellings = async (work: () => Promise<unknown>) => {
-      told.length = 0;
+      notified.length = 0;
       await work();
-      return told.filter((key) => key === run.key).length;
+      return notified.filter((key) => key === run.key).length;
     };
     const stage = await here.stage(run, { status: 'RUNNING' });
     expect(await tellings(() => update(here, stage, { phase: 'x' }))).toBeGreaterThan(0);

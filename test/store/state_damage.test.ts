@@ -86,11 +86,11 @@ describeStore('damaged states', (on) => {
       [n + 900, n + 1],
     ])
       await on.sql.rows(`update state_chunks set ordinal = ${to} where ${of} and ordinal = ${from}`);
-    const told = await readWhole(on.store, namespace, digest).then(
+    const outcome = await readWhole(on.store, namespace, digest).then(
       (read) => (read.equals(bytes) ? 'the state' : 'other bytes'),
       (error: { reason?: string }) => error.reason,
     );
-    expect(told).toBe('STATE_CORRUPT');
+    expect(outcome).toBe('STATE_CORRUPT');
   });
 
   it('S3: damage in one namespace does not affect another', async () => {

@@ -60,9 +60,9 @@ describe('run-vitest', () => {
   });
 
   it('lets all processes of tests share compiled modules', async () => {
-    const told =
+    const source =
       "import { getCompileCacheDir } from 'node:module'; it('has them', () => expect(getCompileCacheDir()).toBeTruthy());";
-    expect(await run({ a: told })).toEqual({ status: 0, last: '1 passed, 0 failed' });
+    expect(await run({ a: source })).toEqual({ status: 0, last: '1 passed, 0 failed' });
   });
 
   it('passes on its arguments', async () => {

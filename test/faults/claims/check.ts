@@ -65,10 +65,10 @@ function checkSiblings({ rollouts, groups }: StoredRollouts, { groups: count, gr
 
 /** Completed exactly once: by the last of its attempts, after all others failed. */
 function checkAttempts({ id, status, attempt, attempts }: StoredRollout): Violation[] {
-  const said = attempts.map(({ number, status: ended }) => `${number} ${ended}`).join(', ');
+  const history = attempts.map(({ number, status: ended }) => `${number} ${ended}`).join(', ');
   const wanted = Array.from({ length: attempt }, (_, i) => `${i + 1} ${i + 1 === attempt ? 'COMPLETED' : 'FAILED'}`);
-  if (status === 'COMPLETED' && said === wanted.join(', ')) return [];
-  return [wrong('completed exactly once', `${id} is ${status} at attempt ${attempt}, with ${said}`)];
+  if (status === 'COMPLETED' && history === wanted.join(', ')) return [];
+  return [wrong('completed exactly once', `${id} is ${status} at attempt ${attempt}, with ${history}`)];
 }
 
 /** By its history, one attempt at a time: claimed only while PENDING, so that no two held it at the same time. */
@@ -100,7 +100,7 @@ function checkAttempt(
     found.push(wrong('every attempt is accounted for', `${name} is ${worker}'s, and was granted to ${claim.worker}`));
   const outcome = journal.outcomeOf(token);
   const fits = status === 'COMPLETED' ? [undefined, 'completed'] : [undefined, 'lost', 'released'];
-  if (!fits.includes(outcome)) found.push(wrong('what was told is so', `${name} was ${outcome}, it is ${status}`));
+  if (!fits.includes(outcome)) found.push(wrong('reports match the store', `${name} was ${outcome}, it is ${status}`));
   if (sealed !== status)
     found.push(wrong('sealed as the attempt ended', `${name} is ${status}, its trajectory ${sealed}`));
   if (marks.some((mark, i) => mark !== stepMark(token, i)))
@@ -122,6 +122,8 @@ function checkClaim(
   if (!known.has(tokenName(entry)))
     found.push(wrong('every attempt is accounted for', `${tokenName(entry)} was granted, and is not there`));
   if (journal.outcomeOf(entry) === undefined && !died(entry.worker))
-    found.push(wrong('every attempt is accounted for', `${entry.worker} never told the end of ${tokenName(entry)}`));
+    found.push(
+      wrong('every attempt is accounted for', `${entry.worker} never reported the end of ${tokenName(entry)}`),
+    );
   return found;
 }

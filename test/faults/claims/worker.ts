@@ -148,13 +148,13 @@ class Worker {
     }
   }
 
-  #tell(said: Said): void {
+  #tell(report: Report): void {
     // Writes to a pipe are synchronous: a killed process has reported everything it did.
-    process.stdout.write(`${JSON.stringify({ ...said, worker: this.#name })}\n`);
+    process.stdout.write(`${JSON.stringify({ ...report, worker: this.#name })}\n`);
   }
 }
 
-type Said = Entry extends infer E ? (E extends unknown ? Omit<E, 'worker'> : never) : never;
+type Report = Entry extends infer E ? (E extends unknown ? Omit<E, 'worker'> : never) : never;
 
 function tokenOf({ rollout }: Claim): Token {
   return { rollout: rollout!.id, attempt: rollout!.attempt };

@@ -144,7 +144,7 @@ class Filler implements Ledger {
   async goOn(): Promise<void> {
     for (let i = 0; i < 5; i += 1) {
       const refusal = await this.#append(1024);
-      if (refusal !== undefined) throw new Error(`there is room, and an append is told ${refusal}`);
+      if (refusal !== undefined) throw new Error(`there is room, and an append is refused: ${refusal}`);
     }
   }
 

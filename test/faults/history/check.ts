@@ -128,7 +128,7 @@ function checkEpochs({ sent, tell }: Context, { id, rows }: StoredTrajectory, gr
     if (epoch < previous) tell('C4', id, `step ${number} has epoch ${epoch} behind one of epoch ${previous}`);
     if (epoch < newest) tell('C4', id, `step ${number} of epoch ${epoch} lies behind the grant of epoch ${newest}`);
     if (passed < grants.length && epoch >= grants[passed]!.epoch)
-      tell('C4', id, `step ${number} of epoch ${epoch} lies before the end that its grant told`);
+      tell('C4', id, `step ${number} of epoch ${epoch} is below the end in its grant`);
     const append = sent.get(content);
     if (append !== undefined && writers.get(epoch) !== append.writer)
       tell('C4', id, `step ${number} is stored under epoch ${epoch}, which was not granted to its writer`);
@@ -198,7 +198,7 @@ function checkFollow({ stored, sent, tell }: Context, follow: Follow): void {
   }
   for (const { next, delivered } of marks) {
     const due = from + BigInt(delivered);
-    if (next !== due) say(`was told that ${next} is next, when it was ${due}`);
+    if (next !== due) say(`got next_step_number ${next}, expected ${due}`);
   }
   const end = stored.get(trajectory)?.end ?? 0n;
   const reached = from + BigInt(got.length);
@@ -229,7 +229,7 @@ function checkTables({ tell }: Context, { id, rows, read, states }: StoredTrajec
     tell(
       'C8',
       id,
-      `step ${row.number}: the API tells ${told.content} of epoch ${told.epoch}, the table ${row.content}`,
+      `step ${row.number}: the API returns ${told.content} of epoch ${told.epoch}, the table contains ${row.content}`,
     );
   }
 }

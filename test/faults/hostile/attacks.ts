@@ -124,7 +124,7 @@ async function ownTrajectory({ port }: Target, path: string, frames: Uint8Array)
  */
 async function answered(connection: RawConnection, patienceMs = 10_000): Promise<void> {
   if (connection.closed) return;
-  const told = new Promise<void>((resolve) => {
+  const ended = new Promise<void>((resolve) => {
     const look = (piece: Buffer) => {
       if (!piece.includes('answered')) return;
       connection.socket.off('data', look);
@@ -135,7 +135,7 @@ async function answered(connection: RawConnection, patienceMs = 10_000): Promise
     setTimeout(resolve, patienceMs).unref();
   });
   await connection.send(frame(FRAME.ping, 0, 0, Buffer.from('answered')));
-  await told;
+  await ended;
 }
 
 /** Valid requests with some of their bytes changed, removed, duplicated or added. */
@@ -215,7 +215,7 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
           const throwOne = () => rawCall(session, CREATE, inEnvelope(bomb, 1), { 'grpc-encoding': 'gzip' });
           for (const { status } of await Promise.all(Array.from({ length: 50 }, throwOne))) {
             if (status !== INVALID_ARGUMENT && status !== RESOURCE_EXHAUSTED)
-              throw new Error(`a bomb was told ${status}`);
+              throw new Error(`a compressed bomb got status ${status}`);
           }
         }
         session.destroy();
@@ -247,7 +247,7 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
         const attackers = Array.from({ length: 20 }, () => ownTrajectory(target, APPEND, empties));
         for (const outcome of await Promise.all(attackers)) {
           if (outcome.status !== RESOURCE_EXHAUSTED)
-            throw new Error(`half a million empty steps were told ${outcome.status}`);
+            throw new Error(`half a million empty steps got status ${outcome.status}`);
         }
         return attackers.length * (LIMITS.messageBytes / 2);
       },
@@ -264,7 +264,7 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
         const empties = inEnvelope(Buffer.alloc(2 * LIMITS.messageValues, EMPTY_STEP));
         const attackers = Array.from({ length: 8 }, () => ownTrajectory(target, APPEND, empties));
         for (const outcome of await Promise.all(attackers)) {
-          if (outcome.status !== 0) throw new Error(`empty steps that may be sent were told ${outcome.message}`);
+          if (outcome.status !== 0) throw new Error(`a valid number of empty steps was refused: ${outcome.message}`);
         }
         return attackers.length * LIMITS.messageValues;
       },

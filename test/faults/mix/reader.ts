@@ -149,20 +149,20 @@ function pickNode({ random, nodes }: Mix): Node | undefined {
 
 async function readOnce(mix: Mix, node: Node, rpc: string): Promise<void> {
   const known = knownOf(node);
-  const told: unknown = await READS[rpc]!(mix, known).catch((error: unknown) => error);
+  const result: unknown = await READS[rpc]!(mix, known).catch((error: unknown) => error);
   const violation = (what: string) => mix.violations.push(`${rpc} of ${node.id}: ${what}`);
-  if (Array.isArray(told)) {
+  if (Array.isArray(result)) {
     count(mix, `${rpc}, complete`);
     if (known.deletion === 'answered') violation('was answered after its deletion');
-    for (const what of told) violation(String(what));
+    for (const what of result) violation(String(what));
     return;
   }
-  const reason = reasonOf(told);
+  const reason = reasonOf(result);
   if (reason === 'TRAJECTORY_NOT_FOUND' || reason === 'TRAJECTORY_DELETED') {
     count(mix, `${rpc}, deleted`);
     if (node.deletion === 'none') violation(`${reason}, but no deletion was begun`);
-  } else if (reason === 'INTERNAL' || !(told instanceof ConnectError) || !isTransient(told)) {
-    violation(String(told));
+  } else if (reason === 'INTERNAL' || !(result instanceof ConnectError) || !isTransient(result)) {
+    violation(String(result));
   } else {
     // The server is being killed or started: leaves the processor to it.
     mix.unansweredReads += 1;

@@ -20,7 +20,7 @@ export async function write(mix: Mix): Promise<void> {
     try {
       await mix.random.pick(trees.length === 0 ? [create] : acts)(mix, trees);
     } catch (error) {
-      mix.violations.push(`a writer was told: ${String((error as Error).cause ?? error)}`);
+      mix.violations.push(`a writer got an unexpected error: ${String((error as Error).cause ?? error)}`);
       return;
     }
   }
@@ -106,14 +106,14 @@ const remove: Act = async (mix, trees) => {
   const deleted = onBranches === OnBranches.CASCADE ? withBranches(node) : [node];
   if (!refused) for (const each of deleted) if (each.deletion === 'none') each.deletion = 'begun';
   const name = `DeleteTrajectory ${OnBranches[onBranches]}`;
-  const told = await once(mix, name, 'TRAJECTORY_NOT_FOUND', (options) =>
+  const outcome = await once(mix, name, 'TRAJECTORY_NOT_FOUND', (options) =>
     mix.client.trajectories.deleteTrajectory({ trajectoryId: node.id, onBranches }, options),
   ).then(
     () => 'OK',
     (error: unknown) => (error instanceof Refused ? error.reason : Promise.reject(error)),
   );
-  if (told !== (refused ? 'HAS_BRANCHES' : 'OK')) {
-    mix.violations.push(`${name} of ${node.id} with ${kept.length} living branches was answered ${told}`);
+  if (outcome !== (refused ? 'HAS_BRANCHES' : 'OK')) {
+    mix.violations.push(`${name} of ${node.id} with ${kept.length} living branches was answered ${outcome}`);
   }
   if (refused) return;
   for (const each of deleted) each.deletion = 'answered';

@@ -9,7 +9,7 @@ import { startLoad } from '../acked/load.ts';
 import type { Random } from '../random.ts';
 import { asOwner, connectionsOf } from './connections.ts';
 import { type Aftermath, aftermath } from './killing.ts';
-import { askAll, type Told, untilServed } from './outage.ts';
+import { type Answer, askAll, untilServed } from './outage.ts';
 
 export interface Cutting {
   /** Times that some or all connections are cut. */
@@ -27,7 +27,7 @@ export interface CutsSurvived extends Verdict, Aftermath {
   readonly streamsCut: number;
   readonly failures: readonly string[];
   /** Every answer while the database was silent. */
-  readonly told: readonly Told[];
+  readonly answers: readonly Answer[];
   readonly recoveryMs: number;
   readonly connectionsLeft: number;
 }
@@ -45,13 +45,13 @@ export async function cutConnections({ cuts, silences, writers, random }: Cuttin
     await load.progress(random.between(1, 300));
     backendsEnded += await cutOnce(proxy, database, random);
   }
-  const told: Told[] = [];
+  const answers: Answer[] = [];
   let recoveryMs = 0;
   for (let silence = 0; silence < silences; silence += 1) {
     await load.everyone();
     proxy.blackhole();
     // The first calls use connections that do not answer, the second ones have to open new ones.
-    told.push(...(await askAll(client, trajectory!.id)), ...(await askAll(client, trajectory!.id)));
+    answers.push(...(await askAll(client, trajectory!.id)), ...(await askAll(client, trajectory!.id)));
     await proxy.release();
     const served = await untilServed(client, trajectory!.id);
     recoveryMs = Math.max(recoveryMs, served.ms);
@@ -67,7 +67,7 @@ export async function cutConnections({ cuts, silences, writers, random }: Cuttin
     storedUnacked: load.storedUnacked,
     streamsCut: load.cuts,
     failures: load.failures.map(({ message }) => message),
-    told,
+    answers,
     recoveryMs,
     connectionsLeft,
     ...(await aftermath(server)),

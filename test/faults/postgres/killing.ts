@@ -7,7 +7,7 @@ import { checkAcked, type Verdict } from '../acked/check.ts';
 import { startLoad } from '../acked/load.ts';
 import type { Random } from '../random.ts';
 import { connectionsOf } from './connections.ts';
-import { askAll, type Told, untilServed } from './outage.ts';
+import { type Answer, askAll, untilServed } from './outage.ts';
 
 export interface Killing {
   readonly kills: number;
@@ -34,7 +34,7 @@ export interface Survived extends Verdict, Aftermath {
   /** Errors that users of the client helper would have seen. */
   readonly failures: readonly string[];
   /** Every answer while Postgres was down. */
-  readonly told: readonly Told[];
+  readonly answers: readonly Answer[];
   /** The longest time from Postgres accepting connections to the server serving again. */
   readonly recoveryMs: number;
   readonly connectionsLeft: number;
@@ -57,7 +57,7 @@ async function runKills(
   const client = connectClient({ address: server.url });
   const { trajectory } = await client.trajectories.createTrajectory({ name: 'asked for' });
   const load = await startLoad({ address: server.url, writers });
-  const told: Told[] = [];
+  const answers: Answer[] = [];
   const inFlight: number[] = [];
   let recoveryMs = 0;
   for (let kill = 0; kill < kills; kill += 1) {
@@ -65,10 +65,10 @@ async function runKills(
     await load.progress(random.between(50, 1000));
     inFlight.push(load.inFlight);
     await postgres.killAll();
-    told.push(...(await askAll(client, trajectory!.id)));
+    answers.push(...(await askAll(client, trajectory!.id)));
     await postgres.restart();
     const served = await untilServed(client, trajectory!.id);
-    told.push(...served.told);
+    answers.push(...served.answers);
     recoveryMs = Math.max(recoveryMs, served.ms);
   }
   await load.everyone();
@@ -83,7 +83,7 @@ async function runKills(
     storedUnacked: load.storedUnacked,
     cuts: load.cuts,
     failures: load.failures.map(({ message }) => message),
-    told,
+    answers,
     recoveryMs,
     connectionsLeft,
     ...(await aftermath(server)),

@@ -7,7 +7,7 @@ export const A1_MS = 5_000;
 /** Allowance for a busy machine, which may be late to ask and to read the clock. */
 export const MACHINE_MS = 1_500;
 
-export interface Told {
+export interface Answer {
   readonly call: string;
   readonly ms: number;
   /** `OK`, or what was wrong with the answer as an answer to an outage; undefined if it was as promised. */
@@ -15,7 +15,7 @@ export interface Told {
 }
 
 /** One call of each kind, all concurrently: unary and streaming, reads and writes. */
-export function askAll(client: AnabranchClient, trajectoryId: string): Promise<Told[]> {
+export function askAll(client: AnabranchClient, trajectoryId: string): Promise<Answer[]> {
   const { trajectories, states } = client;
   return Promise.all([
     ask('GetTrajectory', () => trajectories.getTrajectory({ trajectoryId })),
@@ -29,7 +29,7 @@ export function askAll(client: AnabranchClient, trajectoryId: string): Promise<T
   ]);
 }
 
-async function ask(call: string, make: () => Promise<unknown>): Promise<Told> {
+async function ask(call: string, make: () => Promise<unknown>): Promise<Answer> {
   const begun = performance.now();
   const answer = await make().then(
     () => undefined,
@@ -41,9 +41,9 @@ async function ask(call: string, make: () => Promise<unknown>): Promise<Told> {
 function objectionTo(answer: unknown): string | undefined {
   if (answer === undefined) return 'OK';
   if (!(answer instanceof ConnectError)) return String(answer);
-  const said = `${Code[answer.code]} ${reasonOf(answer) ?? 'without a reason'}: ${answer.rawMessage}`;
-  if (answer.code !== Code.Unavailable || reasonOf(answer) !== 'DATABASE_UNAVAILABLE') return said;
-  return retryDelayMs(answer) === undefined ? `${said}, without RetryInfo` : undefined;
+  const description = `${Code[answer.code]} ${reasonOf(answer) ?? 'without a reason'}: ${answer.rawMessage}`;
+  if (answer.code !== Code.Unavailable || reasonOf(answer) !== 'DATABASE_UNAVAILABLE') return description;
+  return retryDelayMs(answer) === undefined ? `${description}, without RetryInfo` : undefined;
 }
 
 async function drain(messages: AsyncIterable<unknown>): Promise<void> {
@@ -64,17 +64,17 @@ async function* openOf(trajectoryId: string) {
 export async function untilServed(
   client: AnabranchClient,
   trajectoryId: string,
-): Promise<{ ms: number; told: Told[] }> {
+): Promise<{ ms: number; answers: Answer[] }> {
   const begun = performance.now();
-  const told: Told[] = [];
+  const failed: Answer[] = [];
   for (;;) {
     const answers = await Promise.all([
       ask('GetTrajectory', () => client.trajectories.getTrajectory({ trajectoryId })),
       ask('CreateTrajectory', () => client.trajectories.createTrajectory({ name: 'made after an outage' })),
     ]);
     const ms = performance.now() - begun;
-    told.push(...answers.filter(({ objection }) => objection !== 'OK'));
-    if (answers.every(({ objection }) => objection === 'OK')) return { ms, told };
+    failed.push(...answers.filter(({ objection }) => objection !== 'OK'));
+    if (answers.every(({ objection }) => objection === 'OK')) return { ms, answers: failed };
     if (ms > 10 * A1_MS)
       throw new Error(`the database is back, and the server has not found it for ${Math.round(ms)} ms`);
   }

@@ -45,9 +45,9 @@ async function requireStrace(): Promise<void> {
 /** Resolves when every thread of the processes is traced. */
 async function attached(strace: ChildProcess, pids: readonly number[]): Promise<void> {
   const wanted = new Set(pids);
-  const said: string[] = [];
+  const output: string[] = [];
   for await (const line of createInterface(strace.stderr!)) {
-    said.push(line);
+    output.push(line);
     const [, watched, gone] = /Process (\d+) attached|, (\d+)\): No such process/u.exec(line) ?? [];
     wanted.delete(Number(watched ?? gone));
     if (wanted.size === 0) {
@@ -55,7 +55,7 @@ async function attached(strace: ChildProcess, pids: readonly number[]): Promise<
       return;
     }
   }
-  throw new Error(`strace could not watch the processes ${pids.join(', ')}:\n${said.join('\n')}`);
+  throw new Error(`strace could not watch the processes ${pids.join(', ')}:\n${output.join('\n')}`);
 }
 
 /** A process and all its descendants. Some may end while they are listed. */
