@@ -1,9 +1,9 @@
 import { stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { compareText } from '../../../domain/text_order.ts';
-import type { Transaction } from '../transaction.ts';
 import { STATES } from '../tables/states.ts';
 import type { RowOf } from '../tables/table.ts';
+import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
 import type { EncodedState } from './bytes.ts';
 
