@@ -1,7 +1,7 @@
 import type { Store } from './contract/store.ts';
-import { openPostgres } from './postgres/engine.ts';
+import { openPostgres } from './postgres/open.ts';
 import { sqlStore } from './sql/store.ts';
-import { openSqlite } from './sqlite/engine.ts';
+import { openSqlite } from './sqlite/open.ts';
 
 export type Database =
   | { readonly engine: 'sqlite'; readonly path: string }

@@ -1,13 +1,8 @@
-import { existsSync, mkdirSync, realpathSync } from 'node:fs';
-import { availableParallelism } from 'node:os';
-import { basename, dirname, join, resolve } from 'node:path';
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
 import type { Segment } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
-import { type CallScope, StoreOpenError } from '../contract/store.ts';
-import { migrate } from '../migrations/migrate.ts';
-import { ChangeListeners } from '../sql/changes.ts';
+import type { CallScope } from '../contract/store.ts';
 import {
   type Engine,
   type FoundState,
@@ -23,31 +18,26 @@ import {
   type Tx,
   type Wanted,
 } from '../sql/engine.ts';
-import { KeptQueries } from '../sql/kept_queries.ts';
 import type { PointBatch } from '../sql/metric/point_batch.ts';
 import type { Stretch } from '../sql/metric/stretches.ts';
 import { readingDialect } from '../sql/reading/dialect.ts';
 import { nextTurn } from '../sql/reading/next_turn.ts';
-import { ReadTurns } from '../sql/reading/turns.ts';
+import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
 import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
 import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
 import { readNow } from '../sql/transaction.ts';
 import { bindDigest, isSet } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
-import { CLOCK, Connection, openWriter } from './connection.ts';
-import { Dialect } from './dialect.ts';
-import { isFileError } from './errors.ts';
-import { refuseForeignFile } from './file_owner.ts';
-import { lockFile } from './lock.ts';
-import { PointWriter, upsertPoints } from './metric_points.ts';
+import { CLOCK, type Connection } from './connection.ts';
+import type { Dialect } from './dialect.ts';
+import { type PointWriter, upsertPoints } from './metric_points.ts';
 import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { objectsOf } from './read_thread_handle.ts';
-import { ReadThreads } from './read_threads.ts';
-import { RowWriter } from './rows.ts';
-import { Wal } from './wal.ts';
-import { WriteLock } from './write_lock.ts';
+import type { ReadThreads } from './read_threads.ts';
+import type { RowWriter } from './rows.ts';
+import type { WriteLock } from './write_lock.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
@@ -55,128 +45,34 @@ const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, sta
   next_step_number, reward_sum, branch_reward_sum, byte_sum, ${CLOCK}() as now
   from trajectories where tree = ? and key = ?`;
 const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ?';
-
 const REFER_TO_STATE = 'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ?';
-
-/** Bound on the threads for long reads. Otherwise there is one for each processor except the one of the server. */
-const MOST_READ_THREADS = 4;
 
 /** Bound on the pause between two transactions of a deletion, in milliseconds. */
 const LONGEST_PAUSE_MS = 100;
 
-/**
- * Opens the embedded engine: one file and one process. One connection writes on the thread of the server. Others read
- * on threads of their own.
- */
-export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
-  const path = placeOf(named);
-  let lock: { release(): void } | undefined;
-  try {
-    refuseForeignFile(path, named);
-    lock = lockFile(path);
-    const writer = new Connection(openWriter(path));
-    const dialect = new Dialect({ database: writer });
-    const writing = new Kysely<Tables>({ dialect });
-    await migrate(writing, 'sqlite');
-    // From here on the thread serves calls, and must not block on a lock (see `WriteLock`).
-    await sql`pragma busy_timeout = 0`.execute(writing);
-    const writeLock = new WriteLock();
-    const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
-    const turns = new ReadTurns();
-    const wal = new Wal({
-      ...{ path, onFault },
-      pauseReaders: () => threads.pause(),
-      checkpoint: async () => {
-        await sql`pragma wal_checkpoint(passive)`.execute(writing);
-      },
-    });
-    const transact = async <T>(work: (tx: Tx) => Promise<T>): Promise<T> => {
-      turns.wrote();
-      const result = await writeLock.run(() => writing.transaction().execute(work));
-      wal.committed();
-      return result;
-    };
-    return new SqliteEngine({
-      ...{ description: `sqlite ${named}`, threads, turns, dialect, writing, writer, transact, writeLock, lock },
-      listeners: new ChangeListeners(onFault),
-      kept: new KeptQueries(),
-      points: new PointWriter(writer, transact),
-      rows: new RowWriter(writer),
-      givenKeys: new Map(),
-      closed: undefined,
-    });
-  } catch (error) {
-    lock?.release();
-    throw isFileError(error) ? cannotOpen(named, error) : error;
-  }
-}
-
-/** Creates the folder and resolves links, so that one file has one lock. */
-function placeOf(path: string): string {
-  try {
-    makeFolders(resolve(dirname(path)));
-    return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
-  } catch (error) {
-    throw cannotOpen(path, error as Error);
-  }
-}
-
-function cannotOpen(path: string, cause: Error): StoreOpenError {
-  return new StoreOpenError(
-    `${path} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`,
-    {
-      cause,
-    },
-  );
-}
-
-/**
- * Creates one level at a time: Node's recursive mkdir never ends in folders that cannot have children, such as /proc.
- */
-function makeFolders(folder: string): void {
-  if (existsSync(folder)) return;
-  makeFolders(dirname(folder));
-  mkdirSync(folder);
-}
-
-/** State that the engine shares with its scopes. */
-interface Parts {
-  readonly description: string;
+interface Parts extends EngineParts {
   readonly threads: ReadThreads;
-  readonly turns: ReadTurns;
   readonly dialect: Dialect;
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
   readonly transact: <T>(work: (tx: Tx) => Promise<T>) => Promise<T>;
   readonly writeLock: WriteLock;
   readonly lock: { release(): void };
-  readonly listeners: ChangeListeners;
-  readonly kept: KeptQueries;
   readonly points: PointWriter;
   readonly rows: RowWriter;
   /** Last assigned key of each table, even if its row was not committed. */
   readonly givenKeys: Map<KeyedTable, bigint>;
-  closed: Promise<void> | undefined;
 }
 
-class SqliteEngine implements Engine {
-  readonly description: string;
-  readonly kept: KeptQueries;
-  readonly turns: ReadTurns;
+export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   readonly now = NOW;
   readonly aggregates = sqliteAggregates;
-  private readonly parts: Parts;
   private readonly writer: Connection;
-  private readonly call: CallScope | undefined;
   private reading: Kysely<Tables> | undefined;
 
   constructor(parts: Parts, call?: CallScope) {
-    this.description = parts.description;
-    this.kept = parts.kept;
-    this.turns = parts.turns;
-    this.parts = parts;
+    super(parts, call);
     this.writer = parts.writer;
-    this.call = call;
   }
 
   within(call: CallScope | undefined): Engine {
@@ -392,22 +288,11 @@ class SqliteEngine implements Engine {
     return sql<string>`(strftime('%Y-%m-%dT%H:%M:%f', 'now', ${`-${hours * 3600} seconds`}) || '000Z')`;
   }
 
-  announce(keys: readonly bigint[]): void {
-    for (const key of keys) this.parts.listeners.tell(key);
-  }
-
-  onChange(listener: (key: bigint | undefined) => void): () => void {
-    return this.parts.listeners.add(listener);
-  }
-
-  close(): Promise<void> {
-    const { parts } = this;
-    parts.closed ??= (async () => {
-      await parts.threads.close();
-      await parts.writing.destroy();
-      parts.lock.release();
-    })();
-    return parts.closed;
+  protected async closeParts(): Promise<void> {
+    const { threads, writing, lock } = this.parts;
+    await threads.close();
+    await writing.destroy();
+    lock.release();
   }
 }
 

@@ -1,0 +1,115 @@
+import { Kysely, PostgresDialect, sql } from 'kysely';
+import { StoreOpenError } from '../contract/store.ts';
+import { migrate } from '../migrations/migrate.ts';
+import { ChangeListeners } from '../sql/changes.ts';
+import type { Engine } from '../sql/engine.ts';
+import { KeptQueries } from '../sql/kept_queries.ts';
+import { ReadLanes } from '../sql/reading/lanes.ts';
+import { ReadTurns } from '../sql/reading/turns.ts';
+import type { Tables } from '../sql/tables.ts';
+import { PostgresEngine } from './engine.ts';
+import { Notifier } from './notify.ts';
+import { Pool } from './pool.ts';
+import { SCHEMA } from './schema.ts';
+
+export interface PostgresOptions {
+  readonly url: string;
+  readonly poolSize?: number;
+  readonly namedStatements?: boolean;
+}
+
+interface Log {
+  warn(details: object, message: string): void;
+}
+
+/** Opens the engine for many writers and instances. */
+export async function openPostgres(
+  options: PostgresOptions,
+  logger: Log,
+  onFault: (error: unknown) => void,
+): Promise<Engine> {
+  const onLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
+  const { url, poolSize = 10, namedStatements = true } = options;
+  await prepareDatabase(new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost }));
+  const onForgotten = (error: unknown) =>
+    logger.warn(
+      { err: error },
+      'the pooler between this server and Postgres does not support named prepared statements: the server uses unnamed statements from now on. Set ANABRANCH_NAMED_STATEMENTS=false, or enable them in the pooler (pgbouncer 1.21 or later: max_prepared_statements)',
+    );
+  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten });
+  const listeners = new ChangeListeners(onFault);
+  const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
+  await notifier.connect();
+  const turns = new ReadTurns(PAUSE_PER_WORK);
+  return new PostgresEngine({
+    description: `postgres ${placeOf(url)}`,
+    pool,
+    dialect: new PostgresDialect({ pool }),
+    lanes: new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => turns.restAfter(milliseconds) }),
+    notifier,
+    listeners,
+    turns,
+    kept: new KeptQueries(),
+    closed: undefined,
+  });
+}
+
+/** Readers pause for longer than they work while somebody writes: what they read costs Postgres processor time, too. */
+const PAUSE_PER_WORK = 1.5;
+
+/** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */
+function lanesOf(poolSize: number): { long: number; quick: number } {
+  return { long: Math.max(1, Math.floor(poolSize / 5)), quick: Math.max(1, Math.floor(poolSize / 2)) };
+}
+
+/** Checks that the database is usable and migrates its schema, on separate connections. */
+async function prepareDatabase(pool: Pool): Promise<void> {
+  const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
+  try {
+    await checkServer(db);
+    await migrate(db, 'postgres', SCHEMA);
+  } catch (error) {
+    throw asOpenError(error);
+  } finally {
+    await db.destroy();
+  }
+}
+
+async function checkServer(db: Kysely<Tables>): Promise<void> {
+  const { rows } = await sql<{ version: number; encoding: string }>`select
+    current_setting('server_version_num')::int as version, current_setting('server_encoding') as encoding`.execute(db);
+  const { version = 0, encoding = '' } = rows[0] ?? {};
+  if (version < 150_000) {
+    throw new StoreOpenError(
+      `This Postgres is version ${Math.floor(version / 10_000)}: version 15 or later is required.`,
+    );
+  }
+  if (encoding !== 'UTF8') {
+    throw new StoreOpenError(
+      `This database keeps text as ${encoding}, which cannot hold all of it: make one with encoding UTF8 (create database … encoding 'UTF8' template template0).`,
+    );
+  }
+}
+
+function asOpenError(error: unknown): unknown {
+  const { cause, message } = error as Error;
+  const reason = cause instanceof Error ? cause.message : message;
+  return (error as Error).name === 'AnabranchError'
+    ? new StoreOpenError(
+        `The database does not respond (${reason}): check that Postgres is running and that the URL is correct.`,
+        {
+          cause: error,
+        },
+      )
+    : error;
+}
+
+/** Returns host, port and database of a URL, without the password. */
+function placeOf(url: string): string {
+  try {
+    const { hostname, port, pathname, searchParams } = new URL(url);
+    return `${searchParams.get('host') ?? hostname}${port === '' ? '' : `:${port}`}${pathname}`;
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,46 @@
+import type { CallScope } from '../contract/store.ts';
+import type { ChangeListeners } from './changes.ts';
+import type { KeptQueries } from './kept_queries.ts';
+import type { ReadTurns } from './reading/turns.ts';
+
+/** State that an engine shares with its scopes (`Engine.within`). */
+export interface EngineParts {
+  readonly description: string;
+  readonly listeners: ChangeListeners;
+  readonly kept: KeptQueries;
+  readonly turns: ReadTurns;
+  closed: Promise<void> | undefined;
+}
+
+/** Members that both engines implement alike. */
+export abstract class SharedEngine<Parts extends EngineParts> {
+  readonly description: string;
+  readonly kept: KeptQueries;
+  readonly turns: ReadTurns;
+  protected readonly parts: Parts;
+  protected readonly call: CallScope | undefined;
+
+  constructor(parts: Parts, call: CallScope | undefined) {
+    this.description = parts.description;
+    this.kept = parts.kept;
+    this.turns = parts.turns;
+    this.parts = parts;
+    this.call = call;
+  }
+
+  announce(keys: readonly bigint[]): void {
+    for (const key of keys) this.parts.listeners.tell(key);
+  }
+
+  onChange(listener: (key: bigint | undefined) => void): () => void {
+    return this.parts.listeners.add(listener);
+  }
+
+  /** Idempotent. */
+  close(): Promise<void> {
+    this.parts.closed ??= this.closeParts();
+    return this.parts.closed;
+  }
+
+  protected abstract closeParts(): Promise<void>;
+}
