@@ -131,22 +131,20 @@ function toObservation(observation: WireObservation, place: Place, index: number
 /** Large data becomes a state (FM4). */
 function toContent(content: WireContent, place: Place, list: string, index: number, inline: InlineStates): Content {
   refuseUnknown(content.$unknown, place, list, index, '.content');
-  const { text, json, data, stateDigest: digest, uri = '', mediaType } = content;
-  if (mediaType !== '') {
-    const field = '.content.media_type';
-    if (text !== undefined || json !== undefined)
-      throw misplacedMediaType(mediaType, pathOf(place, list, index, field));
-    checkText(mediaType, place, list, index, field);
-  }
+  const { text, json, mediaType } = content;
   if (text !== undefined) {
+    refuseMediaType(mediaType, place, list, index);
     checkText(text, place, list, index, '.content.text');
     return { kind: 'text', text };
   }
   if (json !== undefined) {
+    refuseMediaType(mediaType, place, list, index);
     const fault = jsonFault(json);
     if (fault !== undefined) throw invalidField(pathOf(place, list, index, '.content.json'), fault);
     return { kind: 'json', json };
   }
+  const { data, stateDigest: digest, uri = '' } = content;
+  checkText(mediaType, place, list, index, '.content.media_type');
   if (data !== undefined) {
     if (data.length < LIMITS.contentStateBytes) return { kind: 'data', data, mediaType };
     return { kind: 'state', digest: inline.add(data), mediaType, size: data.length };
@@ -160,19 +158,25 @@ function toContent(content: WireContent, place: Place, list: string, index: numb
 }
 
 /** Text and JSON say what they are, so nothing keeps this, and what is not kept is not taken (FM5). */
-function misplacedMediaType(mediaType: string, path: string): Error {
-  return invalidField(path, `must be empty for text and json, not "${shorten(mediaType)}": send such content as data`);
+function refuseMediaType(mediaType: string, place: Place, list: string, index: number): void {
+  if (mediaType === '') return;
+  throw invalidField(
+    pathOf(place, list, index, '.content.media_type'),
+    `must be empty for text and json, not "${shorten(mediaType)}": send such content as data`,
+  );
 }
 
 function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<string, number> {
-  for (const key in entries) {
+  const metrics = toMap(entries);
+  if (metrics.size === 0) return metrics;
+  for (const key of metrics.keys()) {
     if (key !== '' && fitsBytes(key, LIMITS.metricKeyBytes) && isStorableText(key)) continue;
     throw invalidField(
       pathOf(place, '.metrics'),
       `keys must have 1 to ${LIMITS.metricKeyBytes} bytes, without U+0000 and without lone surrogates`,
     );
   }
-  return toMap(entries);
+  return metrics;
 }
 
 /** W9: named, each name once, sorted by name. */
