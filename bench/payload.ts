@@ -16,25 +16,25 @@ export type Payload = 'step' | 'step-with-state' | 'json' | 'big-state';
  */
 export class FrameTemplate {
   readonly size: number;
-  private readonly bytes: Buffer;
-  private readonly numbers: number[];
-  private readonly nonces: number[];
+  readonly #bytes: Buffer;
+  readonly #numbers: number[];
+  readonly #nonces: number[];
 
   constructor(payload: Payload, stepsPerFrame: number) {
     const steps = Array.from({ length: stepsPerFrame }, () => markedStep(payload));
-    this.bytes = Buffer.from(toBinary(AppendStepsRequestSchema, create(AppendStepsRequestSchema, { steps })));
-    this.size = this.bytes.length;
-    this.numbers = positionsOf(this.bytes, NUMBER_BYTES);
-    this.nonces = positionsOf(this.bytes, NONCE_MARK);
+    this.#bytes = Buffer.from(toBinary(AppendStepsRequestSchema, create(AppendStepsRequestSchema, { steps })));
+    this.size = this.#bytes.length;
+    this.#numbers = positionsOf(this.#bytes, NUMBER_BYTES);
+    this.#nonces = positionsOf(this.#bytes, NONCE_MARK);
   }
 
   /**
    * Returns the frame whose first step has this number. `stream` makes its states differ from those of other streams.
    */
   frame(stream: number, firstStep: number): Buffer {
-    const frame = Buffer.from(this.bytes);
-    for (let i = 0; i < this.numbers.length; i += 1) writeWideVarint(frame, this.numbers[i]!, firstStep + i);
-    for (let i = 0; i < this.nonces.length; i += 1) writeNonce(frame, this.nonces[i]!, stream, firstStep + i);
+    const frame = Buffer.from(this.#bytes);
+    for (let i = 0; i < this.#numbers.length; i += 1) writeWideVarint(frame, this.#numbers[i]!, firstStep + i);
+    for (let i = 0; i < this.#nonces.length; i += 1) writeNonce(frame, this.#nonces[i]!, stream, firstStep + i);
     return frame;
   }
 }
@@ -46,8 +46,8 @@ const SERIES = 'loss kl entropy reward_mean reward_std lr grad_norm tokens secon
 export class MetricTemplate {
   /** Steps of one request. */
   readonly steps: number;
-  private readonly bytes: Buffer;
-  private readonly numbers: number[];
+  readonly #bytes: Buffer;
+  readonly #numbers: number[];
 
   constructor(runId: string, pointsPerCall: number) {
     this.steps = pointsPerCall / SERIES.length;
@@ -56,14 +56,14 @@ export class MetricTemplate {
       metricStep: NUMBER_MARK,
       value: Math.sqrt(i + 1),
     }));
-    this.bytes = Buffer.from(toBinary(LogMetricsRequestSchema, create(LogMetricsRequestSchema, { runId, points })));
-    this.numbers = positionsOf(this.bytes, NUMBER_BYTES);
+    this.#bytes = Buffer.from(toBinary(LogMetricsRequestSchema, create(LogMetricsRequestSchema, { runId, points })));
+    this.#numbers = positionsOf(this.#bytes, NUMBER_BYTES);
   }
 
   batch(firstStep: number): Buffer {
-    const batch = Buffer.from(this.bytes);
-    for (let i = 0; i < this.numbers.length; i += 1)
-      writeWideVarint(batch, this.numbers[i]!, firstStep + Math.floor(i / SERIES.length));
+    const batch = Buffer.from(this.#bytes);
+    for (let i = 0; i < this.#numbers.length; i += 1)
+      writeWideVarint(batch, this.#numbers[i]!, firstStep + Math.floor(i / SERIES.length));
     return batch;
   }
 }

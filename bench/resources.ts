@@ -18,16 +18,16 @@ import type { ServerSettings } from './programs/server.ts';
  * Postgres on which databases may be created.
  */
 export class BenchResources {
-  private readonly dir: string;
-  private readonly givenPostgres: string | undefined;
-  private readonly profileDir: string | undefined;
-  private postgres: Promise<PostgresServer> | undefined;
-  private readonly closers: (() => Promise<void>)[] = [];
+  readonly #dir: string;
+  readonly #givenPostgres: string | undefined;
+  readonly #profileDir: string | undefined;
+  #postgres: Promise<PostgresServer> | undefined;
+  readonly #closers: (() => Promise<void>)[] = [];
 
   private constructor(dir: string, givenPostgres: string | undefined, profileDir: string | undefined) {
-    this.dir = dir;
-    this.givenPostgres = givenPostgres;
-    this.profileDir = profileDir;
+    this.#dir = dir;
+    this.#givenPostgres = givenPostgres;
+    this.#profileDir = profileDir;
   }
 
   static async make(givenPostgres: string | undefined, profileDir: string | undefined): Promise<BenchResources> {
@@ -39,12 +39,12 @@ export class BenchResources {
   /** Creates a database, dropped by `clear`. Returns its URL. */
   async database(engine: Engine): Promise<string> {
     if (engine === 'sqlite') {
-      const dir = await mkdtemp(path.join(this.dir, 'sqlite-'));
-      this.closers.push(() => rm(dir, { recursive: true, force: true }));
+      const dir = await mkdtemp(path.join(this.#dir, 'sqlite-'));
+      this.#closers.push(() => rm(dir, { recursive: true, force: true }));
       return `sqlite:${path.join(dir, 'data.db')}`;
     }
-    const database = await createPostgresDatabase(this.givenPostgres ?? (await this.startedPostgres()).url);
-    this.closers.push(() => database.drop());
+    const database = await createPostgresDatabase(this.#givenPostgres ?? (await this.#startedPostgres()).url);
+    this.#closers.push(() => database.drop());
     return database.url;
   }
 
@@ -61,11 +61,11 @@ export class BenchResources {
     const url = database ?? (await this.database(engine));
     const server = await spawnServer(
       { kind, database: url } satisfies ServerSettings,
-      kind === 'real' ? this.profileDir : undefined,
+      kind === 'real' ? this.#profileDir : undefined,
     );
-    const postgres = engine === 'postgres' ? await this.postgres : undefined;
+    const postgres = engine === 'postgres' ? await this.#postgres : undefined;
     const made = new BenchServer(kind, server, url, postgres === undefined ? [server.pid] : [server.pid, postgres.pid]);
-    this.closers.push(() => made.stop());
+    this.#closers.push(() => made.stop());
     return made;
   }
 
@@ -81,22 +81,22 @@ export class BenchResources {
 
   /** Removes everything created since the last call, in reverse order. */
   async clear(): Promise<void> {
-    for (const close of this.closers.splice(0).reverse()) await close();
+    for (const close of this.#closers.splice(0).reverse()) await close();
   }
 
   async close(): Promise<void> {
     await this.clear();
-    await (await this.postgres)?.stop();
-    await rm(this.dir, { recursive: true, force: true });
+    await (await this.#postgres)?.stop();
+    await rm(this.#dir, { recursive: true, force: true });
   }
 
-  private startedPostgres(): Promise<PostgresServer> {
+  #startedPostgres(): Promise<PostgresServer> {
     // Sized for a machine of this kind. Settings of durability have their defaults.
     const settings = { shared_buffers: '512MB', max_wal_size: '4GB', wal_buffers: '16MB', checkpoint_timeout: '15min' };
     // The path of the socket has a limit of about 100 bytes, so a deep checkout uses the temp folder.
-    const parent = path.dirname(this.dir);
-    this.postgres ??= startPostgres({ settings, dir: parent.length < 60 ? parent : os.tmpdir() });
-    return this.postgres;
+    const parent = path.dirname(this.#dir);
+    this.#postgres ??= startPostgres({ settings, dir: parent.length < 60 ? parent : os.tmpdir() });
+    return this.#postgres;
   }
 }
 
@@ -104,28 +104,28 @@ export class BenchServer {
   readonly kind: ServerSettings['kind'];
   readonly address: string;
   readonly database: string;
-  private readonly pids: readonly number[];
-  private readonly stopServer: () => Promise<void>;
-  private client: AnabranchClient | undefined;
+  readonly #pids: readonly number[];
+  readonly #stopServer: () => Promise<void>;
+  #client: AnabranchClient | undefined;
 
   constructor(kind: ServerSettings['kind'], server: SpawnedServer, database: string, pids: readonly number[]) {
     this.kind = kind;
     this.address = server.address;
     this.database = database;
-    this.pids = pids;
-    this.stopServer = server.stop;
+    this.#pids = pids;
+    this.#stopServer = server.stop;
   }
 
   /** Returns the CPU time of the server, and of the Postgres that the bench started for it. */
   cpuSeconds(): number {
-    return cpuSeconds(this.pids);
+    return cpuSeconds(this.#pids);
   }
 
   /** Creates empty trajectories. Returns their ids. */
   async trajectories(count: number): Promise<string[]> {
     const made: string[] = [];
     for (let i = 0; i < count; i += 1) {
-      const { trajectory } = await this.connected().trajectories.createTrajectory({});
+      const { trajectory } = await this.#connected().trajectories.createTrajectory({});
       made.push(trajectory!.id);
     }
     return made;
@@ -134,7 +134,7 @@ export class BenchServer {
   /** Deletes a trajectory without branches. Returns the duration in milliseconds. */
   async deleteTrajectory(trajectoryId: string): Promise<number> {
     const begun = performance.now();
-    await this.connected().trajectories.deleteTrajectory({ trajectoryId });
+    await this.#connected().trajectories.deleteTrajectory({ trajectoryId });
     return performance.now() - begun;
   }
 
@@ -143,7 +143,7 @@ export class BenchServer {
    * one step.
    */
   async runs(count: number, { main = false } = {}): Promise<string[]> {
-    const client = this.connected();
+    const client = this.#connected();
     const plan = { concurrency: 8, stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 10, substeps: 4 }] };
     const made: string[] = [];
     const make = async () => {
@@ -163,7 +163,7 @@ export class BenchServer {
   async runTree(branches: number): Promise<string> {
     const [root] = await this.runs(1, { main: true });
     const branch = () =>
-      this.connected().runs.branchRun({
+      this.#connected().runs.branchRun({
         runId: root!,
         stepNumber: 0n,
         configOverridesJson: '{"optimizer":{"lr":0.01}}',
@@ -175,7 +175,7 @@ export class BenchServer {
   /** Creates series of a run with one point each. Their names are `loss-0`, `loss-1`, …, in order of creation. */
   async series(runId: string, count: number): Promise<void> {
     for (let i = 0; i < count; i += 1)
-      await this.connected().runs.logMetrics({ runId, points: [{ key: `loss-${i}`, metricStep: 0n, value: 1 }] });
+      await this.#connected().runs.logMetrics({ runId, points: [{ key: `loss-${i}`, metricStep: 0n, value: 1 }] });
   }
 
   /**
@@ -183,7 +183,7 @@ export class BenchServer {
    * the stages' ids by number.
    */
   async stages(): Promise<{ readonly runId: string; readonly stageIds: readonly string[] }> {
-    const { runs, rollouts } = this.connected();
+    const { runs, rollouts } = this.#connected();
     const stagePlan = { kind: StageKind.TRAIN_STEP, stages: 10, groupsPerStage: 10, groupSize: 8, maxTurns: 10 };
     const plan = { concurrency: 8, stagePlans: [stagePlan] };
     const { run } = await runs.createRun({ plan, initialStatus: Status.RUNNING });
@@ -201,7 +201,7 @@ export class BenchServer {
    * Creates rollouts in their own group, claims them, and plays turns of each. Returns the ids of their trajectories.
    */
   async liveRollouts(stageId: string, count: number, turns: number): Promise<string[]> {
-    const { rollouts } = this.connected();
+    const { rollouts } = this.#connected();
     const made = Array.from({ length: count }, (_, i) => ({ groupNumber: 10_000_000n, number: BigInt(i) }));
     await rollouts.createRollouts({ stageId, rollouts: made });
     const trajectories: string[] = [];
@@ -220,13 +220,13 @@ export class BenchServer {
   }
 
   async completeRun(runId: string): Promise<void> {
-    await this.connected().runs.completeRun({ runId });
+    await this.#connected().runs.completeRun({ runId });
   }
 
   /** Creates COMPLETED rollouts with this many turns each. Returns the ids of their trajectories. */
   async completedRollouts(stageId: string, count: number, turns: number): Promise<string[]> {
     const trajectories = await this.liveRollouts(stageId, count, turns);
-    const { rollouts } = this.connected();
+    const { rollouts } = this.#connected();
     const listed = await rollouts.listRollouts({ stageId, pageSize: 1000 });
     for (const { id, attempt } of listed.rollouts) await rollouts.completeRollout({ rolloutId: id, attempt });
     return trajectories;
@@ -235,32 +235,32 @@ export class BenchServer {
   /** Appends small steps with a new writer. */
   async append(trajectoryId: string, from: number, count: number): Promise<void> {
     const expectedNextStepNumber = BigInt(from);
-    await using writer = await openWriter(this.connected(), { trajectoryId, expectedNextStepNumber });
+    await using writer = await openWriter(this.#connected(), { trajectoryId, expectedNextStepNumber });
     await Promise.all(Array.from({ length: count }, () => writer.append({ reward: 1, metrics: { tick: 1 } })));
   }
 
   /** Creates a branch. Returns its id. */
   async branch(trajectoryId: string, stepNumber: number): Promise<string> {
     const at = { trajectoryId, stepNumber: BigInt(stepNumber) };
-    const { trajectory } = await this.connected().trajectories.branchTrajectory(at);
+    const { trajectory } = await this.#connected().trajectories.branchTrajectory(at);
     return trajectory!.id;
   }
 
   /** Resolves when the trajectory has this many steps. */
   async untilLong(trajectoryId: string, steps: number): Promise<void> {
     const endStepNumber = BigInt(steps);
-    for await (const { step } of readSteps(this.connected(), { trajectoryId, endStepNumber, follow: true })) {
+    for await (const { step } of readSteps(this.#connected(), { trajectoryId, endStepNumber, follow: true })) {
       if (step.stepNumber + 1n === endStepNumber) return;
     }
   }
 
   async stop(): Promise<void> {
-    this.client?.close();
-    await this.stopServer();
+    this.#client?.close();
+    await this.#stopServer();
   }
 
-  private connected(): AnabranchClient {
-    this.client ??= connectClient({ address: this.address });
-    return this.client;
+  #connected(): AnabranchClient {
+    this.#client ??= connectClient({ address: this.address });
+    return this.#client;
   }
 }

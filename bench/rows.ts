@@ -62,18 +62,18 @@ const NOW = '2026-11-21T12:15:00.123456Z';
  * random instead of computed, because hashing is not part of a driver's work.
  */
 export class RowMaker {
-  private readonly payload: RowPayload;
-  private readonly yes: unknown;
-  private readonly no: unknown;
+  readonly #payload: RowPayload;
+  readonly #yes: unknown;
+  readonly #no: unknown;
 
   constructor(payload: Payload, engine: Engine) {
-    this.payload = rowPayload(payload);
-    this.yes = engine === 'sqlite' ? 1 : true;
-    this.no = engine === 'sqlite' ? 0 : false;
+    this.#payload = rowPayload(payload);
+    this.#yes = engine === 'sqlite' ? 1 : true;
+    this.#no = engine === 'sqlite' ? 0 : false;
   }
 
   add(rows: RowSet, tree: number, stepNumber: number): void {
-    const { actions, observations, metrics, state, nonceAt } = this.payload;
+    const { actions, observations, metrics, state, nonceAt } = this.#payload;
     const [key, number] = [BigInt(tree), BigInt(stepNumber)];
     const texts = [JSON.stringify(metrics), JSON.stringify(actions), JSON.stringify(observations), '', ''];
     const digest = scatteredDigest(tree, stepNumber);
@@ -83,8 +83,8 @@ export class RowMaker {
       number,
       'default',
       1,
-      this.no,
-      this.no,
+      this.#no,
+      this.#no,
       1n,
       stepNumber,
       number * 300n,
@@ -98,7 +98,7 @@ export class RowMaker {
     const bytes = Buffer.from(state);
     writeNonce(bytes, nonceAt, tree, stepNumber);
     const size = BigInt(bytes.length);
-    rows.states.push(['default', digest, size, 'raw', bytes, this.yes, 0n, NOW]);
+    rows.states.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
     rows.step_states.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
   }
 }

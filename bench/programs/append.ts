@@ -55,98 +55,98 @@ const same = (bytes: Buffer) => bytes;
 class Stream {
   acked = 0;
   /** End of the trajectory when the stream was opened. */
-  private begin = 0;
+  #begin = 0;
   readonly latencies: number[] = [];
-  private sent = 0;
-  private sentAt = 0;
-  private going = false;
-  private stopped = false;
-  private readonly call: ClientDuplexStream<Buffer, Buffer>;
-  private readonly trajectoryId: string;
-  private readonly template: FrameTemplate;
-  private readonly index: number;
-  private readonly settings: AppendSettings;
-  private readonly enough = Promise.withResolvers<void>();
-  private readonly opened = Promise.withResolvers<void>();
-  private onAck: (() => void) | undefined;
+  #sent = 0;
+  #sentAt = 0;
+  #going = false;
+  #stopped = false;
+  readonly #call: ClientDuplexStream<Buffer, Buffer>;
+  readonly #trajectoryId: string;
+  readonly #template: FrameTemplate;
+  readonly #index: number;
+  readonly #settings: AppendSettings;
+  readonly #enough = Promise.withResolvers<void>();
+  readonly #opened = Promise.withResolvers<void>();
+  #onAck: (() => void) | undefined;
 
   constructor(client: Client, index: number, trajectoryId: string, template: FrameTemplate, settings: AppendSettings) {
-    this.index = index;
-    this.template = template;
-    this.settings = settings;
-    this.call = client.makeBidiStreamRequest(METHOD, same, same);
-    this.call.on('data', (bytes: Buffer) => this.heard(bytes));
-    this.call.on('error', (error) => {
-      if (!this.stopped) throw error;
+    this.#index = index;
+    this.#template = template;
+    this.#settings = settings;
+    this.#call = client.makeBidiStreamRequest(METHOD, same, same);
+    this.#call.on('data', (bytes: Buffer) => this.#heard(bytes));
+    this.#call.on('error', (error) => {
+      if (!this.#stopped) throw error;
     });
-    this.trajectoryId = trajectoryId;
+    this.#trajectoryId = trajectoryId;
   }
 
   open(): Promise<void> {
-    const { trajectoryId } = this;
-    const writerId = `bench-${process.pid}-${this.index}`;
+    const trajectoryId = this.#trajectoryId;
+    const writerId = `bench-${process.pid}-${this.#index}`;
     const open = create(AppendStepsRequestSchema, { open: { trajectoryId, writerId, takeOverEpoch: 1n } });
-    this.call.write(Buffer.from(toBinary(AppendStepsRequestSchema, open)));
-    return this.opened.promise;
+    this.#call.write(Buffer.from(toBinary(AppendStepsRequestSchema, open)));
+    return this.#opened.promise;
   }
 
   /** Resolves when the requested number of steps is acked. */
   get isComplete(): Promise<void> {
-    return this.enough.promise;
+    return this.#enough.promise;
   }
 
   /** Sends within the window until `stop`. */
   go(): void {
-    this.going = true;
-    this.fill();
+    this.#going = true;
+    this.#fill();
   }
 
   /** Sends one frame and waits for its ack. */
   once(): Promise<void> {
     const acked = new Promise<void>((resolve) => {
-      this.onAck = resolve;
+      this.#onAck = resolve;
     });
-    this.send();
+    this.#send();
     return acked;
   }
 
   get ackedHere(): number {
-    return this.acked - this.begin;
+    return this.acked - this.#begin;
   }
 
   stop(): void {
-    this.stopped = true;
-    this.call.cancel();
+    this.#stopped = true;
+    this.#call.cancel();
   }
 
-  private heard(bytes: Buffer): void {
+  #heard(bytes: Buffer): void {
     const { opened, ack } = fromBinary(AppendStepsResponseSchema, bytes);
     if (opened !== undefined) {
-      this.sent = Number(opened.nextStepNumber);
-      this.begin = this.sent;
-      this.acked = this.sent;
-      this.opened.resolve();
+      this.#sent = Number(opened.nextStepNumber);
+      this.#begin = this.#sent;
+      this.acked = this.#sent;
+      this.#opened.resolve();
     }
     if (ack === undefined) return;
     this.acked = Number(ack.nextStepNumber);
-    if (this.acked === this.sent) this.latencies.push(performance.now() - this.sentAt);
-    this.onAck?.();
-    if (this.acked >= (this.settings.steps ?? Number.POSITIVE_INFINITY)) this.enough.resolve();
-    if (this.going) this.fill();
+    if (this.acked === this.#sent) this.latencies.push(performance.now() - this.#sentAt);
+    this.#onAck?.();
+    if (this.acked >= (this.#settings.steps ?? Number.POSITIVE_INFINITY)) this.#enough.resolve();
+    if (this.#going) this.#fill();
   }
 
-  private fill(): void {
-    const { window, stepsPerFrame } = this.settings;
+  #fill(): void {
+    const { window, stepsPerFrame } = this.#settings;
     const most = Math.max(window, stepsPerFrame);
-    const end = this.settings.steps ?? Number.POSITIVE_INFINITY;
-    while (!this.stopped && this.sent < end && this.sent + stepsPerFrame - this.acked <= most) this.send();
+    const end = this.#settings.steps ?? Number.POSITIVE_INFINITY;
+    while (!this.#stopped && this.#sent < end && this.#sent + stepsPerFrame - this.acked <= most) this.#send();
   }
 
-  private send(): void {
-    this.sentAt = performance.now();
-    const { sharedStates, statesFrom = 0 } = this.settings;
-    this.call.write(this.template.frame(sharedStates ?? statesFrom + this.index, this.sent));
-    this.sent += this.settings.stepsPerFrame;
+  #send(): void {
+    this.#sentAt = performance.now();
+    const { sharedStates, statesFrom = 0 } = this.#settings;
+    this.#call.write(this.#template.frame(sharedStates ?? statesFrom + this.#index, this.#sent));
+    this.#sent += this.#settings.stepsPerFrame;
   }
 }
 

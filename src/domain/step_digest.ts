@@ -102,62 +102,62 @@ function writeTime(out: CanonicalWriter, tag: number, time: Instant | undefined)
 let scratch = Buffer.allocUnsafe(16 * 1024);
 
 class CanonicalWriter {
-  private length = 0;
+  #length = 0;
 
   tag(value: number): this {
-    this.reserve(1);
-    scratch[this.length++] = value;
+    this.#reserve(1);
+    scratch[this.#length++] = value;
     return this;
   }
 
   count(value: number): this {
-    this.reserve(4);
-    this.length = scratch.writeUInt32BE(value, this.length);
+    this.#reserve(4);
+    this.#length = scratch.writeUInt32BE(value, this.#length);
     return this;
   }
 
   word(value: number): this {
-    this.reserve(4);
-    this.length = scratch.writeInt32BE(value, this.length);
+    this.#reserve(4);
+    this.#length = scratch.writeInt32BE(value, this.#length);
     return this;
   }
 
   int(value: bigint): this {
-    this.reserve(8);
-    this.length = scratch.writeBigInt64BE(value, this.length);
+    this.#reserve(8);
+    this.#length = scratch.writeBigInt64BE(value, this.#length);
     return this;
   }
 
   double(value: number): this {
-    this.reserve(8);
-    this.length = scratch.writeDoubleBE(Number.isNaN(value) ? Number.NaN : value, this.length);
+    this.#reserve(8);
+    this.#length = scratch.writeDoubleBE(Number.isNaN(value) ? Number.NaN : value, this.#length);
     return this;
   }
 
   text(value: string): this {
-    this.reserve(4 + value.length * 3);
-    const written = scratch.write(value, this.length + 4, 'utf8');
-    scratch.writeUInt32BE(written, this.length);
-    this.length += 4 + written;
+    this.#reserve(4 + value.length * 3);
+    const written = scratch.write(value, this.#length + 4, 'utf8');
+    scratch.writeUInt32BE(written, this.#length);
+    this.#length += 4 + written;
     return this;
   }
 
   bytes(value: Uint8Array): this {
-    this.reserve(4 + value.length);
-    scratch.writeUInt32BE(value.length, this.length);
-    scratch.set(value, this.length + 4);
-    this.length += 4 + value.length;
+    this.#reserve(4 + value.length);
+    scratch.writeUInt32BE(value.length, this.#length);
+    scratch.set(value, this.#length + 4);
+    this.#length += 4 + value.length;
     return this;
   }
 
   digest(): Digest {
-    return hash('sha256', scratch.subarray(0, this.length), 'hex');
+    return hash('sha256', scratch.subarray(0, this.#length), 'hex');
   }
 
-  private reserve(bytes: number): void {
-    if (this.length + bytes <= scratch.length) return;
-    const larger = Buffer.allocUnsafe(Math.max(scratch.length * 2, this.length + bytes));
-    scratch.copy(larger, 0, 0, this.length);
+  #reserve(bytes: number): void {
+    if (this.#length + bytes <= scratch.length) return;
+    const larger = Buffer.allocUnsafe(Math.max(scratch.length * 2, this.#length + bytes));
+    scratch.copy(larger, 0, 0, this.#length);
     scratch = larger;
   }
 }

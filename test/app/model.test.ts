@@ -57,56 +57,56 @@ describeApp('trajectories', (on) => {
 
 /** The service and the model, driven alike and compared. */
 class Pair {
-  private readonly scene: AppScene;
-  private readonly naive = new NaiveStore();
+  readonly #scene: AppScene;
+  readonly #naive = new NaiveStore();
 
   constructor(scene: AppScene) {
-    this.scene = scene;
+    this.#scene = scene;
   }
 
   async create(): Promise<void> {
-    this.naive.create((await this.scene.create()).id);
+    this.#naive.create((await this.#scene.create()).id);
   }
 
   async play(event: Event): Promise<void> {
-    const { living } = this.naive;
+    const { living } = this.#naive;
     if (event.kind === 'create' || living.length === 0) return this.create();
     const row = living[event.pick % living.length]!;
     switch (event.kind) {
       case 'append':
-        return this.append(row, event.words);
+        return this.#append(row, event.words);
       case 'branch':
-        return this.branch(row, event.at);
+        return this.#branch(row, event.at);
       case 'seal':
-        return this.seal(row);
+        return this.#seal(row);
       case 'delete':
-        return this.delete(row, event.mode);
+        return this.#delete(row, event.mode);
       case 'read':
-        return this.read(row, event.from % (row.steps.length + 1), event.to % (row.steps.length + 1));
+        return this.#read(row, event.from % (row.steps.length + 1), event.to % (row.steps.length + 1));
       case 'compare':
-        return this.compare(row, living[event.other % living.length]!);
+        return this.#compare(row, living[event.other % living.length]!);
     }
   }
 
   async checkAll(): Promise<void> {
-    for (const row of this.naive.living) {
-      await this.read(row, 0, row.steps.length);
-      const tree = await getTree(this.scene.app, this.scene.caller, {
+    for (const row of this.#naive.living) {
+      await this.#read(row, 0, row.steps.length);
+      const tree = await getTree(this.#scene.app, this.#scene.caller, {
         trajectoryId: row.id,
         pageSize: 1000,
         pageToken: '',
         binding: '',
       });
       const shown = (id: string, hidden: boolean) => `${id} ${hidden}`;
-      const expected = this.naive.treeOf(row).map(({ id, hidden }) => shown(id, hidden));
+      const expected = this.#naive.treeOf(row).map(({ id, hidden }) => shown(id, hidden));
       expect(tree.items.map(({ id, hidden }) => shown(id, hidden)).sort()).toEqual(expected.sort());
-      await this.compare(row, this.naive.living[0]!);
+      await this.#compare(row, this.#naive.living[0]!);
     }
   }
 
-  private async append(row: NaiveTrajectory, added: readonly [string, number | undefined][]): Promise<void> {
+  async #append(row: NaiveTrajectory, added: readonly [string, number | undefined][]): Promise<void> {
     const steps = added.map(([word, reward], i) => step(BigInt(row.steps.length + i), word, { reward }));
-    const written = this.scene.write(row, steps);
+    const written = this.#scene.write(row, steps);
     if (row.sealed) {
       expect((await refusalOf(written)).reason).toBe('TRAJECTORY_SEALED');
       return;
@@ -115,36 +115,36 @@ class Pair {
       kind: 'ack',
       nextStepNumber: BigInt(row.steps.length + added.length),
     });
-    this.naive.append(row, added);
+    this.#naive.append(row, added);
   }
 
-  private async branch(row: NaiveTrajectory, at: number): Promise<void> {
+  async #branch(row: NaiveTrajectory, at: number): Promise<void> {
     if (row.steps.length === 0) {
-      expect((await refusalOf(this.scene.branch(row, 0n))).reason).toBe('BRANCH_POINT_BEYOND_END');
+      expect((await refusalOf(this.#scene.branch(row, 0n))).reason).toBe('BRANCH_POINT_BEYOND_END');
       return;
     }
     const point = at % row.steps.length;
-    const made = await this.scene.branch(row, BigInt(point));
-    const naive = this.naive.branch(made.id, row, point);
+    const made = await this.#scene.branch(row, BigInt(point));
+    const naive = this.#naive.branch(made.id, row, point);
     expect(made).toMatchObject({ parent: { id: naive.parent?.id }, nextStepNumber: BigInt(naive.steps.length) });
     expect(made.rewardSum).toBe(sum(naive.steps));
   }
 
-  private async seal(row: NaiveTrajectory): Promise<void> {
-    await this.scene.write(row, [], { status: 'COMPLETED', message: '' });
+  async #seal(row: NaiveTrajectory): Promise<void> {
+    await this.#scene.write(row, [], { status: 'COMPLETED', message: '' });
     row.sealed = true;
   }
 
-  private async delete(row: NaiveTrajectory, onBranches: OnBranches): Promise<void> {
-    const deletion = deleteTrajectory(this.scene.app, this.scene.caller, { trajectoryId: row.id, onBranches });
-    if (this.naive.delete(row, onBranches)) await deletion;
+  async #delete(row: NaiveTrajectory, onBranches: OnBranches): Promise<void> {
+    const deletion = deleteTrajectory(this.#scene.app, this.#scene.caller, { trajectoryId: row.id, onBranches });
+    if (this.#naive.delete(row, onBranches)) await deletion;
     else expect((await refusalOf(deletion)).reason).toBe('HAS_BRANCHES');
   }
 
-  private async read(row: NaiveTrajectory, a: number, b: number): Promise<void> {
+  async #read(row: NaiveTrajectory, a: number, b: number): Promise<void> {
     const [from, to] = [Math.min(a, b), Math.max(a, b)];
     const range = { startStepNumber: BigInt(from), endStepNumber: BigInt(to) };
-    const messages = await all(this.scene.read(row, range));
+    const messages = await all(this.#scene.read(row, range));
     const got = messages.flatMap(({ trajectoryId, steps }) =>
       steps.map((one) => [one.stepNumber, wordOf(one), one.reward, one.rewardSum, trajectoryId]),
     );
@@ -154,8 +154,8 @@ class Pair {
     expect(got).toEqual(expected);
   }
 
-  private async compare(row: NaiveTrajectory, other: NaiveTrajectory): Promise<void> {
-    const { app, caller } = this.scene;
+  async #compare(row: NaiveTrajectory, other: NaiveTrajectory): Promise<void> {
+    const { app, caller } = this.#scene;
     const range = { startStepNumber: 0n, endStepNumber: 1000n };
     const found = await compareTrajectories(app, caller, {
       trajectoryId: row.id,

@@ -18,15 +18,15 @@ export interface NaiveTrajectory {
 
 /** The service as one would write it in a minute: a branch is a copy of a list. Steps are told apart by who appended them. */
 export class NaiveStore {
-  private readonly rows = new Set<NaiveTrajectory>();
+  readonly #rows = new Set<NaiveTrajectory>();
 
   get living(): NaiveTrajectory[] {
-    return [...this.rows].filter(({ hidden }) => !hidden);
+    return [...this.#rows].filter(({ hidden }) => !hidden);
   }
 
   create(id: string): NaiveTrajectory {
     const made = { id, parent: undefined, steps: [], sealed: false, hidden: false };
-    this.rows.add(made);
+    this.#rows.add(made);
     return made;
   }
 
@@ -42,12 +42,12 @@ export class NaiveStore {
       sealed: false,
       hidden: false,
     };
-    this.rows.add(made);
+    this.#rows.add(made);
     return made;
   }
 
   branchesOf(parent: NaiveTrajectory): NaiveTrajectory[] {
-    return [...this.rows].filter((row) => row.parent === parent);
+    return [...this.#rows].filter((row) => row.parent === parent);
   }
 
   /** False: refused. */
@@ -56,8 +56,8 @@ export class NaiveStore {
     if (mode === 'REFUSE' && branches.length > 0) return false;
     if (mode === 'KEEP_SHARED' && branches.length > 0) row.hidden = true;
     else {
-      this.purgeBelow(row);
-      this.purge(row);
+      this.#purgeBelow(row);
+      this.#purge(row);
     }
     return true;
   }
@@ -65,21 +65,21 @@ export class NaiveStore {
   /** Everything that is still a row of the tree, hidden ones too. */
   treeOf(row: NaiveTrajectory): NaiveTrajectory[] {
     const root = rootOf(row);
-    return [...this.rows].filter((other) => rootOf(other) === root);
+    return [...this.#rows].filter((other) => rootOf(other) === root);
   }
 
-  private purgeBelow(row: NaiveTrajectory): void {
+  #purgeBelow(row: NaiveTrajectory): void {
     for (const branch of this.branchesOf(row)) {
-      this.purgeBelow(branch);
-      this.rows.delete(branch);
+      this.#purgeBelow(branch);
+      this.#rows.delete(branch);
     }
   }
 
   /** A hidden parent goes with its last branch, and so on up. */
-  private purge(row: NaiveTrajectory): void {
-    this.rows.delete(row);
+  #purge(row: NaiveTrajectory): void {
+    this.#rows.delete(row);
     const { parent } = row;
-    if (parent?.hidden === true && this.branchesOf(parent).length === 0) this.purge(parent);
+    if (parent?.hidden === true && this.branchesOf(parent).length === 0) this.#purge(parent);
   }
 }
 

@@ -78,31 +78,31 @@ function sumOf(rewards: readonly (number | undefined)[]): number | undefined {
 
 /** Applies every operation to the store and to the model, and compares the results. */
 class Twin {
-  private readonly scene: Scene;
-  private all: Naive[] = [];
-  private words = 0;
+  readonly #scene: Scene;
+  #all: Naive[] = [];
+  #words = 0;
 
   constructor(scene: Scene) {
-    this.scene = scene;
+    this.#scene = scene;
   }
 
   async do(operation: Operation): Promise<void> {
-    if (operation.kind === 'create') return this.create(operation.words);
-    const living = this.living();
+    if (operation.kind === 'create') return this.#create(operation.words);
+    const living = this.#living();
     const target = living[operation.at % living.length];
     if (target === undefined) return;
-    if (operation.kind === 'append') await this.append(target, operation.rewards);
-    else if (operation.kind === 'replay') await this.replay(target, operation.from);
-    else if (operation.kind === 'branch') await this.branch(target, operation.step);
-    else if (operation.kind === 'seal') await this.seal(target);
-    else if (operation.kind === 'delete') await this.delete(target, operation.mode);
-    else await this.read(target, operation.from, operation.to);
+    if (operation.kind === 'append') await this.#append(target, operation.rewards);
+    else if (operation.kind === 'replay') await this.#replay(target, operation.from);
+    else if (operation.kind === 'branch') await this.#branch(target, operation.step);
+    else if (operation.kind === 'seal') await this.#seal(target);
+    else if (operation.kind === 'delete') await this.#delete(target, operation.mode);
+    else await this.#read(target, operation.from, operation.to);
   }
 
   /** Checks that everything visible is as in the model. */
   async compare(): Promise<void> {
-    const { scene } = this;
-    const living = this.living();
+    const scene = this.#scene;
+    const living = this.#living();
     const listed = await scene.store.listTrajectories(scene.namespace, {}, { limit: 1000, after: undefined });
     expect(listed.map(({ id }) => id).sort()).toEqual(living.map(({ row }) => row.id).sort());
     for (const naive of living) {
@@ -114,33 +114,33 @@ class Twin {
       expect(now.rewardSum).toBe(sumOf(naive.rewards) ?? 0);
       expect(now.branchRewardSum).toBe(sumOf(naive.rewards.slice(naive.branchPoint + 1)));
     }
-    for (const gone of this.all.filter(({ hidden }) => hidden)) expect(await scene.isThere(gone.row.id)).toBe(false);
-    await this.compareTrees();
-    const own = this.all.map((naive) => this.ownEnd(naive));
-    this.rows = { trajectories: this.all.length, steps: own.reduce((sum, n) => sum + n, 0) };
+    for (const gone of this.#all.filter(({ hidden }) => hidden)) expect(await scene.isThere(gone.row.id)).toBe(false);
+    await this.#compareTrees();
+    const own = this.#all.map((naive) => this.#ownEnd(naive));
+    this.rows = { trajectories: this.#all.length, steps: own.reduce((sum, n) => sum + n, 0) };
   }
 
   /** Rows that the tables should contain. */
   rows = { trajectories: 0, steps: 0 };
 
-  private living(): Naive[] {
-    return this.all.filter(({ hidden }) => !hidden);
+  #living(): Naive[] {
+    return this.#all.filter(({ hidden }) => !hidden);
   }
 
-  private children(of: Naive): Naive[] {
-    return this.all.filter(({ parent }) => parent === of);
+  #children(of: Naive): Naive[] {
+    return this.#all.filter(({ parent }) => parent === of);
   }
 
   /** Number of own steps stored: a hidden trajectory is trimmed to its highest branch point. */
-  private ownEnd(naive: Naive): number {
+  #ownEnd(naive: Naive): number {
     const begin = naive.parent === undefined ? 0 : naive.branchPoint + 1;
     if (!naive.hidden) return naive.words.length - begin;
-    return Math.max(...this.children(naive).map(({ branchPoint }) => branchPoint)) + 1 - begin;
+    return Math.max(...this.#children(naive).map(({ branchPoint }) => branchPoint)) + 1 - begin;
   }
 
-  private async create(words: number): Promise<void> {
+  async #create(words: number): Promise<void> {
     const naive: Naive = {
-      row: await this.scene.create(),
+      row: await this.#scene.create(),
       words: [],
       rewards: [],
       owners: [],
@@ -149,18 +149,18 @@ class Twin {
       sealed: false,
       hidden: false,
     };
-    this.all.push(naive);
+    this.#all.push(naive);
     if (words > 0)
-      await this.append(
+      await this.#append(
         naive,
         Array.from({ length: words }, () => 1),
       );
   }
 
-  private async append(naive: Naive, rewards: readonly (number | undefined)[]): Promise<void> {
-    const words = rewards.map(() => `w${this.words++}`);
+  async #append(naive: Naive, rewards: readonly (number | undefined)[]): Promise<void> {
+    const words = rewards.map(() => `w${this.#words++}`);
     const steps = words.map((word, i) => wordStep(BigInt(naive.words.length + i), word, { reward: rewards[i] }));
-    const outcome = await this.attempt(this.scene.append(naive.row, steps));
+    const outcome = await this.#attempt(this.#scene.append(naive.row, steps));
     expect(outcome).toBe(naive.sealed ? 'TRAJECTORY_SEALED' : 'done');
     if (naive.sealed) return;
     naive.words.push(...words);
@@ -168,27 +168,27 @@ class Twin {
     naive.owners.push(...words.map(() => naive));
   }
 
-  private async replay(naive: Naive, from: number): Promise<void> {
+  async #replay(naive: Naive, from: number): Promise<void> {
     const steps = naive.words
       .slice(from)
       .map((word, i) => wordStep(BigInt(from + i), word, { reward: naive.rewards[from + i] }));
     if (steps.length === 0) return;
-    expect((await this.scene.append(naive.row, steps)).duplicates).toBe(steps.length);
+    expect((await this.#scene.append(naive.row, steps)).duplicates).toBe(steps.length);
     const other = wordStep(BigInt(from), 'other');
-    expect(await this.attempt(this.scene.append(naive.row, [other]))).toBe('STEP_CONFLICT');
+    expect(await this.#attempt(this.#scene.append(naive.row, [other]))).toBe('STEP_CONFLICT');
   }
 
-  private async branch(source: Naive, step: number): Promise<void> {
+  async #branch(source: Naive, step: number): Promise<void> {
     // Now and then one step beyond the end is tried.
     const n = step % (source.words.length + 1);
     const id = randomUUID();
-    const outcome = await this.attempt(this.scene.branch(source.row, BigInt(n), { id }));
+    const outcome = await this.#attempt(this.#scene.branch(source.row, BigInt(n), { id }));
     expect(outcome).toBe(n < source.words.length ? 'done' : 'BRANCH_POINT_BEYOND_END');
     if (outcome !== 'done') return;
-    const row = await this.scene.get(id);
+    const row = await this.#scene.get(id);
     const parent = source.owners[n];
     expect(row.parent).toEqual({ key: parent?.row.ref.key, id: parent?.row.id, branchPoint: BigInt(n) });
-    this.all.push({
+    this.#all.push({
       row,
       words: source.words.slice(0, n + 1),
       rewards: source.rewards.slice(0, n + 1),
@@ -200,22 +200,22 @@ class Twin {
     });
   }
 
-  private async seal(naive: Naive): Promise<void> {
-    await this.scene.seal(naive.row);
+  async #seal(naive: Naive): Promise<void> {
+    await this.#scene.seal(naive.row);
     naive.sealed = true;
   }
 
-  private async delete(naive: Naive, mode: OnBranches): Promise<void> {
-    const before = this.all;
-    const refused = mode === 'REFUSE' && this.children(naive).length > 0;
-    const hides = mode === 'KEEP_SHARED' && this.children(naive).length > 0;
+  async #delete(naive: Naive, mode: OnBranches): Promise<void> {
+    const before = this.#all;
+    const refused = mode === 'REFUSE' && this.#children(naive).length > 0;
+    const hides = mode === 'KEEP_SHARED' && this.#children(naive).length > 0;
     if (hides) naive.hidden = true;
-    else if (!refused) this.purge(naive);
+    else if (!refused) this.#purge(naive);
     try {
-      const deletion = await this.scene.delete(naive.row, mode);
+      const deletion = await this.#scene.delete(naive.row, mode);
       expect(refused).toBe(false);
       expect(deletion.keptShared).toBe(hides);
-      expect(Number(deletion.purged)).toBe(before.length - this.all.length);
+      expect(Number(deletion.purged)).toBe(before.length - this.#all.length);
     } catch (error) {
       if (!(error instanceof AnabranchError)) throw error;
       expect([error.reason, refused]).toEqual(['HAS_BRANCHES', true]);
@@ -223,38 +223,38 @@ class Twin {
   }
 
   /** Removes a trajectory and all below it, then hidden ancestors without remaining branches. */
-  private purge(naive: Naive): void {
+  #purge(naive: Naive): void {
     const gone = new Set<Naive>([naive]);
-    for (const each of this.all) if (each.parent !== undefined && gone.has(each.parent)) gone.add(each);
-    this.all = this.all.filter((each) => !gone.has(each));
+    for (const each of this.#all) if (each.parent !== undefined && gone.has(each.parent)) gone.add(each);
+    this.#all = this.#all.filter((each) => !gone.has(each));
     const { parent } = naive;
-    if (parent?.hidden === true && this.children(parent).length === 0) this.purge(parent);
+    if (parent?.hidden === true && this.#children(parent).length === 0) this.#purge(parent);
   }
 
-  private async read(naive: Naive, a: number, b: number): Promise<void> {
+  async #read(naive: Naive, a: number, b: number): Promise<void> {
     const [from, to] = [Math.min(a, b), Math.max(a, b)];
     const { tree } = naive.row.ref;
-    const segments = await this.scene.segments(naive.row);
+    const segments = await this.#scene.segments(naive.row);
     const range = { from: BigInt(from), to: BigInt(to), maxSteps: 1000, maxBytes: 1e6 };
-    const steps = await this.scene.store.readSteps(this.scene.namespace, tree, segments, range, 'FULL');
+    const steps = await this.#scene.store.readSteps(this.#scene.namespace, tree, segments, range, 'FULL');
     expect(steps.map(({ step }) => wordOf(step))).toEqual(naive.words.slice(from, to));
-    const other = this.living()[b % this.living().length] as Naive;
+    const other = this.#living()[b % this.#living().length] as Naive;
     const differ = naive.owners.findIndex((owner, i) => owner !== other.owners[i]);
-    const shared = sharedSteps(segments, await this.scene.segments(other.row));
+    const shared = sharedSteps(segments, await this.#scene.segments(other.row));
     expect(Number(shared)).toBe(differ === -1 ? naive.words.length : differ);
   }
 
-  private async compareTrees(): Promise<void> {
-    const trees = new Set(this.all.map(({ row }) => row.ref.tree));
+  async #compareTrees(): Promise<void> {
+    const trees = new Set(this.#all.map(({ row }) => row.ref.tree));
     for (const tree of trees) {
-      const rows = await this.scene.store.listTree(this.scene.namespace, tree, { limit: 1000, after: undefined });
-      const expected = this.all.filter(({ row }) => row.ref.tree === tree);
+      const rows = await this.#scene.store.listTree(this.#scene.namespace, tree, { limit: 1000, after: undefined });
+      const expected = this.#all.filter(({ row }) => row.ref.tree === tree);
       const told = rows.map(({ id, hidden }) => `${id} ${hidden}`);
       expect(told).toEqual(expected.map(({ row, hidden }) => `${row.id} ${hidden}`));
     }
   }
 
-  private attempt(call: Promise<unknown>): Promise<string> {
+  #attempt(call: Promise<unknown>): Promise<string> {
     return call.then(
       () => 'done',
       (error: unknown) => {

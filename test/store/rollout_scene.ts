@@ -39,19 +39,19 @@ export function describeClaims(noun: string, define: (scenes: () => RolloutScene
  * A namespace in which rollouts are created, claimed and ended, with short forms of calls that the tests make often.
  */
 export class RolloutScene extends RunScene {
-  private readonly claimsFrom: ClaimsFrom;
-  private placed: string | undefined;
+  readonly #claimsFrom: ClaimsFrom;
+  #placed: string | undefined;
 
   constructor(store: Store, namespace?: string, claimsFrom: ClaimsFrom = 'anywhere') {
     super(store, namespace);
-    this.claimsFrom = claimsFrom;
+    this.#claimsFrom = claimsFrom;
   }
 
   /** Creates a stage in a run of its own, both RUNNING. */
   async place(): Promise<{ readonly run: Run; readonly stage: Stage }> {
     const run = await this.makeRun({ status: 'RUNNING' });
     const stage = await this.stage(run, { status: 'RUNNING' });
-    this.placed = stage.id;
+    this.#placed = stage.id;
     return { run, stage };
   }
 
@@ -95,7 +95,7 @@ export class RolloutScene extends RunScene {
     return {
       caller: this.caller,
       runId: undefined,
-      stageId: this.claimsFrom === 'anywhere' || given.runId !== undefined ? undefined : this.placed,
+      stageId: this.#claimsFrom === 'anywhere' || given.runId !== undefined ? undefined : this.#placed,
       taskIds: [],
       labels: new Map(),
       minPriority: 0,
@@ -151,18 +151,18 @@ export class RolloutScene extends RunScene {
   }
 
   complete(claim: Claim, fields: Partial<RolloutEnd> = {}): Promise<Rollout> {
-    return this.end({ ...tokenOf(claim), status: 'COMPLETED', ...fields });
+    return this.#end({ ...tokenOf(claim), status: 'COMPLETED', ...fields });
   }
 
   fail(claim: Claim, fields: Partial<RolloutEnd> = {}): Promise<Rollout> {
-    return this.end({ ...tokenOf(claim), status: 'FAILED', ...fields });
+    return this.#end({ ...tokenOf(claim), status: 'FAILED', ...fields });
   }
 
   cancel(id: string, message = ''): Promise<Rollout> {
-    return this.end({ id, attempt: undefined, status: 'CANCELLED', said: { ...NOTHING_SAID, message } });
+    return this.#end({ id, attempt: undefined, status: 'CANCELLED', said: { ...NOTHING_SAID, message } });
   }
 
-  private end(fields: Pick<RolloutEnd, 'id' | 'attempt' | 'status'> & Partial<RolloutEnd>): Promise<Rollout> {
+  #end(fields: Pick<RolloutEnd, 'id' | 'attempt' | 'status'> & Partial<RolloutEnd>): Promise<Rollout> {
     return this.store.endRollout(this.caller, {
       said: NOTHING_SAID,
       result: undefined,

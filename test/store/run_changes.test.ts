@@ -143,10 +143,10 @@ async function endListeners({ adminUrl }: TestDatabase): Promise<void> {
 
 /** A transaction from outside, like that of another instance. */
 class Outside {
-  private readonly client: pg.Client;
+  readonly #client: pg.Client;
 
   private constructor(client: pg.Client) {
-    this.client = client;
+    this.#client = client;
   }
 
   static async begin({ url }: TestDatabase): Promise<Outside> {
@@ -159,7 +159,7 @@ class Outside {
   }
 
   async query(text: string, values: unknown[] = []): Promise<unknown[]> {
-    return (await this.client.query(text, values)).rows;
+    return (await this.#client.query(text, values)).rows;
   }
 
   /** Changes a stage with the same statements as the store. */
@@ -171,8 +171,8 @@ class Outside {
   }
 
   async end(how: 'commit' | 'rollback'): Promise<void> {
-    await this.client.query(how);
-    await this.client.end();
+    await this.#client.query(how);
+    await this.#client.end();
   }
 }
 

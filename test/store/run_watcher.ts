@@ -6,19 +6,19 @@ import type { RunScene } from './run_scene.ts';
 export class Watcher {
   readonly picture = new Map<string, bigint>();
   run: Run | undefined;
-  private readonly here: RunScene;
-  private readonly id: string;
-  private horizon: Horizon | undefined;
+  readonly #here: RunScene;
+  readonly #id: string;
+  #horizon: Horizon | undefined;
 
   constructor(here: RunScene, { id }: { readonly id: string }) {
-    this.here = here;
-    this.id = id;
+    this.#here = here;
+    this.#id = id;
   }
 
   async read(allStages = false): Promise<RunChangesRead> {
-    const found = await this.here.store.readRunChanges(this.here.namespace, this.id, this.horizon, allStages);
-    if (found === undefined) throw new Error(`run ${this.id} is gone`);
-    this.horizon = found.horizon;
+    const found = await this.#here.store.readRunChanges(this.#here.namespace, this.#id, this.#horizon, allStages);
+    if (found === undefined) throw new Error(`run ${this.#id} is gone`);
+    this.#horizon = found.horizon;
     this.run = found.run;
     return found;
   }
@@ -26,7 +26,7 @@ export class Watcher {
   /** Number of rows that one poll reads. */
   async changed(): Promise<{ stages: number; groups: number; rollouts: number }> {
     const { stages, run, since } = await this.read();
-    const { store, namespace } = this.here;
+    const { store, namespace } = this.#here;
     const where = { since, allStages: true };
     const page = { limit: 1000, after: undefined };
     const groups = await store.readChangedGroups(namespace, run.key, where, page);

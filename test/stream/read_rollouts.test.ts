@@ -264,12 +264,12 @@ function groupOf(stageId: string, number: bigint) {
 
 class Trainer extends RolloutScene {
   readonly app: App;
-  private readonly writing: AppScene;
+  readonly #writing: AppScene;
 
   constructor(app: App, store: Store) {
     super(store);
     this.app = app;
-    this.writing = new AppScene(app, this.namespace);
+    this.#writing = new AppScene(app, this.namespace);
   }
 
   reading(stage: { readonly id: string }, fields: Partial<ReadRolloutsArgs> = {}) {
@@ -306,7 +306,7 @@ class Trainer extends RolloutScene {
   }
 
   async write({ trajectory }: Claim, steps: Parameters<AppScene['write']>[1]): Promise<void> {
-    await this.writing.write(trajectory, steps);
+    await this.#writing.write(trajectory, steps);
   }
 }
 

@@ -41,11 +41,11 @@ export async function expectRefused(call: Promise<unknown>, wanted: Omit<BadCall
 
 /** A stream that appends on the connection of an invalid call, before and after it. The call must not affect it. */
 export class Bystander {
-  private readonly call: AppendCall;
-  private next = 0n;
+  readonly #call: AppendCall;
+  #next = 0n;
 
   private constructor(call: AppendCall) {
-    this.call = call;
+    this.#call = call;
   }
 
   static async open({ trajectories }: Pick<WireClient, 'trajectories'>): Promise<Bystander> {
@@ -55,12 +55,12 @@ export class Bystander {
   }
 
   async goesOn(): Promise<void> {
-    this.call.send({ steps: [{ stepNumber: this.next, reward: Number(this.next) }] });
-    this.next += 1n;
-    expect((await this.call.acked(this.next)).nextStepNumber).toBe(this.next);
+    this.#call.send({ steps: [{ stepNumber: this.#next, reward: Number(this.#next) }] });
+    this.#next += 1n;
+    expect((await this.#call.acked(this.#next)).nextStepNumber).toBe(this.#next);
   }
 
   close(): Promise<void> {
-    return this.call.close();
+    return this.#call.close();
   }
 }
