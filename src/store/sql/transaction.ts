@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
-import type { Db, Engine, Later, WriteOptions } from './engine.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { Db, Engine, Later, LockedHead, WriteOptions } from './engine.ts';
 
 /** What reads of one namespace need. Outside of transactions, `db` sees committed rows only. */
 export interface ReadScope {
@@ -14,59 +15,79 @@ export function scopeOf(engine: Engine, namespace: string): ReadScope {
   return { engine, db: engine.db, namespace };
 }
 
-/** What was read once for a transaction, for all its namespaces and callers. */
-interface Clock {
+/** Time and change mark of a transaction, once they are read. All its namespaces and callers share them. */
+interface Stamp {
   now: string | undefined;
-  mark: Promise<bigint> | undefined;
+  mark: bigint | undefined;
 }
 
 /**
- * One transaction of the database: its statements (`db`), its time and its change mark. Lives as long as the
- * transaction: a retry gets a new one.
+ * One transaction of the database: its statements (`db`), and the time and change mark of the rows that it writes. A
+ * retry of the work gets a new object.
  */
 export class Transaction {
   readonly engine: Engine;
   readonly db: Db;
-  private readonly clock: Clock;
+  private readonly stamp: Stamp;
 
-  constructor(engine: Engine, db: Db, clock: Clock = { now: undefined, mark: undefined }) {
+  constructor(engine: Engine, db: Db, stamp: Stamp = { now: undefined, mark: undefined }) {
     this.engine = engine;
     this.db = db;
-    this.clock = clock;
+    this.stamp = stamp;
   }
 
   /** Returns the same transaction for rows of one namespace. */
   in(namespace: string): NamespaceTransaction {
-    return new NamespaceTransaction(this.engine, this.db, namespace, this.clock);
+    return new NamespaceTransaction(this.engine, this.db, namespace, this.stamp);
   }
 
   /** Returns the same transaction on behalf of a caller. */
   as(caller: Caller): CallerTransaction {
-    return new CallerTransaction(this.engine, this.db, caller, this.clock);
+    return new CallerTransaction(this.engine, this.db, caller, this.stamp);
   }
 
   /**
-   * The time of the changes of this transaction, as text for time columns. It must have been read before, and is that
-   * of the latest read.
+   * Time of the latest `readNow`, as text for time columns. Functions that stamp rows use it, so their callers must have
+   * read it.
    */
   get now(): string {
-    if (this.clock.now === undefined) throw new Error('the time of the transaction was not read');
-    return this.clock.now;
+    if (this.stamp.now === undefined) throw new Error('the time of this transaction was not read');
+    return this.stamp.now;
+  }
+
+  /** Mark that `readMark` has read. */
+  get mark(): bigint {
+    if (this.stamp.mark === undefined) throw new Error('the change mark of this transaction was not read');
+    return this.stamp.mark;
   }
 
   /**
-   * Reads the time of the database. Must be called after the locks of the rows that are stamped with it: then no change
-   * that another transaction has made to them has a later time.
+   * Reads the time of the database. Call it after the rows to be stamped are locked: then no earlier change of them has
+   * a later time. Each call reads anew, because a transaction that takes further locks needs a later time.
    */
   async readNow(): Promise<string> {
-    this.clock.now = await readNow(this.db, this.engine.now);
-    return this.clock.now;
+    this.stamp.now = await readNow(this.db, this.engine.now);
+    return this.stamp.now;
   }
 
-  /** Returns the mark for rows that this transaction changes (see `Engine.changeMark`). */
-  readMark(): Promise<bigint> {
-    this.clock.mark ??= this.engine.changeMark(this.db);
-    return this.clock.mark;
+  /** Returns the mark for the rows that this transaction changes (see `Engine.changeMark`). Reads it once. */
+  async readMark(): Promise<bigint> {
+    this.stamp.mark ??= await this.engine.changeMark(this.db);
+    return this.stamp.mark;
+  }
+
+  /** Begins a transaction of claims (see `Engine.beginClaim`). Reads time and mark. */
+  async beginClaim(): Promise<void> {
+    const { now, mark } = await this.engine.beginClaim(this.db);
+    this.stamp.now = now;
+    this.stamp.mark = mark;
+  }
+
+  /** Locks the heads of trajectories (see `Engine.lockHeads`). Reads the time under these locks, if there are any. */
+  async lockHeads(refs: readonly TrajectoryRef[], wait: 'never' | 'bounded'): Promise<LockedHead[]> {
+    const { heads, now } = await this.engine.lockHeads(this.db, refs, wait);
+    if (heads.length > 0) this.stamp.now = now;
+    return heads;
   }
 }
 
@@ -74,8 +95,8 @@ export class Transaction {
 export class NamespaceTransaction extends Transaction implements ReadScope {
   readonly namespace: string;
 
-  constructor(engine: Engine, db: Db, namespace: string, clock?: Clock) {
-    super(engine, db, clock);
+  constructor(engine: Engine, db: Db, namespace: string, stamp?: Stamp) {
+    super(engine, db, stamp);
     this.namespace = namespace;
   }
 }
@@ -84,8 +105,8 @@ export class NamespaceTransaction extends Transaction implements ReadScope {
 export class CallerTransaction extends NamespaceTransaction {
   readonly caller: Caller;
 
-  constructor(engine: Engine, db: Db, caller: Caller, clock?: Clock) {
-    super(engine, db, caller.namespace, clock);
+  constructor(engine: Engine, db: Db, caller: Caller, stamp?: Stamp) {
+    super(engine, db, caller.namespace, stamp);
     this.caller = caller;
   }
 }

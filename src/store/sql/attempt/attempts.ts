@@ -37,7 +37,7 @@ export async function lockAttempts(
   });
   if (refs.length === 0) return new Map();
   refs.sort(inLockOrder);
-  const { heads } = await tx.engine.lockHeads(tx.db, refs, wait);
+  const heads = await tx.lockHeads(refs, wait);
   return new Map(heads.flatMap((head) => (head.hidden ? [] : [[of.get(head.key) ?? 0n, head]])));
 }
 
@@ -108,15 +108,14 @@ const END = rowUpdate(ATTEMPTS, ['rollout', 'number'], ['status', 'message', 'en
 /** Ends attempts without a result, stores their rewards and turns, and seals their trajectories. */
 export async function endAttempts(
   tx: Transaction,
-  now: string,
   seals: readonly (AttemptSeal & { readonly end: AttemptEnd | undefined })[],
 ): Promise<void> {
   const rows = seals.map(({ rollout, status, message, end }) => {
-    const ending = { status, message, end_time: now, reward: rewardAt(end), turns: turnsAt(end) };
+    const ending = { status, message, end_time: tx.now, reward: rewardAt(end), turns: turnsAt(end) };
     return { rollout: rollout.key, number: rollout.attempt, ...ending };
   });
   await tx.engine.updateRows(tx.db, END, rows);
-  await sealAttempts(tx, now, seals);
+  await sealAttempts(tx, seals);
 }
 
 /** Returns the value for the `reward` column; null without a reward. */
@@ -129,10 +128,9 @@ export function turnsAt(end: AttemptEnd | undefined): bigint {
 }
 
 /** Seals the open trajectories of attempts (L3). The number of statements does not grow with the attempts. */
-export async function sealAttempts(tx: Transaction, now: string, seals: readonly AttemptSeal[]): Promise<void> {
+export async function sealAttempts(tx: Transaction, seals: readonly AttemptSeal[]): Promise<void> {
   await sealHeads(
     tx,
-    now,
     seals.flatMap((seal) => (seal.head === undefined ? [] : [{ ...seal, head: seal.head }])),
   );
 }

@@ -20,12 +20,11 @@ export async function writeReport(
   row: LockedRollout,
   attempt: AttemptRow,
   { validations, metrics, timings }: AttemptReport,
-  now: string,
 ): Promise<Pick<Updateable<AttemptsTable>, 'validation_passed' | 'metrics' | 'timings'>> {
   const passed =
     validations.length === 0
       ? readFlag(attempt.validation_passed)
-      : await writeValidations(tx, row, attempt.number, validations, now, 'validations');
+      : await writeValidations(tx, row, attempt.number, validations, 'validations');
   return {
     validation_passed: bindFlag(passed),
     metrics: bindMetrics(mergeMetrics(attempt.metrics, metrics)),

@@ -27,9 +27,9 @@ export async function recordValidation(
   const recorded = await writeIn(engine, namespace, async (tx) => {
     const row = await lockRollout(tx, id);
     const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
-    const now = await tx.readNow();
-    const passed = await writeValidations(tx, row, judged.number, [validation], now, 'validation.name');
-    await judge(tx, row, judged, now, { validation_passed: bindFlag(passed) });
+    await tx.readNow();
+    const passed = await writeValidations(tx, row, judged.number, [validation], 'validation.name');
+    await judge(tx, row, judged, { validation_passed: bindFlag(passed) });
     const all = validationsByAttempt(await selectValidations(tx.db, row.key).execute());
     const written = all.get(judged.number)?.find(({ name }) => name === validation.name);
     if (written === undefined) throw new Error('a validation written in this transaction is missing');
@@ -62,7 +62,7 @@ export async function overrideValidation(
       .insertInto('validation_overrides')
       .values({ rollout: row.key, namespace, ...entry, override_time: now })
       .execute();
-    await judge(tx, row, judged, now, { override: bindFlag(success) });
+    await judge(tx, row, judged, { override: bindFlag(success) });
     const rollout = await readWritten(tx, row);
     return { rollout, override: readOverride({ ...entry, override_time: now }) };
   });
@@ -78,14 +78,13 @@ async function judge(
   tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow,
-  now: string,
   changes: Pick<Updateable<AttemptsTable>, 'validation_passed' | 'override'>,
 ): Promise<void> {
   const shown = await changeAttempt(tx, row, attempt, changes);
   if (shown === undefined) return;
-  await writeRollout(tx, row.key, now, shown);
+  await writeRollout(tx, row.key, shown);
   const becomes = readFlag(shown.success) === true && readFlag(row.success) !== true;
-  if (becomes && row.status === 'COMPLETED') await applySuccess(tx, row, now);
+  if (becomes && row.status === 'COMPLETED') await applySuccess(tx, row);
 }
 
 /** The caller holds the lock of the rollout. */
@@ -167,7 +166,6 @@ export async function writeValidations(
   rollout: { readonly key: bigint; readonly namespace: string; readonly task: bigint | null },
   attempt: bigint,
   validations: readonly NewValidation[],
-  now: string,
   field: string,
 ): Promise<boolean | undefined> {
   const last = new Map(validations.map((validation) => [validation.name, validation]));
@@ -189,7 +187,7 @@ export async function writeValidations(
       execution_ms: validation.executionMs === undefined ? null : Math.round(validation.executionMs),
       error_message: validation.errorMessage,
       details_json: validation.detailsJson,
-      record_time: now,
+      record_time: tx.now,
     };
   });
   if (rows.length > 0) {

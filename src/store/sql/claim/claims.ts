@@ -79,8 +79,8 @@ class Claiming {
   async claim(): Promise<Later<Claimed>> {
     const { tx, requests } = this;
     const batches = batchesOf(requests);
-    const [{ now, mark }, kept, scopes, prelocked] = await together([
-      tx.engine.beginClaim(tx.db),
+    const [, kept, scopes, prelocked] = await together([
+      tx.beginClaim(),
       findKeptClaims(tx, requests),
       together(batches.map((batch) => this.scopeOf(batch))),
       batches.length === 1 ? this.lockAhead(batches[0]!) : undefined,
@@ -88,11 +88,11 @@ class Claiming {
     const repeated = await this.answerKept(kept);
     const open = this.openBatches(batches, scopes, prelocked, repeated);
     const granted: Granted[] = [];
-    for (const batch of open) granted.push(...(await this.assign(batch, await this.take(batch), now)));
-    const claims = await makeClaims(tx, now, mark, granted, this.assignments);
-    await this.failStartless(now);
+    for (const batch of open) granted.push(...(await this.assign(batch, await this.take(batch))));
+    const claims = await makeClaims(tx, granted, this.assignments);
+    await this.failStartless();
     const left = await this.leftOf(open, granted);
-    await keepClaims(tx, now, requests, granted);
+    await keepClaims(tx, requests, granted);
     return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, left)));
   }
 
@@ -240,7 +240,7 @@ class Claiming {
    * Assigns rollouts in queue order to requests in order of arrival. A rollout that exceeds the size of an answer goes
    * to the next request or stays PENDING.
    */
-  private async assign({ places }: OpenBatch, taken: readonly Taken[], now: string): Promise<Granted[]> {
+  private async assign({ places }: OpenBatch, taken: readonly Taken[]): Promise<Granted[]> {
     if (taken.length > 1 && places.some((place) => this.wantedOf([place]) > 1)) await this.readAssignments(taken);
     let next = 0;
     return places.flatMap((place) => {
@@ -249,7 +249,7 @@ class Claiming {
         .slice(next, next + request.trajectories.length)
         .map((each, i): Granted => ({ ...each, at: place, request, ids: request.trajectories[i]! }));
       const fitting =
-        share.length > 1 ? request.countFitting(previewClaims(share, this.assignments, now)) : share.length;
+        share.length > 1 ? request.countFitting(previewClaims(share, this.assignments, this.tx.now)) : share.length;
       next += fitting;
       return share.slice(0, fitting);
     });
@@ -262,7 +262,7 @@ class Claiming {
   }
 
   /** Q3: fails rollouts that cannot begin at their start point. */
-  private async failStartless(now: string): Promise<void> {
+  private async failStartless(): Promise<void> {
     if (this.failing.length === 0) return;
     const { tx, failing } = this;
     const shown = await readShown(
@@ -274,7 +274,7 @@ class Claiming {
       const said = { caller, row, head: undefined, message: why, metadataJson: '' };
       return { ...said, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });
-    await moveMany(tx, now, moves);
+    await moveMany(tx, moves);
     for (const { row } of failing) this.changed.add(row.run);
   }
 

@@ -67,7 +67,6 @@ function readAttempts(text: string | null): ClaimedAttempt[] {
  */
 export async function keepClaims(
   tx: Transaction,
-  now: string,
   requests: readonly ClaimRequest[],
   granted: readonly Granted[],
 ): Promise<void> {
@@ -88,7 +87,7 @@ export async function keepClaims(
       tree: first.row.run,
       resource: first.row.key,
       resource_id: first.row.id,
-      create_time: now,
+      create_time: tx.now,
       claims: JSON.stringify(pairs),
     };
   });

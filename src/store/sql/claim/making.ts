@@ -39,12 +39,11 @@ export function previewClaims(granted: readonly Granted[], assignments: Assignme
  */
 export async function makeClaims(
   tx: Transaction,
-  now: string,
-  mark: bigint,
   granted: readonly Granted[],
   known: Assignments,
 ): Promise<Later<Claim[]>> {
   if (granted.length === 0) return new Later(Promise.resolve([]));
+  const { now } = tx;
   const attempts = granted.map((each) => attemptOf(each, now));
   const assigning = readAssignments(
     tx,
@@ -55,7 +54,7 @@ export async function makeClaims(
     attempts.map((attempt) => claimOf(attempt, assignedTo(attempt.row, assignments), now)),
   );
   const later = new Later(claims);
-  await writeAttempts(tx, now, mark, attempts);
+  await writeAttempts(tx, attempts);
   return later;
 }
 
@@ -109,12 +108,8 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
   };
 }
 
-async function writeAttempts(
-  tx: Transaction,
-  now: string,
-  mark: bigint,
-  attempts: readonly NewAttempt[],
-): Promise<void> {
+async function writeAttempts(tx: Transaction, attempts: readonly NewAttempt[]): Promise<void> {
+  const { now } = tx;
   await tx.engine.insertRows(
     tx.db,
     TRAJECTORIES,
@@ -125,11 +120,11 @@ async function writeAttempts(
     ATTEMPTS,
     attempts.map((attempt) => attemptRow(attempt, now)),
   );
-  await recordStatuses(tx, now, attempts.flatMap(movesOf));
+  await recordStatuses(tx, attempts.flatMap(movesOf));
   await tx.engine.updateRows(
     tx.db,
     CLAIM,
-    attempts.map((attempt) => claimedRow(attempt, now, mark)),
+    attempts.map((attempt) => claimedRow(attempt, now, tx.mark)),
   );
 }
 

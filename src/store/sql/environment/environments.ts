@@ -75,7 +75,7 @@ async function insertEnvironment(tx: CallerTransaction, run: bigint, making: New
     })
     .execute();
   const creation = { ordinal: 0n, from: null, to: status, message: '', phase };
-  await recordStatus(tx, { tree: run, noun: 'ENVIRONMENT', key }, now, creation);
+  await recordStatus(tx, { tree: run, noun: 'ENVIRONMENT', key }, creation);
   return key;
 }
 
@@ -125,7 +125,7 @@ async function moveLocked(
     .where('key', '=', row.key)
     .execute();
   const entity = { tree: row.run, noun: 'ENVIRONMENT', key: row.key } as const;
-  await recordStatus(tx, entity, now, statusMove(row, to, said));
+  await recordStatus(tx, entity, statusMove(row, to, said));
 }
 
 export async function listEnvironments(

@@ -22,11 +22,7 @@ export interface TimedTurns {
  * Adds to the counters of groups, by row key; negative numbers subtract. Groups are locked in order of key and last in
  * a transaction, so that transactions that lock rollouts do not deadlock. The caller announces the run.
  */
-export async function countInGroups(
-  tx: Transaction,
-  now: string,
-  counts: ReadonlyMap<bigint, Partial<GroupCount>>,
-): Promise<void> {
+export async function countInGroups(tx: Transaction, counts: ReadonlyMap<bigint, Partial<GroupCount>>): Promise<void> {
   const { engine } = tx;
   if (counts.size === 0) return;
   const mark = await tx.readMark();
@@ -42,7 +38,7 @@ export async function countInGroups(
       update ${engine.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
         tried_rollouts = g.tried_rollouts + c.tried_rollouts,
         terminal_turns = g.terminal_turns + c.terminal_turns, timed_turns = g.timed_turns + c.timed_turns,
-        turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${now}
+        turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${tx.now}
       from c where g.key = c.key`.execute(tx.db);
   }
 }

@@ -27,8 +27,8 @@ export async function getOrCreateGroup(
   if (there !== undefined) return { group: there, created: false };
   const made = await writeIn(engine, namespace, async (tx) => {
     const stage = await keepStage(tx, stageId);
-    const now = await tx.readNow();
-    const groups = await makeGroups(tx, stage, now, [making]);
+    await tx.readNow();
+    const groups = await makeGroups(tx, stage, [making]);
     const ref = groups.get(number);
     const group = ref === undefined ? undefined : await findGroup(tx, ref);
     if (ref === undefined || group === undefined) {

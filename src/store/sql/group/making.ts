@@ -21,7 +21,6 @@ export interface GroupRef {
 export async function makeGroups(
   tx: NamespaceTransaction,
   stage: StageKeys,
-  now: string,
   groups: readonly Omit<NewGroup, 'stageId'>[],
 ): Promise<Map<bigint, GroupRef>> {
   const there = await findGroups(
@@ -51,8 +50,8 @@ export async function makeGroups(
     terminal_turns: 0n,
     timed_turns: 0n,
     turn_seconds: 0,
-    create_time: now,
-    update_time: now,
+    create_time: tx.now,
+    update_time: tx.now,
     revision: 1n,
     mark,
   }));

@@ -176,11 +176,11 @@ async function cancelLocked(
     rows.filter(({ status }) => status !== 'PENDING'),
     pending.length > 0,
   );
-  const now = await tx.readNow();
+  await tx.readNow();
   const seals = live.map(({ row, head, end }) => {
     return { caller, rollout: row, head, status: 'CANCELLED', message, end } as const;
   });
-  await endAttempts(tx, now, seals);
+  await endAttempts(tx, seals);
   const shown = await readShown(tx, pending);
   const moveOf = (row: LockedRollout): Omit<PendingMove, 'shown' | 'ended'> => {
     return { caller, row, head: undefined, message, metadataJson, phase: row.phase, to: 'CANCELLED' };
@@ -191,7 +191,7 @@ async function cancelLocked(
       return { ...moveOf(row), shown: { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) }, ended: end };
     }),
   ];
-  await moveMany(tx, now, moves);
+  await moveMany(tx, moves);
   return moves.length;
 }
 

@@ -85,11 +85,11 @@ async function endLocked(
   const came = live ? (await readAttemptEnds(tx, [row.key])).get(row.key) : undefined;
   const now = await tx.readNow();
   const shown = live
-    ? await endAttempt(tx, row, attempt, end, digest, now, came)
+    ? await endAttempt(tx, row, attempt, end, digest, came)
     : attempt === undefined
       ? NOTHING_SHOWN
       : shownOf(attempt);
-  await writeRollout(tx, row.key, now, {
+  await writeRollout(tx, row.key, {
     ...shown,
     status: end.status,
     status_message: end.said.message,
@@ -102,16 +102,16 @@ async function endLocked(
     end_time: now,
     status_changes: row.status_changes + 1n,
   });
-  await recordMove(tx, row, now, end.status, end.said, end.said.phase ?? row.phase);
+  await recordMove(tx, row, end.status, end.said, end.said.phase ?? row.phase);
   if (live) {
     const seal = { caller: tx.caller, rollout: row, head, status: end.status, message: end.said.message };
-    await sealAttempts(tx, now, [seal]);
+    await sealAttempts(tx, [seal]);
   }
-  if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(tx, row, now);
+  if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(tx, row);
   const [time] = await timeAttempts(tx, [came]);
   const triedRollouts = row.attempt > 0n ? 1n : 0n;
   const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: shown.turns, ...time };
-  await countInGroups(tx, now, new Map([[row.group_key, counts]]));
+  await countInGroups(tx, new Map([[row.group_key, counts]]));
 }
 
 /**
@@ -124,15 +124,14 @@ async function endAttempt(
   attempt: AttemptRow,
   end: RolloutEnd,
   digest: string,
-  now: string,
   came: AttemptEnd | undefined,
 ): Promise<Shown> {
-  const reported = await writeReport(tx, row, attempt, end, now);
+  const reported = await writeReport(tx, row, attempt, end);
   const reward = end.result?.reward;
   const shown = await changeAttempt(tx, { ...row, status: end.status }, attempt, {
     status: end.status,
     message: end.said.message,
-    end_time: now,
+    end_time: tx.now,
     result: bindResult(end.result),
     summary_json: end.result?.summaryJson ?? '',
     result_success: bindFlag(end.result?.success),

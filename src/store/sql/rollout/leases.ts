@@ -148,7 +148,8 @@ interface Swept {
 }
 
 async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
-  const ended = await lockEnded(tx, await tx.readNow(), limit);
+  await tx.readNow();
+  const ended = await lockEnded(tx, limit);
   const runs = await visibleRuns(
     tx,
     ended.map(({ run }) => run),
@@ -177,17 +178,17 @@ async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
     else silent.push(silenced(row, head, lease, parseInstant(now)));
   }
   await writeLeases(tx, alive);
-  await requeue(tx, now, silent);
+  await requeue(tx, silent);
   const changed = silent.flatMap(({ row }) => (row.trajectory === null ? [row.run] : [row.run, row.trajectory]));
   return { requeued: silent.length, kept: alive.length, changed: [...new Set(changed)] };
 }
 
-async function lockEnded(tx: Transaction, now: string, limit: number): Promise<LockedRollout[]> {
+async function lockEnded(tx: Transaction, limit: number): Promise<LockedRollout[]> {
   const query = tx.db
     .selectFrom('rollouts as r')
     .selectAll('r')
     .where(IS_LIVE)
-    .where('r.lease_end_time', '<', now)
+    .where('r.lease_end_time', '<', tx.now)
     .where(
       sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${tx.engine.table('runs')} as u where u.key = r.run)`,
     )

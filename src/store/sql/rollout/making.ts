@@ -50,8 +50,8 @@ class Making {
   }
 
   async make(): Promise<CreatedRollout[]> {
-    const [now, mark] = await together([this.tx.readNow(), this.tx.readMark()]);
-    const groups = await this.groups(now);
+    await together([this.tx.readNow(), this.tx.readMark()]);
+    const groups = await this.groups();
     const there = await this.there([...groups.values()]);
     this.refuseDifferent(there);
     const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
@@ -59,7 +59,7 @@ class Making {
     await this.refuseTaken(missing);
     const tasks = await this.tasks(missing);
     await this.requireStarts(missing);
-    await this.insert(missing, groups, tasks, now, mark);
+    await this.insert(missing, groups, tasks);
     const made = new Map(missing.map(({ groupNumber, number, id }) => [tupleKey(groupNumber, number), id]));
     return this.rollouts.map(({ groupNumber, number }) => {
       const at = tupleKey(groupNumber, number);
@@ -69,7 +69,7 @@ class Making {
     });
   }
 
-  private groups(now: string): Promise<Map<bigint, GroupRef>> {
+  private groups(): Promise<Map<bigint, GroupRef>> {
     const first = new Map<bigint, NewRollout>();
     for (const rollout of this.rollouts) {
       if (!first.has(rollout.groupNumber)) first.set(rollout.groupNumber, rollout);
@@ -77,7 +77,7 @@ class Making {
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
       return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
     });
-    return makeGroups(this.tx, this.stage, now, groups);
+    return makeGroups(this.tx, this.stage, groups);
   }
 
   /** Returns the existing rollouts by group number and number. */
@@ -176,8 +176,6 @@ class Making {
     missing: readonly NewRollout[],
     groups: ReadonlyMap<bigint, GroupRef>,
     tasks: ReadonlyMap<string, bigint>,
-    now: string,
-    mark: bigint,
   ): Promise<void> {
     if (missing.length === 0) return;
     const { tx, stage } = this;
@@ -189,15 +187,15 @@ class Making {
       if (group === undefined) throw new Error('the group created in this transaction is missing');
       counts.set(group.key, { rollouts: (counts.get(group.key)?.rollouts ?? 0n) + 1n });
       const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
-      return newRow(namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, now, mark);
+      return newRow(namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, this.tx.now, this.tx.mark);
     });
     await engine.insertRows(tx.db, ROLLOUTS, rows);
     const creations = keys.map((key) => {
       const entity = { tree: stage.run, noun: 'ROLLOUT', key } as const;
       return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };
     });
-    await recordStatuses(tx, now, creations);
-    await countInGroups(tx, now, counts);
+    await recordStatuses(tx, creations);
+    await countInGroups(tx, counts);
   }
 }
 

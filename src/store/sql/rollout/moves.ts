@@ -28,14 +28,13 @@ export function entityOf({ run, key }: LockedRollout): StatusEntity {
 export async function recordMove(
   tx: CallerTransaction,
   row: LockedRollout,
-  now: string,
   to: Status,
   said: RolloutSaid,
   phase: string,
 ): Promise<void> {
   const { message, metadataJson } = said;
   const move = { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase };
-  await recordStatus(tx, entityOf(row), now, move);
+  await recordStatus(tx, entityOf(row), move);
 }
 
 /**
@@ -69,7 +68,7 @@ export async function startRollout(
   return moved(engine, caller, token, 'start', async (tx, row, to) => {
     const now = await tx.readNow();
     const phase = said.phase ?? row.phase;
-    await writeRollout(tx, row.key, now, {
+    await writeRollout(tx, row.key, {
       status: to,
       status_message: said.message,
       phase,
@@ -82,7 +81,7 @@ export async function startRollout(
       .where('rollout', '=', row.key)
       .where('number', '=', row.attempt)
       .execute();
-    await recordMove(tx, row, now, to, said, phase);
+    await recordMove(tx, row, to, said, phase);
     return [];
   });
 }
@@ -102,13 +101,11 @@ export async function releaseRollout(
     const moves = decideRelease(heldOf(row), attempt?.end_digest ?? '', token.attempt, said);
     if (moves && attempt !== undefined) {
       const heads = await lockAttempts(tx, [row], 'bounded');
-      const now = await tx.readNow();
-      const reported = await writeReport(tx, row, attempt, report, now);
+      await tx.readNow();
+      const reported = await writeReport(tx, row, attempt, report);
       const shown = await changeAttempt(tx, row, attempt, { ...reported, end_digest: digest });
       const head = heads.get(row.key);
-      await requeue(tx, now, [
-        { caller, row: { ...row, ...shown }, head, message, metadataJson, refund: refundAttempt },
-      ]);
+      await requeue(tx, [{ caller, row: { ...row, ...shown }, head, message, metadataJson, refund: refundAttempt }]);
     }
     const after = await readWritten(tx, row);
     return { rollout: after, changed: moves ? [row.run, row.trajectory] : [] };
@@ -131,7 +128,7 @@ export async function retryRollout(
     const now = await tx.readNow();
     const attempts = row.attempt - row.refunded_attempts + 1n;
     // The trajectory of the last attempt was sealed when the attempt ended.
-    await writeRollout(tx, row.key, now, {
+    await writeRollout(tx, row.key, {
       ...NOTHING_SHOWN,
       status: to,
       status_message: said.message,
@@ -144,10 +141,10 @@ export async function retryRollout(
       end_time: null,
       status_changes: row.status_changes + 1n,
     });
-    await recordMove(tx, row, now, to, said, '');
+    await recordMove(tx, row, to, said, '');
     const triedRollouts = row.attempt > 0n ? -1n : 0n;
     const counts = { terminalRollouts: -1n, triedRollouts, terminalTurns: -row.turns };
-    await countInGroups(tx, now, new Map([[row.group_key, counts]]));
+    await countInGroups(tx, new Map([[row.group_key, counts]]));
     return [];
   });
 }

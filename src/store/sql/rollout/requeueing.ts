@@ -31,7 +31,7 @@ export interface Leaving {
  * Q1, Q3: ends the attempts of rollouts as FAILED and requeues the rollouts. The number of statements does not grow
  * with the rollouts. Groups whose policy may prevent another attempt are locked for the decision.
  */
-export async function requeue(tx: Transaction, now: string, leaving: readonly Leaving[]): Promise<void> {
+export async function requeue(tx: Transaction, leaving: readonly Leaving[]): Promise<void> {
   if (leaving.length === 0) return;
   const keys = leaving.map(({ row }) => row.key);
   const ends = await readAttemptEnds(tx, keys);
@@ -42,7 +42,7 @@ export async function requeue(tx: Transaction, now: string, leaving: readonly Le
   const seals = leaving.map(({ caller, row, head, message }) => {
     return { caller, rollout: row, head, status: 'FAILED', message, end: ends.get(row.key) } as const;
   });
-  await endAttempts(tx, now, seals);
+  await endAttempts(tx, seals);
   const moves = leaving.map((each): PendingMove => {
     const { row, refund = false } = each;
     const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
@@ -53,7 +53,7 @@ export async function requeue(tx: Transaction, now: string, leaving: readonly Le
     const shown = to === 'PENDING' ? NOTHING_SHOWN : { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) };
     return { ...each, to, delayMs, shown, ended: end };
   });
-  await moveMany(tx, now, moves);
+  await moveMany(tx, moves);
 }
 
 interface Policy {
@@ -128,21 +128,20 @@ const MOVE = rowUpdate(
 /**
  * Moves locked rollouts that no worker holds afterwards. Writes their StatusChanges and the counters of their groups.
  */
-export async function moveMany(tx: Transaction, now: string, moves: readonly PendingMove[]): Promise<void> {
+export async function moveMany(tx: Transaction, moves: readonly PendingMove[]): Promise<void> {
   if (moves.length === 0) return;
   const mark = await tx.readMark();
-  const rows = moves.map((move) => movedRow(move, now, mark));
+  const rows = moves.map((move) => movedRow(move, tx.now, mark));
   await tx.engine.updateRows(tx.db, MOVE, rows);
   await recordStatuses(
     tx,
-    now,
     moves.map(({ caller, row, to, message, metadataJson, phase = '' }) => ({
       caller,
       entity: { tree: row.run, noun: 'ROLLOUT', key: row.key },
       move: { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase },
     })),
   );
-  await countInGroups(tx, now, await countsOf(tx, moves));
+  await countInGroups(tx, await countsOf(tx, moves));
 }
 
 function movedRow(move: PendingMove, now: string, mark: bigint): UpdateOf<typeof MOVE> {

@@ -281,7 +281,8 @@ export async function updateRollout(
     if (isGiven(own)) requireLease(heldOf(row), attempt);
     const shown = isGiven(ofAttempt) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
     if (isGiven(own) || shown !== undefined) {
-      await writeRollout(tx, row.key, await tx.readNow(), {
+      await tx.readNow();
+      await writeRollout(tx, row.key, {
         ...shown,
         ...columnsOf(own),
         ...keepGiven(row, columnsOf(own)),

@@ -12,14 +12,14 @@ const POLICY = 'anabranch';
  * must be written before. The group is locked at the end, and afterwards the transaction may write only the group. The
  * caller announces the run.
  */
-export async function applySuccess(tx: Transaction, success: LockedRollout, now: string): Promise<void> {
+export async function applySuccess(tx: Transaction, success: LockedRollout): Promise<void> {
   if (!(await cancelsPending(tx, success))) return;
-  await cancelPending(tx, success, now);
+  await cancelPending(tx, success);
   await tx.engine
     .lock(tx.db.selectFrom('groups').select('key').where('key', '=', success.group_key), 'write')
     .execute();
   // A sibling that was requeued before the lock has committed, and one that is requeued later sees the success.
-  await cancelPending(tx, success, now);
+  await cancelPending(tx, success);
 }
 
 async function cancelsPending(tx: Transaction, { group_key }: LockedRollout): Promise<boolean> {
@@ -27,7 +27,7 @@ async function cancelsPending(tx: Transaction, { group_key }: LockedRollout): Pr
   return group?.on_success === 'CANCEL_PENDING';
 }
 
-async function cancelPending(tx: Transaction, success: LockedRollout, now: string): Promise<void> {
+async function cancelPending(tx: Transaction, success: LockedRollout): Promise<void> {
   const query = tx.db
     .selectFrom('rollouts')
     .selectAll()
@@ -42,5 +42,5 @@ async function cancelPending(tx: Transaction, success: LockedRollout, now: strin
   const moves = rows.map((row) => {
     return { caller, row, ...said, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
   });
-  await moveMany(tx, now, moves);
+  await moveMany(tx, moves);
 }

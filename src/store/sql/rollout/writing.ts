@@ -32,16 +32,11 @@ export function heldOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'l
  * Updates one rollout's row. Sets mark and revision, because watchers of the run see the change (M5). The caller
  * announces the run after the commit.
  */
-export async function writeRollout(
-  tx: Transaction,
-  key: bigint,
-  now: string,
-  changes: Updateable<RolloutsTable>,
-): Promise<void> {
+export async function writeRollout(tx: Transaction, key: bigint, changes: Updateable<RolloutsTable>): Promise<void> {
   const mark = await tx.readMark();
   await tx.db
     .updateTable('rollouts')
-    .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
+    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
     .where('key', '=', key)
     .execute();
 }

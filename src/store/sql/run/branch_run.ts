@@ -51,7 +51,7 @@ async function makeRunBranch(
   if (seen === undefined) throw runNotFound(making.sourceId);
   const experiment = await lockExperiment(tx, { id: seen.experiment.id });
   await keepRun(tx, seen.id);
-  const [source, main, named, key, mark] = await together([
+  const [source, main, named, key] = await together([
     findRun(tx, seen),
     mainTrajectoryOf(tx, seen),
     making.name === '' ? undefined : findNamed(tx, experiment.key, making.name),
@@ -63,13 +63,13 @@ async function makeRunBranch(
   if (named !== undefined) throw runExists(making.name, named.id);
   if (main === undefined) throw noMainTrajectory(source.id);
   const configJson = effectiveConfig(source.configJson, making, BRANCH_CONFIG);
-  const [point, name, now] = await together([
+  const [point, name] = await together([
     branchPointOf(tx, main, making.at),
     making.name === '' ? defaultName(tx, experiment) : making.name,
     tx.readNow(),
   ]);
   const trajectory = await branchMain(tx, making, { source, main, point, name, key });
-  await insertRun(tx, now, making, {
+  await insertRun(tx, making, {
     key,
     experiment,
     name,
@@ -79,7 +79,6 @@ async function makeRunBranch(
     heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? source.heartbeatTimeoutMs,
     parent: { tree: source.tree.key, key: source.key, branchPoint: point },
     main: trajectory,
-    mark,
   });
   return { row: key, tree: source.tree.key, main: trajectory };
 }

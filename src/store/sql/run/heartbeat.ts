@@ -12,7 +12,7 @@ export async function heartbeatRun(engine: Engine, namespace: string, id: string
   const { row, now } = await writeIn(engine, namespace, async (tx) => {
     const locked = await lockRun(tx, id);
     const time = await tx.readNow();
-    await writeRun(tx, locked.key, time, beat(time, locked.heartbeat_timeout_ms));
+    await writeRun(tx, locked.key, beat(time, locked.heartbeat_timeout_ms));
     return { row: locked, now: time };
   });
   engine.announce([row.key]);
@@ -28,7 +28,8 @@ const SWEEPER = 'anabranch';
  */
 export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
   const failed = await write(engine, async (tx) => {
-    const found = await lockStale(tx, await tx.readNow(), limit);
+    await tx.readNow();
+    const found = await lockStale(tx, limit);
     const mains = await lockMains(tx, found, 'never');
     const stale = found.filter(({ main_trajectory: main }) => main === null || !mains.held.has(main));
     const now = await tx.readNow();
@@ -37,21 +38,21 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
       const caller = { namespace: row.namespace, actor: SWEEPER };
       const message = silenceOf(row, now);
       const said = { message, metadataJson: '', phase: undefined, resultJson: '' };
-      await moveLocked(tx.as(caller), row, now, 'FAILED', said);
+      await moveLocked(tx.as(caller), row, 'FAILED', said);
       ended.push({ caller, row, status: 'FAILED', message });
     }
-    const sealed = await sealMains(tx, now, mains, ended);
+    const sealed = await sealMains(tx, mains, ended);
     return { runs: stale.map(({ key }) => key), sealed };
   });
   engine.announce([...failed.runs, ...failed.sealed]);
   return failed.runs.length;
 }
 
-async function lockStale(tx: Transaction, now: string, limit: number): Promise<LockedRun[]> {
+async function lockStale(tx: Transaction, limit: number): Promise<LockedRun[]> {
   const query = selectToWrite(tx)
     // Matches the condition of the index of stale runs literally.
     .where(sql<boolean>`r.fail_when_stale and r.status in ('INITIALIZING', 'RUNNING')`)
-    .where('r.stale_time', '<', now)
+    .where('r.stale_time', '<', tx.now)
     .orderBy('r.stale_time')
     .limit(limit);
   return tx.engine.lockFree(query, 'write').execute();

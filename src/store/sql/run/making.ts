@@ -27,16 +27,14 @@ export interface Placement {
   /** Undefined for the root of a tree. */
   readonly parent: { readonly tree: bigint; readonly key: bigint; readonly branchPoint: bigint } | undefined;
   readonly main: TrajectoryRef | undefined;
-  readonly mark: bigint;
 }
 
-/** Inserts a run with the next number of its locked experiment, and its first StatusChange. */
-export async function insertRun(
-  tx: CallerTransaction,
-  now: string,
-  making: RunMaking,
-  placed: Placement,
-): Promise<void> {
+/**
+ * Inserts a run with the next number of its locked experiment, and its first StatusChange. The transaction has read
+ * time and mark.
+ */
+export async function insertRun(tx: CallerTransaction, making: RunMaking, placed: Placement): Promise<void> {
+  const { now } = tx;
   const { key, experiment, parent, main, plan } = placed;
   const number = experiment.lastRunNumber + 1n;
   const counted = tx.db.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key);
@@ -73,16 +71,12 @@ export async function insertRun(
     update_time: now,
     status_changes: 1n,
     revision: 1n,
-    mark: placed.mark,
+    mark: tx.mark,
     hidden: 0,
   });
   const progressPercent = progressOf(making.status, plan, NOTHING_YET).percent;
   const creation = { ordinal: 0n, from: null, to: making.status, message: '', progressPercent };
-  await together([
-    counted.execute(),
-    inserted.execute(),
-    recordStatus(tx, { tree: key, noun: 'RUN', key }, now, creation),
-  ]);
+  await together([counted.execute(), inserted.execute(), recordStatus(tx, { tree: key, noun: 'RUN', key }, creation)]);
 }
 
 const NOTHING_YET: RunTally = Object.freeze({

@@ -40,14 +40,14 @@ export async function moveRun(engine: Engine, caller: Caller, id: string, move: 
       const seals = isTerminal(to) && !move.keepTrajectoryOpen;
       const mains = await lockMains(tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
       // Read under the locks, so that no step of the trajectory has a later commit time.
-      const now = await tx.readNow();
+      await tx.readNow();
       const [main] = mains.heads;
       if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(tx, row, main, move);
-      await moveLocked(tx, row, now, to, said);
+      await moveLocked(tx, row, to, said);
       keys.push(row.key);
       if (seals) {
         const ended = { caller, row, status: to, message: said.message };
-        keys.push(...(await sealMains(tx, now, mains, [ended])));
+        keys.push(...(await sealMains(tx, mains, [ended])));
       }
     }
     const after = await findRun(tx, row);
@@ -87,7 +87,7 @@ export async function lockMains(
     tree === null || key === null ? [] : [{ tree, key }],
   );
   if (refs.length === 0) return { heads: [], held: new Set() };
-  const { heads } = await tx.engine.lockHeads(tx.db, refs.sort(inLockOrder), wait);
+  const heads = await tx.lockHeads(refs.sort(inLockOrder), wait);
   const held = heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
   return { heads: heads.filter(({ hidden }) => !hidden), held };
 }
@@ -95,7 +95,6 @@ export async function lockMains(
 /** Seals the open main trajectories of runs. Returns their keys. */
 export async function sealMains(
   tx: Transaction,
-  now: string,
   { heads }: LockedMains,
   ended: readonly EndedRun[],
 ): Promise<bigint[]> {
@@ -104,7 +103,7 @@ export async function sealMains(
     const run = runs.get(head.key);
     return run === undefined || isSealed(head.status) ? [] : [{ ...run, head }];
   });
-  await sealHeads(tx, now, seals);
+  await sealHeads(tx, seals);
   return seals.map(({ head }) => head.key);
 }
 
@@ -126,7 +125,7 @@ async function replaceSealedMain(
   const root = { ...making, taskId: main.taskId, root: undefined };
   const ref =
     main.nextStepNumber === 0n
-      ? await makeRoot(tx, await tx.readNow(), root, [], belonging)
+      ? await makeRoot(tx, root, [], belonging)
       : await makeBranch(tx, main, main.nextStepNumber - 1n, making, belonging);
   await tx.db
     .updateTable('runs')
@@ -136,15 +135,10 @@ async function replaceSealedMain(
 }
 
 /** Moves a locked run to an allowed status, and records its StatusChange. */
-export async function moveLocked(
-  tx: CallerTransaction,
-  row: LockedRun,
-  now: string,
-  to: Status,
-  said: Said,
-): Promise<void> {
+export async function moveLocked(tx: CallerTransaction, row: LockedRun, to: Status, said: Said): Promise<void> {
+  const { now } = tx;
   const begins = to === 'RUNNING';
-  await writeRun(tx, row.key, now, {
+  await writeRun(tx, row.key, {
     ...movedColumns(row, to, said, now),
     // What came out is of the end: a run that goes on has nothing yet.
     result_json: isTerminal(to) ? said.resultJson : '',
@@ -152,7 +146,7 @@ export async function moveLocked(
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });
   const percent = await percentOf(tx, row, to);
-  await recordStatus(tx, entityOf(row), now, statusMove(row, to, said, percent));
+  await recordStatus(tx, entityOf(row), statusMove(row, to, said, percent));
 }
 
 function entityOf({ key }: LockedRun): StatusEntity {

@@ -57,7 +57,7 @@ async function makeRun(
 ): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
   const { engine } = tx;
   const configJson = effectiveConfig(experiment.defaultConfigJson, making, ROOT_CONFIG);
-  const [name, key, now, mark] = await together([
+  const [name, key] = await together([
     making.name === '' ? defaultName(tx, experiment) : making.name,
     engine.nextKey(tx.db, 'runs'),
     tx.readNow(),
@@ -65,8 +65,8 @@ async function makeRun(
     refuseTakenId(tx, making.id),
   ]);
   const belonging = { run: key, experiment: experiment.key };
-  const main = await makeMain(tx, now, making, { name, inline, belonging });
-  await insertRun(tx, now, making, {
+  const main = await makeMain(tx, making, { name, inline, belonging });
+  await insertRun(tx, making, {
     key,
     experiment,
     name,
@@ -76,7 +76,6 @@ async function makeRun(
     heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
     parent: undefined,
     main,
-    mark,
   });
   return { key, main };
 }
@@ -84,13 +83,12 @@ async function makeRun(
 /** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
 async function makeMain(
   tx: CallerTransaction,
-  now: string,
   { mainTrajectory, labels }: NewRun,
   of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
 ): Promise<TrajectoryRef | undefined> {
   if (mainTrajectory === undefined) return undefined;
   const making = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
-  return makeRoot(tx, now, making, of.inline, of.belonging);
+  return makeRoot(tx, making, of.inline, of.belonging);
 }
 
 /**
@@ -199,7 +197,7 @@ async function updateLocked(tx: NamespaceTransaction, id: string, changes: RunCh
   const taken = name === undefined || name === row.name ? undefined : await findNamed(tx, row.experiment, name);
   if (name !== undefined && taken !== undefined) throw runExists(name, taken.id);
   const now = await tx.readNow();
-  await writeRun(tx, row.key, now, {
+  await writeRun(tx, row.key, {
     ...columnsOf(changes),
     ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
     ...heartbeatColumns(row, changes, now),

@@ -46,16 +46,11 @@ export async function lockRun(tx: NamespaceTransaction, id: string): Promise<Loc
  * Updates a run's row. Sets mark and revision, because watchers see the change (M5). The caller announces the run after
  * the commit.
  */
-export async function writeRun(
-  tx: Transaction,
-  key: bigint,
-  now: string,
-  changes: Updateable<RunsTable>,
-): Promise<void> {
+export async function writeRun(tx: Transaction, key: bigint, changes: Updateable<RunsTable>): Promise<void> {
   const mark = await tx.readMark();
   await tx.db
     .updateTable('runs')
-    .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
+    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
     .where('key', '=', key)
     .execute();
 }

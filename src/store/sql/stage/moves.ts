@@ -30,8 +30,9 @@ export async function moveStage(
     if (verb === 'cancel' && cancelRollouts) await markRollouts(tx, rollouts, said);
     if (verb === 'reopen') await unmarkRollouts(tx, rollouts);
     const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
+    if (to !== undefined || opens) await tx.readNow();
     if (to !== undefined) await moveLocked(tx, row, to, said);
-    else if (opens) await writeStage(tx, row.key, await tx.readNow(), { queue_close_time: null });
+    else if (opens) await writeStage(tx, row.key, { queue_close_time: null });
     const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return { stage: after, changed: to !== undefined || opens };
@@ -48,8 +49,7 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
     const row = await lockStage(tx, id, 'delete');
     const closes = row.queue_close_time === null;
     if (closes) {
-      const now = await tx.readNow();
-      await writeStage(tx, row.key, now, { queue_close_time: now });
+      await writeStage(tx, row.key, { queue_close_time: await tx.readNow() });
     }
     const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
@@ -60,12 +60,12 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
 }
 
 async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, said: Said): Promise<void> {
-  const now = await tx.readNow();
+  const { now } = tx;
   const begins = to === 'RUNNING';
   const look = () => endOfStage(tx, row);
   // Progress counts only stages that are not terminal as open, so it is computed before the move.
   const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
-  await writeStage(tx, row.key, now, {
+  await writeStage(tx, row.key, {
     ...movedColumns(row, to, said, now),
     end_expected_turns: end?.expectedTurns ?? null,
     end_expected_substeps: end?.expectedSubsteps ?? null,
@@ -76,7 +76,7 @@ async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, s
   });
   const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;
   const percent = share === undefined ? undefined : share * 100;
-  await recordStatus(tx, entityOf(row), now, statusMove(row, to, said, percent));
+  await recordStatus(tx, entityOf(row), statusMove(row, to, said, percent));
 }
 
 /** A terminal stage has a closed queue, and a reopened stage an open one. */

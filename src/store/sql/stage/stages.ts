@@ -90,14 +90,18 @@ async function insertStage(tx: CallerTransaction, run: bigint, making: NewStage)
     .executeTakeFirst();
   if (inserted === undefined) return false;
   const { share } = await endOfStage(tx, { run, id });
-  await recordStatus(tx, { tree: run, noun: 'STAGE', key }, now, {
-    ordinal: 0n,
-    from: null,
-    to: status,
-    message: '',
-    phase,
-    progressPercent: share === undefined ? undefined : share * 100,
-  });
+  await recordStatus(
+    tx,
+    { tree: run, noun: 'STAGE', key },
+    {
+      ordinal: 0n,
+      from: null,
+      to: status,
+      message: '',
+      phase,
+      progressPercent: share === undefined ? undefined : share * 100,
+    },
+  );
   return true;
 }
 
@@ -149,7 +153,7 @@ export async function updateStage(
   const stage = await writeIn(engine, namespace, async (tx) => {
     const row = await lockStage(tx, id);
     const now = await tx.readNow();
-    await writeStage(tx, row.key, now, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
+    await writeStage(tx, row.key, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
     const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return after;

@@ -35,16 +35,11 @@ export async function lockStage(
  * Updates a stage's row. Sets mark and revision, because watchers of the run see the change (M5). The caller announces
  * the run after the commit.
  */
-export async function writeStage(
-  tx: Transaction,
-  key: bigint,
-  now: string,
-  changes: Updateable<StagesTable>,
-): Promise<void> {
+export async function writeStage(tx: Transaction, key: bigint, changes: Updateable<StagesTable>): Promise<void> {
   const mark = await tx.readMark();
   await tx.db
     .updateTable('stages')
-    .set((eb) => ({ ...changes, update_time: now, mark, revision: eb('revision', '+', 1n) }))
+    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
     .where('key', '=', key)
     .execute();
 }

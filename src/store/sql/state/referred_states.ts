@@ -86,18 +86,20 @@ export class ReferredStates {
    * Stores and marks the states that new steps refer to. With `briefly`, waits only briefly for locks. Errors:
    * STATE_NOT_FOUND, if a state was deleted after it was found.
    */
-  async write(now: string, wait: 'briefly' | 'bounded'): Promise<void> {
+  async write(wait: 'briefly' | 'bounded'): Promise<void> {
     const runs = runsOf(this.unmarked());
     if (runs.length === 0) return;
     // All statements are sent at once and run in this order.
     const waiting = wait === 'briefly' ? this.tx.engine.waitBriefly(this.tx.db) : undefined;
-    await Promise.all([waiting, ...runs.map((run) => this.mark(run, now))]);
+    await Promise.all([waiting, ...runs.map((run) => this.mark(run))]);
   }
 
-  private async mark(run: readonly ReferredState[], now: string): Promise<void> {
+  private async mark(run: readonly ReferredState[]): Promise<void> {
     const { namespace, bytes } = run[0]!;
     if (bytes !== undefined) {
-      const rows = run.flatMap((state) => (state.bytes === undefined ? [] : [stateRow(namespace, state.bytes, now)]));
+      const rows = run.flatMap((state) =>
+        state.bytes === undefined ? [] : [stateRow(namespace, state.bytes, this.tx.now)],
+      );
       await this.tx.engine.insertRows(this.tx.db, STATES, rows, REFERENCE_IF_STORED);
       return;
     }

@@ -43,13 +43,8 @@ export interface StatusMove {
  * L5: records a status change in the transaction that makes it; the creation is the first. The statement need not be
  * awaited before the commit.
  */
-export function recordStatus(
-  tx: CallerTransaction,
-  entity: StatusEntity,
-  now: string,
-  move: StatusMove,
-): Promise<void> {
-  return recordStatuses(tx, now, [{ caller: tx.caller, entity, move }]);
+export function recordStatus(tx: CallerTransaction, entity: StatusEntity, move: StatusMove): Promise<void> {
+  return recordStatuses(tx, [{ caller: tx.caller, entity, move }]);
 }
 
 /** Returns the message of the end of a terminal row, because the message in the row may have been changed since. */
@@ -77,7 +72,7 @@ export interface RecordedMove {
 }
 
 /** Records many status changes in few statements. */
-export async function recordStatuses(tx: Transaction, now: string, moves: readonly RecordedMove[]): Promise<void> {
+export async function recordStatuses(tx: Transaction, moves: readonly RecordedMove[]): Promise<void> {
   const rows = moves.map(({ caller, entity, move }) => ({
     tree: entity.tree,
     entity_kind: entity.noun,
@@ -91,7 +86,7 @@ export async function recordStatuses(tx: Transaction, now: string, moves: readon
     metadata_json: move.metadataJson ?? '',
     actor: caller.actor,
     progress_percent: move.progressPercent ?? null,
-    change_time: now,
+    change_time: tx.now,
   }));
   await tx.engine.insertRows(tx.db, STATUS_CHANGES, rows);
 }

@@ -10,7 +10,7 @@ import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
-import { recordStatus } from '../status/status_changes.ts';
+import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
 import { together } from '../together.ts';
 import { HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
@@ -62,10 +62,10 @@ async function appendLocked(
   const outcomes = await write(engine, async (tx) => {
     const refs = uniqueRefs(batches);
     const referred = new ReferredStates(tx);
-    const [{ heads, now }] = await together([engine.lockHeads(tx.db, refs, wait), findStates(referred, batches)]);
+    const [heads] = await together([tx.lockHeads(refs, wait), findStates(referred, batches)]);
     const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
     members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
-    const group = new Group(tx, now, members, busy, referred);
+    const group = new Group(tx, members, busy, referred);
     await group.prepare(batches);
     const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
     await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
@@ -79,26 +79,18 @@ async function appendLocked(
 
 class Group {
   private readonly tx: Transaction;
-  private readonly now: string;
   private readonly nowInstant: Instant;
   private readonly members: Map<bigint, GroupMember>;
   private readonly busy: ReadonlySet<bigint>;
   private readonly writer: StepWriter;
   private readonly sealed: { caller: Caller; member: GroupMember }[] = [];
 
-  constructor(
-    tx: Transaction,
-    now: string,
-    members: Map<bigint, GroupMember>,
-    busy: ReadonlySet<bigint>,
-    referred: ReferredStates,
-  ) {
+  constructor(tx: Transaction, members: Map<bigint, GroupMember>, busy: ReadonlySet<bigint>, referred: ReferredStates) {
     this.tx = tx;
-    this.now = now;
-    this.nowInstant = now === '' ? 0n : parseInstant(now);
+    this.nowInstant = members.size === 0 ? 0n : parseInstant(tx.now);
     this.members = members;
     this.busy = busy;
-    this.writer = new StepWriter(tx, now, referred);
+    this.writer = new StepWriter(tx, referred);
   }
 
   /** Reads the digests of stored steps that batches repeat. Most groups repeat none. */
@@ -138,12 +130,12 @@ class Group {
       Object.assign(head, before);
       throw stateNotFound(missing);
     }
-    member.sums = this.writer.add(namespace, locked, head.writerEpoch, member.sums, decision.appended, inline);
+    member.sums = this.writer.add(locked, member.sums, decision.appended, inline);
     for (const { stepNumber, contentDigest } of decision.appended) {
-      member.stored.set(stepNumber, { contentDigest, commitTime: this.now });
+      member.stored.set(stepNumber, { contentDigest, commitTime: this.tx.now });
     }
     if (decision.seal === 'sealed') {
-      member.sealTime = this.now;
+      member.sealTime = this.tx.now;
       this.sealed.push({ caller: batch.caller, member });
     }
     member.changed ||= decision.appended.length > 0 || decision.seal === 'sealed';
@@ -176,15 +168,11 @@ class Group {
     if (heads.length === 0) return;
     await this.writer.write(wait);
     await this.tx.engine.updateRows(this.tx.db, HEAD_UPDATE, heads);
-    for (const { caller, member } of this.sealed) {
-      const { tree, key } = member.locked;
-      await recordStatus(this.tx.as(caller), { tree, noun: 'TRAJECTORY', key }, this.now, {
-        ordinal: 1n,
-        from: 'RUNNING',
-        to: member.head.status,
-        message: member.head.statusMessage,
-      });
-    }
+    const seals = this.sealed.map(({ caller, member: { locked, head } }): RecordedMove => {
+      const entity = { tree: locked.tree, noun: 'TRAJECTORY', key: locked.key } as const;
+      return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: head.status, message: head.statusMessage } };
+    });
+    await recordStatuses(this.tx, seals);
   }
 
   private missing(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): Digest | undefined {
@@ -206,7 +194,7 @@ class Group {
       byte_sum: sums.byteSum,
       status: head.status,
       status_message: head.statusMessage,
-      update_time: this.now,
+      update_time: this.tx.now,
       seal_time: sealTime,
     };
   }

@@ -49,8 +49,8 @@ export async function attachState(
     }
     await refuseTooMany(tx, row.ref, stepNumber);
     const referred = new ReferredStates(tx);
-    const [now] = await together([tx.readNow(), referred.find(caller.namespace, [digest])]);
-    const writer = new StepWriter(tx, now, referred);
+    await together([tx.readNow(), referred.find(caller.namespace, [digest])]);
+    const writer = new StepWriter(tx, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
     const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
     await writer.write();

@@ -30,7 +30,7 @@ function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<G
   return writeAs(engine, caller, async (tx) => {
     const found = await findById(tx, open.trajectoryId);
     const { ref } = requireWritable(found, open.trajectoryId, open.uid);
-    const { heads } = await engine.lockHeads(tx.db, [ref], 'never');
+    const heads = await tx.lockHeads([ref], 'never');
     if (heads.length === 0) return undefined;
     const row = await findByKey(tx, ref.tree, ref.key);
     const epoch = decideOpen(row, open);

@@ -22,15 +22,13 @@ export interface StepRow {
   readonly sums: Sums;
 }
 
-export function stepRow(
-  namespace: string,
-  ref: TrajectoryRef,
-  writerEpoch: bigint,
-  before: Sums,
-  step: NewStep,
-  sizes: StateSizes,
-  commitTime: string,
-): StepRow {
+/** The trajectory that a step is appended to. */
+export interface StepOwner extends TrajectoryRef {
+  readonly namespace: string;
+  readonly writerEpoch: bigint;
+}
+
+export function stepRow(owner: StepOwner, before: Sums, step: NewStep, sizes: StateSizes, commitTime: string): StepRow {
   const actions = bindActions(step.actions, sizes);
   const observations = bindObservations(step.observations, sizes);
   const metrics = bindMetrics(step.metrics);
@@ -47,14 +45,14 @@ export function stepRow(
         Buffer.byteLength(step.metadataJson),
     );
   const row = {
-    tree: ref.tree,
-    trajectory: ref.key,
+    tree: owner.tree,
+    trajectory: owner.key,
     step_number: step.stepNumber,
-    namespace,
+    namespace: owner.namespace,
     reward: bindOptionalReal(step.reward),
     terminated: flag(step.terminated),
     truncated: flag(step.truncated),
-    writer_epoch: writerEpoch,
+    writer_epoch: owner.writerEpoch,
     reward_sum: bindReal(rewardSum),
     byte_sum: byteSum,
     commit_time: commitTime,

@@ -7,21 +7,20 @@ import { CONTENT_STATES, STEP_STATES, STEPS } from '../tables/steps.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
-import { type Sums, stepRow } from './row.ts';
+
+import { type StepOwner, type Sums, stepRow } from './row.ts';
 
 /** Gathers the rows of new steps and of their references to states in one transaction, and writes them in few statements. */
 export class StepWriter {
   private readonly tx: Transaction;
-  private readonly now: string;
   private readonly referred: ReferredStates;
   private readonly steps: RowOf<typeof STEPS>[] = [];
   private readonly stepStates: RowOf<typeof STEP_STATES>[] = [];
   private readonly contentStates: RowOf<typeof CONTENT_STATES>[] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
-  constructor(tx: Transaction, now: string, referred: ReferredStates) {
+  constructor(tx: Transaction, referred: ReferredStates) {
     this.tx = tx;
-    this.now = now;
     this.referred = referred;
   }
 
@@ -32,22 +31,17 @@ export class StepWriter {
   }
 
   /** Adds accepted steps in order. Returns the sums after them. */
-  add(
-    namespace: string,
-    ref: TrajectoryRef,
-    writerEpoch: bigint,
-    before: Sums,
-    steps: readonly NewStep[],
-    inline: readonly EncodedState[],
-  ): Sums {
+  add(owner: StepOwner, before: Sums, steps: readonly NewStep[], inline: readonly EncodedState[]): Sums {
+    const { namespace } = owner;
     this.referred.add(namespace, inline);
     const sizes = this.referred.sizes(namespace);
+    const { now } = this.tx;
     let sums = before;
     for (const step of steps) {
-      const added = stepRow(namespace, ref, writerEpoch, sums, step, sizes, this.now);
+      const added = stepRow(owner, sums, step, sizes, now);
       sums = added.sums;
       this.steps.push(added.row);
-      this.addStates(namespace, ref, step);
+      this.addStates(namespace, owner, step);
     }
     return sums;
   }
@@ -66,7 +60,7 @@ export class StepWriter {
 
   /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
   async write(wait: 'briefly' | 'bounded' = 'bounded'): Promise<void> {
-    await this.referred.write(this.now, wait);
+    await this.referred.write(wait);
     await Promise.all([
       this.tx.engine.insertRows(this.tx.db, STEPS, this.steps),
       this.tx.engine.insertRows(this.tx.db, STEP_STATES, this.stepStates),

@@ -60,7 +60,7 @@ export async function appendToKnown(
   const { locked, sums } = seen;
   const head = { ...seen.head };
   if (!appends(head, batch)) return undefined;
-  const row = stepRow(locked.namespace, locked, head.writerEpoch, sums, step, NO_SIZES, SET_BY_ENGINE);
+  const row = stepRow(locked, sums, step, NO_SIZES, SET_BY_ENGINE);
   const { tree, key } = locked;
   // Concurrent appends must not use a head that this statement may change.
   known.forget(key);

@@ -32,15 +32,14 @@ export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'>;
  */
 export async function makeRoot(
   tx: CallerTransaction,
-  now: string,
   making: NewRoot,
   inline: readonly EncodedState[],
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
   const [row] = await together([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, making.id)]);
   const ref = { tree: row, key: row };
-  const sums = await writeRoot(tx, ref, now, making, inline);
-  await insertTrajectory(tx, making, now, {
+  const sums = await writeRoot(tx, ref, making, inline);
+  await insertTrajectory(tx, making, {
     ...ref,
     ...belonging,
     parent: null,
@@ -59,7 +58,6 @@ export async function makeRoot(
 async function writeRoot(
   tx: CallerTransaction,
   ref: TrajectoryRef,
-  now: string,
   { root }: NewRoot,
   inline: readonly EncodedState[],
 ): Promise<Sums> {
@@ -67,11 +65,11 @@ async function writeRoot(
   if (root === undefined) return empty;
   const referred = new ReferredStates(tx);
   await referred.find(tx.namespace, statesOf(root));
-  const writer = new StepWriter(tx, now, referred);
+  const writer = new StepWriter(tx, referred);
   const here = new Set(inline.map(({ digest }) => digest));
   const missing = writer.missingState(tx.namespace, root, here);
   if (missing !== undefined) throw stateNotFound(missing);
-  const sums = writer.add(tx.namespace, ref, 0n, empty, [root], inline);
+  const sums = writer.add({ ...ref, namespace: tx.namespace, writerEpoch: 0n }, empty, [root], inline);
   await writer.write();
   return sums;
 }
@@ -95,14 +93,14 @@ export async function makeBranch(
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
   const owner = await ownerKey(tx, source, point);
-  const [shared, now, key] = await together([
+  const [shared, key] = await together([
     lockStep(tx, source, owner, point),
-    tx.readNow(),
     tx.engine.nextKey(tx.db, 'trajectories'),
+    tx.readNow(),
     refuseTaken(tx, making.id),
   ]);
   const ref = { tree: source.ref.tree, key };
-  await insertTrajectory(tx, making, now, {
+  await insertTrajectory(tx, making, {
     ...ref,
     ...belonging,
     parent: owner,
@@ -173,15 +171,10 @@ type Placement = Pick<
 >;
 
 /** The statements are sent in order, so later reads of the transaction see the row. */
-async function insertTrajectory(
-  tx: CallerTransaction,
-  making: TrajectoryMaking,
-  now: string,
-  placement: Placement,
-): Promise<void> {
-  await tx.engine.insertRows(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, making, now, placement)]);
+async function insertTrajectory(tx: CallerTransaction, making: TrajectoryMaking, placement: Placement): Promise<void> {
+  await tx.engine.insertRows(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, making, tx.now, placement)]);
   const { tree, key } = placement;
-  await recordStatus(tx, { tree, noun: 'TRAJECTORY', key }, now, CREATION);
+  await recordStatus(tx, { tree, noun: 'TRAJECTORY', key }, CREATION);
 }
 
 /** Returns the row of a RUNNING trajectory without a writer. */

@@ -18,19 +18,19 @@ export interface HeadSeal {
  * Seals locked trajectories and records their StatusChanges, in a constant number of statements. Sealed trajectories
  * are not changed.
  */
-export async function sealHeads(tx: Transaction, now: string, seals: readonly HeadSeal[]): Promise<void> {
+export async function sealHeads(tx: Transaction, seals: readonly HeadSeal[]): Promise<void> {
   const open = seals.filter(({ head }) => !isSealed(head.status));
   if (open.length === 0) return;
   await tx.engine.updateRows(
     tx.db,
     HEAD_UPDATE,
-    open.map((seal) => sealed(seal, now)),
+    open.map((seal) => sealed(seal, tx.now)),
   );
   const moves = open.map(({ caller, head, status, message }): RecordedMove => {
     const entity = { tree: head.tree, noun: 'TRAJECTORY', key: head.key } as const;
     return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: status, message } };
   });
-  await recordStatuses(tx, now, moves);
+  await recordStatuses(tx, moves);
 }
 
 function sealed({ head, status, message }: HeadSeal, now: string): HeadRow {

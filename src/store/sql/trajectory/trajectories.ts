@@ -23,8 +23,8 @@ export async function createTrajectory(
   const inline = encodeStates(making.states);
   return makeOnce(engine, caller, key, MADE_TRAJECTORIES, async (tx) => {
     const belonging = await lockBelonging(tx, making.runId, making.experimentId);
-    const now = await tx.readNow();
-    const ref = await makeRoot(tx, now, making, inline, belonging);
+    await tx.readNow();
+    const ref = await makeRoot(tx, making, inline, belonging);
     return { ref, id: making.id, made: await readMade(tx, ref) };
   });
 }
