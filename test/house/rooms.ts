@@ -35,7 +35,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
-  // Long-lived parts, which know neither wire nor engine. Use cases that are not in `src/service` yet are in `src/app`.
+  // Long-lived parts, which know neither wire nor engine. What is not in `src/service` or here yet is in `src/app`.
   'src/stream': { rooms: [...STORE, 'src/app'], packages: [] },
   'src/app': { rooms: [...STORE, 'src/stream'], packages: [] },
   // The methods of the services, a folder a noun, with what they share in `request`. Nouns that are not here yet are in `src/app` and `src/rpc`.

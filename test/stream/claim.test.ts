@@ -8,7 +8,7 @@ import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { type ClaimCall, claimRollouts } from '../../src/stream/rollouts/claim.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
-import { describeApp } from '../app/on_app.ts';
+import { describeApp } from '../service/on_app.ts';
 import { openOn } from '../store/on_store.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { refusalOf } from '../store/scene.ts';

@@ -5,7 +5,7 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendStore } from '../../src/store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
 import { type BatchSource, type Committed, createCommitter } from '../../src/stream/append/committer.ts';
-import { type AppScene, describeApp, wordOf } from '../app/on_app.ts';
+import { type AppScene, describeApp, wordOf } from '../service/on_app.ts';
 import { logger } from '../store/on_store.ts';
 import { putState } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';

@@ -12,7 +12,7 @@ import { stepDigest } from '../../src/domain/step_digest.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
 import { toNewSteps } from '../../src/service/trajectory/step_in.ts';
-import { state, step } from '../app/on_app.ts';
+import { state, step } from '../service/on_app.ts';
 import { type GivenStep, stepMessage } from '../support/given_steps.ts';
 import { sha256, textAction, textObservation } from '../support/steps.ts';
 

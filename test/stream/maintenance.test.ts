@@ -4,7 +4,7 @@ import { createApp } from '../../src/app/app.ts';
 import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { putState } from '../../src/app/state/put.ts';
 import { maintain, startMaintenance } from '../../src/stream/maintenance.ts';
-import { describeApp, state, step } from '../app/on_app.ts';
+import { describeApp, state, step } from '../service/on_app.ts';
 import { laterByTheClock } from '../store/collection.ts';
 import { logger } from '../store/on_store.ts';
 

@@ -1,9 +1,8 @@
 import { expect, it } from 'vitest';
-import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { StepsRead } from '../../src/stream/steps/steps_read.ts';
-import { all, describeApp, state, step, wordOf } from '../app/on_app.ts';
+import { all, describeApp, state, step, wordOf } from '../service/on_app.ts';
 import { openOn } from '../store/on_store.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
@@ -67,7 +66,7 @@ describeApp('ReadSteps over a range', (on) => {
     );
     const reading = scene.read(trajectory);
     await reading.next();
-    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
+    await scene.rpc.deleteTrajectory({ trajectoryId: trajectory.id });
     expect(await refusalOf(all(reading))).toMatchObject({
       reason: 'TRAJECTORY_DELETED',
       metadata: { trajectory_id: trajectory.id },
@@ -244,7 +243,7 @@ describeApp('ReadSteps that follows', (on) => {
     const reading = scene.read(trajectory, { follow: true });
     await reading.next();
     const waiting = refusalOf(all(reading));
-    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
+    await scene.rpc.deleteTrajectory({ trajectoryId: trajectory.id });
     await scene.createWith(['ghost']);
     expect((await waiting).reason).toBe('TRAJECTORY_DELETED');
   });

@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest';
 import type { App } from '../../src/app/app.ts';
-import { deleteRun } from '../../src/app/run/delete.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { type ReadRolloutsArgs, readRollouts } from '../../src/stream/rollouts/read.ts';
 import type { RolloutsRead } from '../../src/stream/rollouts/read_group.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
-import { AppScene, all, describeApp, step, wordOf } from '../app/on_app.ts';
+import { AppScene, all, describeApp, step, wordOf } from '../service/on_app.ts';
+import { servicesOf } from '../service/services.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
@@ -232,7 +232,7 @@ describeApp('ReadRollouts', (on) => {
       const { run, stage } = await trainer.place();
       const reading = trainer.reading(stage, { follow: true });
       expect(await next(reading)).toMatchObject({ caughtUp: true });
-      await deleteRun(trainer.app, trainer.caller, { runId: run.id, onBranches: 'REFUSE' });
+      await servicesOf(trainer.app, trainer.caller).deleteRun({ runId: run.id });
       expect(await refusalOf(reading.next())).toMatchObject({ reason: 'RUN_DELETED' });
       const other = (await trainer.place()).stage;
       await trainer.group(other, 0n, ['COMPLETED']);

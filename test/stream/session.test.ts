@@ -1,22 +1,25 @@
 import { describe, expect, it } from 'vitest';
-import { appWithin } from '../../src/app/app.ts';
-import { appendStep } from '../../src/app/trajectory/append_step.ts';
-import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
-import { sealTrajectory } from '../../src/app/trajectory/seal.ts';
+import { type App, appWithin } from '../../src/app/app.ts';
+import type { Caller } from '../../src/domain/caller.ts';
 import { AnabranchError, invalidField } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { type AppScene, all, describeApp, frame, state, step } from '../app/on_app.ts';
+import { commitUnary, type UnaryWriteArgs } from '../../src/stream/append/unary.ts';
+import { type AppScene, all, describeApp, frame, state, step } from '../service/on_app.ts';
 import { refusalOf } from '../store/scene.ts';
-import { newSteps } from '../support/given_steps.ts';
+import { type GivenStep, newSteps } from '../support/given_steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
+
+function appendStep(app: App, caller: Caller, writer: UnaryWriteArgs, given: GivenStep) {
+  return commitUnary(app, caller, writer, newSteps([given]), undefined);
+}
 
 const UNARY = { uid: undefined, writerEpoch: undefined };
 
 describeApp('an append stream', (on) => {
   it('W1: the first writer is granted epoch 1 and told where to go on', async () => {
     const scene = on.scene();
-    const trajectory = await scene.create({ root: step(0n, 'root') });
+    const trajectory = await scene.create({ root: newSteps([step(0n, 'root')]).steps[0] });
     const session = await scene.open(trajectory);
     expect(session.opened).toEqual({ epoch: 1n, uid: trajectory.uid, nextStepNumber: 1n, status: 'RUNNING' });
     session.end();
@@ -212,8 +215,8 @@ describeApp('an append stream', (on) => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a']);
     const session = await scene.open(trajectory);
-    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
-    const again = await scene.create({ trajectoryId: trajectory.id });
+    await scene.rpc.deleteTrajectory({ trajectoryId: trajectory.id });
+    const again = await scene.create({ id: trajectory.id });
     session.push(frame([step(0n, 'ghost')]));
     expect(await drain(session.events())).toMatchObject([{ reason: 'TRAJECTORY_NOT_FOUND' }]);
     expect(await scene.words(again)).toEqual([]);
@@ -237,9 +240,9 @@ describeApp('a unary write', (on) => {
     const scene = on.scene();
     const { id: trajectoryId } = await scene.create();
     const append = (number: bigint, fields: { uid?: string; writerEpoch?: bigint } = {}) =>
-      appendStep(scene.app, scene.caller, { trajectoryId, ...UNARY, ...fields, step: newSteps([step(number, 'x')]) });
-    expect(await append(0n)).toMatchObject({ nextStepNumber: 1n, duplicate: false });
-    expect(await append(0n)).toMatchObject({ nextStepNumber: 1n, duplicate: true });
+      appendStep(scene.app, scene.caller, { trajectoryId, ...UNARY, ...fields }, step(number, 'x'));
+    expect(await append(0n)).toMatchObject({ nextStepNumber: 1n, duplicates: 0 });
+    expect(await append(0n)).toMatchObject({ nextStepNumber: 1n, duplicates: 1 });
     (await scene.open({ id: trajectoryId })).abandon();
     expect((await refusalOf(append(1n))).reason).toBe('WRITER_FENCED');
     expect(await append(1n, { writerEpoch: 1n })).toMatchObject({ nextStepNumber: 2n });
@@ -252,14 +255,14 @@ describeApp('a unary write', (on) => {
     const scene = on.scene();
     const { id: trajectoryId } = await scene.createWith(['a']);
     const seal = { status: 'CANCELLED', message: 'enough' } as const;
-    const sealed = await sealTrajectory(scene.app, scene.caller, { trajectoryId, ...UNARY, writerEpoch: 1n, seal });
-    expect(sealed).toMatchObject({ status: 'CANCELLED', statusMessage: 'enough', nextStepNumber: 1n });
-    const late = appendStep(scene.app, scene.caller, {
-      trajectoryId,
-      ...UNARY,
-      writerEpoch: 1n,
-      step: newSteps([step(1n, 'late')]),
+    const writer = { trajectoryId, ...UNARY, writerEpoch: 1n };
+    await commitUnary(scene.app, scene.caller, writer, { steps: [], states: [] }, seal);
+    expect(await scene.now({ id: trajectoryId })).toMatchObject({
+      status: 'CANCELLED',
+      statusMessage: 'enough',
+      nextStepNumber: 1n,
     });
+    const late = appendStep(scene.app, scene.caller, writer, step(1n, 'late'));
     expect((await refusalOf(late)).reason).toBe('TRAJECTORY_SEALED');
   });
 });
@@ -270,8 +273,8 @@ describeApp('a unary write whose caller leaves', (on) => {
     const controller = new AbortController();
     const app = appWithin(scene.app, { signal: controller.signal });
     const append = (trajectory: Trajectory) => {
-      const args = { trajectoryId: trajectory.id, ...UNARY, step: newSteps([step(0n, 'x')]) };
-      return appendStep(app, scene.caller, args).catch((error: unknown) => error);
+      const writer = { trajectoryId: trajectory.id, ...UNARY };
+      return appendStep(app, scene.caller, writer, step(0n, 'x')).catch((error: unknown) => error);
     };
     return { append, leave: (reason: Error) => controller.abort(reason) };
   };

@@ -1,13 +1,13 @@
 import { expect, it } from 'vitest';
 import type { App } from '../../src/app/app.ts';
-import { deleteRun } from '../../src/app/run/delete.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { Horizon } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { type RunShown, type WatchRunArgs, watchRun } from '../../src/stream/runs/watch.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
-import { all, describeApp } from '../app/on_app.ts';
+import { all, describeApp } from '../service/on_app.ts';
+import { servicesOf } from '../service/services.ts';
 import { RunScene, SILENT, substepPlan } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
@@ -201,7 +201,7 @@ describeApp('WatchRun', (on) => {
       const watching = [watcher.watch(here), watcher.watch(elsewhere)];
       for (const each of watching) await each.next();
       const rests = watching.map((each) => refusalOf(all(each)));
-      await deleteRun(watcher.app, watcher.caller, { runId: here.id, onBranches: 'REFUSE' });
+      await servicesOf(watcher.app, watcher.caller).deleteRun({ runId: here.id });
       await watcher.store.deleteRun(watcher.namespace, elsewhere.id, 'REFUSE');
       expect(await rests[0]).toMatchObject({ reason: 'RUN_DELETED', metadata: { run_id: here.id } });
       expect(await rests[1]).toMatchObject({ reason: 'RUN_DELETED', metadata: { run_id: elsewhere.id } });

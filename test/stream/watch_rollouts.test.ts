@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { type RunShown, watchRun } from '../../src/stream/runs/watch.ts';
-import { describeApp } from '../app/on_app.ts';
+import { describeApp } from '../service/on_app.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { SILENT } from '../store/run_scene.ts';
 import { wordStep } from '../support/steps.ts';

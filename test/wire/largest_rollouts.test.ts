@@ -196,7 +196,7 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     const { runs, rollouts } = clients();
     const stageId = await makeStage();
     const value = (i: number, label: string) => `${i} ${label} `.padEnd(250, 'z');
-    for (let i = 0; i < 1500; i += 500) {
+    for (let i = 0; i < 2000; i += 500) {
       const some = Array.from({ length: 500 }, (_, j) => ({
         groupNumber: 0n,
         number: BigInt(i + j),

@@ -1,7 +1,5 @@
 import { ExperimentSchema, type Experiment as WireExperiment } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { deleteExperiment } from '../../app/run/delete.ts';
-import { requireNewName } from '../../app/run/fields.ts';
 import { requireConfig } from '../../domain/json.ts';
 import type { Experiment } from '../../domain/run.ts';
 import { findExperiment } from '../../stream/find.ts';
@@ -14,6 +12,8 @@ import { fromInstant, toBranchPolicy, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { pageArgsOf } from '../request/page_args.ts';
+import { announceDeletion } from '../run/deletion.ts';
+import { requireNewName } from '../run/requests.ts';
 
 const rpc = RunService.method;
 const experimentBytes = sizerOf(ExperimentSchema);
@@ -54,16 +54,15 @@ export const experimentMethods: Methods<
   async updateExperiment(request, { app, caller }) {
     const { experimentId, updateMask, maxSteps, seed, $typeName: _, $unknown: __, ...fields } = request;
     const changes = maskedFields(updateMask, { ...fields, maxSteps, seed });
-    if (changes.name !== undefined) requireNewName(changes.name);
+    requireNewName(changes);
     requireConfig(changes.defaultConfigJson ?? '', 'default_config_json');
     const now = await app.store.updateExperiment(caller.namespace, experimentId, changes);
     return { experiment: toMessage(now, 'FULL') };
   },
 
   async deleteExperiment({ experimentId, onBranches, cancelLive }, { app, caller }) {
-    const args = { experimentId, onBranches: toBranchPolicy(onBranches), cancelLive };
-    const { runs, trajectories } = await deleteExperiment(app, caller, args);
-    return { deletedRuns: runs, deletedTrajectories: trajectories };
+    const policy = toBranchPolicy(onBranches);
+    return announceDeletion(app, await app.store.deleteExperiment(caller.namespace, experimentId, policy, cancelLive));
   },
 };
 

@@ -1,8 +1,8 @@
 import type { NewRollout as WireRollout } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import type { OnSuccess } from '../../domain/rollout.ts';
-import { tupleKey } from '../../domain/tuple_key.ts';
 import type { NewRollout } from '../../store/contract/rollout.ts';
+import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
 import { required } from '../convert/place.ts';
 import { toMap } from '../convert/values.ts';
@@ -13,7 +13,18 @@ const DEFAULT_RETRY_DELAY_MS = 1000;
 
 /** Errors: INVALID_REQUEST for two rollouts of one number or id, and for a group with two policies. */
 export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => string): NewRollout[] {
-  requireDistinct(rollouts);
+  requireDistinct(
+    rollouts,
+    ({ groupNumber, number }) => [groupNumber, number],
+    (i) => `rollouts[${i}].number`,
+    ({ groupNumber, number }) => `must be there once in group ${groupNumber}, but ${number} is there twice`,
+  );
+  requireDistinct(
+    rollouts,
+    ({ rolloutId }) => (rolloutId === '' ? undefined : [rolloutId]),
+    (i) => `rollouts[${i}].rollout_id`,
+    'must be there once in a call',
+  );
   const policies = policiesOf(rollouts);
   const groupIds = new Map<bigint, string>();
   return rollouts.map((rollout, i) => {
@@ -44,26 +55,6 @@ export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => str
       onSuccess: policies.get(groupNumber) ?? 'CONTINUE',
     };
   });
-}
-
-/** Each number in a group once, and each id. */
-function requireDistinct(rollouts: readonly WireRollout[]): void {
-  const numbers = new Set<string>();
-  const ids = new Set<string>();
-  for (const [i, { groupNumber, number, rolloutId }] of rollouts.entries()) {
-    const place = tupleKey(groupNumber, number);
-    if (numbers.has(place)) {
-      throw invalidField(
-        `rollouts[${i}].number`,
-        `must be there once in group ${groupNumber}, but ${number} is there twice`,
-      );
-    }
-    numbers.add(place);
-    if (rolloutId !== '' && ids.has(rolloutId)) {
-      throw invalidField(`rollouts[${i}].rollout_id`, 'must be there once in a call');
-    }
-    ids.add(rolloutId);
-  }
 }
 
 /** The policies of groups. Any of a group's rollouts may set it. */

@@ -17,6 +17,7 @@ import type {
   RolloutFilter,
   RolloutSaid,
 } from '../../store/contract/rollout.ts';
+import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
 import { setFilters, toBound } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
@@ -99,20 +100,13 @@ export function toResult(result: WireResult | undefined): RolloutResult | undefi
 /** Errors: INVALID_REQUEST for two validations of one name. */
 export function toReport(request: Pick<ReleaseRolloutRequest, 'validations' | 'metrics' | 'timings'>): AttemptReport {
   const validations = request.validations.map((each, i) => toNewValidation(each, `validations[${i}]`));
-  requireDistinct(validations);
+  requireDistinct(
+    validations,
+    ({ name }) => [name],
+    (i) => `validations[${i}].name`,
+    ({ name }) => `must not be ${JSON.stringify(name)} again: an attempt has one validation of each name`,
+  );
   return { validations, metrics: toMap(request.metrics), timings: toTimings(request.timings) };
-}
-
-/** Each name once. */
-function requireDistinct(validations: readonly NewValidation[]): void {
-  const seen = new Set<string>();
-  for (const [i, { name }] of validations.entries()) {
-    if (seen.has(name)) {
-      const wanted = `must not be ${JSON.stringify(name)} again: an attempt has one validation of each name`;
-      throw invalidField(`validations[${i}].name`, wanted);
-    }
-    seen.add(name);
-  }
 }
 
 export function toNewValidation(validation: WireValidation, field: string): NewValidation {

@@ -1,33 +1,38 @@
-import type { Plan as WirePlan } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { StageKind, type Plan as WirePlan } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type {
   BranchRunRequest,
   CreateRunRequest,
   ListRunsRequest,
   UpdateRunRequest,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import type { RunMakingArgs } from '../../app/run/create.ts';
-import type { ListRunsArgs } from '../../app/run/list.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { requireConfig } from '../../domain/json.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import type { Plan } from '../../domain/run.ts';
-import type { RunChanges } from '../../store/contract/run.ts';
+import { requireRemovedPaths } from '../../domain/run_config.ts';
+import type { ExperimentPlace } from '../../store/contract/experiment.ts';
+import type { RunChanges, RunFilter, RunMaking } from '../../store/contract/run.ts';
+import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
 import { setFilters } from '../convert/filter.ts';
 import { changesOf } from '../convert/mask.ts';
 import { toInitialStatus, toInstant, toMap, toStatuses } from '../convert/values.ts';
 import { requireStageKind } from '../stage/stage.ts';
 
-/** What a root and a branch are given alike. */
+/** What a root and a branch have in common. Errors: INVALID_REQUEST. */
 export function toRunMaking(
   request: CreateRunRequest | BranchRunRequest,
-  configJson: string,
+  id: string,
+  own: { readonly configJson: string; readonly field: string },
   unset: InitialStatus,
-): Omit<RunMakingArgs, 'key'> {
-  const { name, description, removedConfigPaths, metadataJson, failWhenStale } = request;
+): RunMaking {
+  const { name, description, metadataJson, failWhenStale } = request;
   return {
+    id,
     name,
     description,
-    configJson,
-    removedConfigPaths,
+    configJson: requireConfig(own.configJson, own.field),
+    removedConfigPaths: requireRemovedPaths(request.removedConfigPaths),
     labels: toMap(request.labels),
     metadataJson,
     plan: toPlan(request.plan),
@@ -37,8 +42,15 @@ export function toRunMaking(
   };
 }
 
+/** Errors: INVALID_REQUEST if a kind is there twice. */
 export function toPlan(plan: WirePlan | undefined): Plan | undefined {
   if (plan === undefined) return undefined;
+  requireDistinct(
+    plan.stagePlans,
+    ({ kind }) => [kind],
+    () => 'plan.stage_plans',
+    ({ kind }) => `must name each kind once, but ${StageKind[kind]} is there twice`,
+  );
   return {
     stagePlans: plan.stagePlans.map(({ kind, stages, groupsPerStage, groupSize, maxTurns, substeps }, i) => ({
       kind: requireStageKind(kind, `plan.stage_plans[${i}].kind`),
@@ -52,9 +64,10 @@ export function toPlan(plan: WirePlan | undefined): Plan | undefined {
   };
 }
 
-export function toRunFilter(request: ListRunsRequest): ListRunsArgs['filter'] {
+export function toRunFilter(request: ListRunsRequest): RunFilter {
   const { name, parentId, rootsOnly, staleOnly } = request;
   return setFilters({
+    experiment: toExperimentPlace(request),
     name,
     statuses: toStatuses(request.statuses),
     labels: toMap(request.labels),
@@ -79,4 +92,22 @@ export function toRunChanges(request: UpdateRunRequest): RunChanges {
     heartbeat_timeout: () => ({ heartbeatTimeoutMs: toMillis(request.heartbeatTimeout) }),
     fail_when_stale: () => ({ failWhenStale: request.failWhenStale }),
   });
+}
+
+/** A name can be changed, but not removed. */
+export function requireNewName({ name }: { readonly name?: string }): void {
+  if (name === '') throw invalidField('name', 'must have 1 to 256 bytes: a name cannot be taken away');
+}
+
+/** An experiment by its id or its name; undefined if neither is set. Errors: INVALID_REQUEST if both are. */
+export function toExperimentPlace(request: {
+  readonly experimentId: string;
+  readonly experimentName: string;
+}): ExperimentPlace | undefined {
+  const { experimentId: id, experimentName: name } = request;
+  if (id !== '' && name !== '') {
+    throw invalidField('experiment_name', 'must be empty when experiment_id is set: name the experiment once');
+  }
+  if (id !== '') return { id };
+  return name === '' ? undefined : { name };
 }

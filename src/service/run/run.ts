@@ -1,54 +1,74 @@
-import { IfExists, type NewMainTrajectory, RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { PAGE_BYTES } from '../../app/page.ts';
-import { branchRun } from '../../app/run/branch.ts';
-import { compareRuns, type RunComparison } from '../../app/run/compare.ts';
-import { type CreatedRun, createRun, type MainTrajectoryArgs } from '../../app/run/create.ts';
-import { deleteRun } from '../../app/run/delete.ts';
-import { requireNewName, requirePlan } from '../../app/run/fields.ts';
-import { getRunTree } from '../../app/run/get_tree.ts';
-import { listRuns } from '../../app/run/list.ts';
-import { runBytes } from '../../app/run/row_bytes.ts';
-import { trajectoryBytes } from '../../app/trajectory/page.ts';
+import { RunSchema } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { IfExists, RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { makePageToken } from '../../app/page_token.ts';
 import { invalidField, runNotFound } from '../../domain/errors.ts';
-import { DEFAULT_EXPERIMENT } from '../../domain/run.ts';
+import { ANSWER_BYTES } from '../../domain/limits.ts';
+import { DEFAULT_EXPERIMENT, type Stage } from '../../domain/run.ts';
+import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
+import type { MadeRun } from '../../store/contract/run.ts';
+import { pageOf } from '../answer/page.ts';
+import { countFitting, sizerOf } from '../answer/size.ts';
 import { placeOf } from '../convert/place.ts';
 import { toBranchPolicy, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { pageArgsOf } from '../request/page_args.ts';
 import { stageBytes, stageMessage } from '../stage/stage.ts';
-import { fromComparison } from '../trajectory/comparison.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
 import { toRoot } from '../trajectory/single_step.ts';
-import { fromProgress, fromRun } from './messages.ts';
-import { toRunChanges, toRunFilter, toRunMaking } from './requests.ts';
+import { trajectoryBytes } from '../trajectory/trajectory.ts';
+import { compareRuns } from './comparison.ts';
+import { announceDeletion } from './deletion.ts';
+import { fromRun } from './messages.ts';
+import { progressBytes, progressesOf } from './progress.ts';
+import { requireNewName, toExperimentPlace, toRunChanges, toRunFilter, toRunMaking } from './requests.ts';
 
 const rpc = RunService.method;
+const runBytes = sizerOf(RunSchema);
 
 export const runMethods: Methods<
   typeof RunService,
   'createRun' | 'branchRun' | 'getRun' | 'listRuns' | 'updateRun' | 'deleteRun' | 'getRunTree' | 'compareRuns'
 > = {
   async createRun(request, { app, caller }) {
-    const { runId, experimentId, experimentName, mainTrajectory } = request;
-    const made = await createRun(app, caller, {
-      ...toRunMaking(request, request.configJson, 'PENDING'),
-      key: idempotencyKeyOf(rpc.createRun, request),
-      runId,
-      experimentId,
-      experimentName,
-      ifExists: request.ifExists === IfExists.RETURN_EXISTING ? 'RETURN_EXISTING' : 'FAIL',
-      mainTrajectory: mainTrajectory && toMainTrajectory(mainTrajectory),
-    });
-    return { ...fromMade(made), created: made.created };
+    const { runId, experimentName, mainTrajectory } = request;
+    const own = { configJson: request.configJson, field: ROOT_CONFIG.own };
+    const returnExisting = request.ifExists === IfExists.RETURN_EXISTING;
+    if (returnExisting && request.name === '') {
+      throw invalidField('name', 'must be set when if_exists is RETURN_EXISTING: a run is found by its name');
+    }
+    const place = toExperimentPlace(request);
+    const making = {
+      ...toRunMaking(request, runId || app.ids.uuid(), own, 'PENDING'),
+      // The experiment of runs that name none is made where it is missing, also for those that do name it.
+      experiment: experimentName === DEFAULT_EXPERIMENT ? undefined : place,
+      defaultExperimentId: app.ids.uuid(),
+      returnExisting,
+      mainTrajectory: mainTrajectory && {
+        id: mainTrajectory.trajectoryId || app.ids.uuid(),
+        uid: app.ids.uid(),
+        taskId: mainTrajectory.taskId,
+        ...toRoot(mainTrajectory.root, 'main_trajectory.root'),
+      },
+    };
+    const made = await app.store.createRun(caller, making, idempotencyKeyOf(rpc.createRun, request));
+    // A run that was made just now has no stages yet (C-33).
+    const resumeStage = made.created
+      ? undefined
+      : await app.store.getLatestCheckpointedStage(caller.namespace, made.run.id, 'TRAIN_STEP');
+    return { ...fromMade(made, resumeStage), created: made.created };
   },
 
   async branchRun(request, { app, caller }) {
-    const { runId, branchId, branchTrajectoryId } = request;
-    const making = toRunMaking(request, request.configOverridesJson, 'RUNNING');
-    const key = idempotencyKeyOf(rpc.branchRun, request);
-    const args = { ...making, key, runId, at: placeOf(request), branchId, branchTrajectoryId };
-    return fromMade({ ...(await branchRun(app, caller, args)), resumeStage: undefined });
+    const own = { configJson: request.configOverridesJson, field: BRANCH_CONFIG.own };
+    const making = {
+      ...toRunMaking(request, request.branchId || app.ids.uuid(), own, 'RUNNING'),
+      sourceId: request.runId,
+      at: placeOf(request),
+      trajectoryId: request.branchTrajectoryId || app.ids.uuid(),
+      trajectoryUid: app.ids.uid(),
+    };
+    return fromMade(await app.store.branchRun(caller, making, idempotencyKeyOf(rpc.branchRun, request)), undefined);
   },
 
   async getRun({ runId, runName: name = '', experimentName, view }, { app, caller }) {
@@ -61,71 +81,67 @@ export const runMethods: Methods<
     return { run: fromRun(found, toView(view, 'FULL')) };
   },
 
+  /** Lists the newest first, each with its progress. A page has as many runs as fit into one response with their progress (RD3). */
   async listRuns(request, { app, caller }) {
-    const { experimentId, experimentName } = request;
     const view = toView(request.view, 'BASIC');
-    const args = { experimentId, experimentName, filter: toRunFilter(request), view };
-    const page = await listRuns(app, caller, { ...args, ...pageArgsOf(caller, rpc.listRuns, request) });
-    const runs = page.items.map(({ run, progress }) => ({ run: fromRun(run, view), progress: fromProgress(progress) }));
-    return { runs, nextPageToken: page.nextPageToken };
+    const filter = toRunFilter(request);
+    const args = pageArgsOf(caller, rpc.listRuns, request);
+    const page = await pageOf(args, {
+      view,
+      fetch: (rows) => app.store.listRuns(caller.namespace, filter, rows, view),
+      keyOf: ({ key }) => key,
+      show: (row) => ({ row, run: fromRun(row, view) }),
+      bytesOf: ({ run }) => runBytes(run),
+    });
+    const rows = page.items.map(({ row }) => row);
+    const progresses = await progressesOf(app, caller, rows);
+    const runs = page.items.map(({ run }, i) => ({ run, progress: progresses[i]! }));
+    const bytesOf = ({ run, progress }: (typeof runs)[number]) => runBytes(run) + progressBytes(progress);
+    const count = Math.max(1, countFitting(runs, bytesOf, ANSWER_BYTES));
+    if (count >= runs.length) return { runs, nextPageToken: page.nextPageToken };
+    return { runs: runs.slice(0, count), nextPageToken: makePageToken(args.binding, [`${rows[count - 1]!.key}`]) };
   },
 
   /** Labels are replaced, metrics merged by key (FM7). */
   async updateRun(request, { app, caller }) {
     const changes = toRunChanges(request);
-    if (changes.name !== undefined) requireNewName(changes.name);
-    requirePlan(changes.plan);
+    requireNewName(changes);
     return { run: fromRun(await app.store.updateRun(caller.namespace, request.runId, changes), 'FULL') };
   },
 
   async deleteRun({ runId, onBranches, cancelLive }, { app, caller }) {
-    const args = { runId, onBranches: toBranchPolicy(onBranches), cancelLive };
-    const { runs, trajectories } = await deleteRun(app, caller, args);
-    return { deletedRuns: runs, deletedTrajectories: trajectories };
+    const policy = toBranchPolicy(onBranches);
+    return announceDeletion(app, await app.store.deleteRun(caller.namespace, runId, policy, cancelLive));
   },
 
+  /** Lists a parent before its branches, whatever the depth: one tree, or all trees of an experiment. */
   async getRunTree(request, { app, caller }) {
     const { runId, experimentId } = request;
-    const of = experimentId === '' ? { runId } : { experimentId };
-    const page = await getRunTree(app, caller, { ...of, ...pageArgsOf(caller, rpc.getRunTree, request) });
-    return { runs: page.items.map((run) => fromRun(run, 'BASIC')), nextPageToken: page.nextPageToken };
+    const { namespace } = caller;
+    const page = await pageOf(pageArgsOf(caller, rpc.getRunTree, request), {
+      view: 'BASIC',
+      fetch: async (rows) => {
+        if (experimentId !== '') return app.store.listRunTrees(namespace, experimentId, rows);
+        const runs = await app.store.listRunTree(namespace, runId, rows);
+        if (runs === undefined) throw runNotFound(runId);
+        return runs;
+      },
+      keyOf: ({ key }) => key,
+      show: (row) => fromRun(row, 'BASIC'),
+      bytesOf: runBytes,
+    });
+    return { runs: [...page.items], nextPageToken: page.nextPageToken };
   },
 
-  async compareRuns({ runIds, startStepNumber, endStepNumber }, { app, caller }) {
-    const found = await compareRuns(app, caller, { runIds, startStepNumber, endStepNumber });
-    return {
-      comparisons: found.comparisons.map(fromRunComparison),
-      removedConfigPaths: [...found.removedConfigPaths],
-    };
-  },
+  compareRuns: (request, { app, caller }) => compareRuns(app, caller, request),
 };
 
-function toMainTrajectory({ trajectoryId, taskId, root }: NewMainTrajectory): MainTrajectoryArgs {
-  return { trajectoryId, taskId, root: toRoot(root, 'main_trajectory.root') };
-}
-
-/** The run whole, unless the answer would be too large with what comes beside it (RD3). */
-function fromMade({ run, mainTrajectory, resumeStage: stage }: Omit<CreatedRun, 'created'>) {
-  const resumeStage = stage && stageMessage(stage, 'BASIC');
-  const beside =
-    (mainTrajectory === undefined ? 0 : trajectoryBytes(mainTrajectory, 'BASIC')) +
-    (resumeStage === undefined ? 0 : stageBytes(resumeStage));
-  const view = runBytes(run, 'FULL') + beside > PAGE_BYTES ? 'BASIC' : 'FULL';
-  return {
-    run: fromRun(run, view),
-    mainTrajectory: mainTrajectory && fromTrajectory(mainTrajectory, 'BASIC'),
-    resumeStage,
-  };
-}
-
-function fromRunComparison(comparison: RunComparison) {
-  const { runId, removedConfigPaths, pathsTruncated, configDifferences, truncated, trajectories } = comparison;
-  return {
-    runId,
-    removedConfigPaths: [...removedConfigPaths],
-    removedConfigPathsTruncated: pathsTruncated,
-    configDifferences: [...configDifferences],
-    configDifferencesTruncated: truncated,
-    trajectories: trajectories && fromComparison(trajectories),
-  };
+/** Shows the run whole, unless the answer would be too large with what comes beside it (RD3). */
+function fromMade({ run: row, mainTrajectory: main }: MadeRun, resumable: Stage | undefined) {
+  const mainTrajectory = main && fromTrajectory(main, 'BASIC');
+  const resumeStage = resumable && stageMessage(resumable, 'BASIC');
+  const beside = (mainTrajectory ? trajectoryBytes(mainTrajectory) : 0) + (resumeStage ? stageBytes(resumeStage) : 0);
+  const whole = fromRun(row, 'FULL');
+  const run = runBytes(whole) + beside > ANSWER_BYTES ? fromRun(row, 'BASIC') : whole;
+  return { run, mainTrajectory, resumeStage };
 }

@@ -1,3 +1,4 @@
+import { toBinary } from '@bufbuild/protobuf';
 import {
   EstimateSchema,
   PassAtSchema,
@@ -9,41 +10,91 @@ import {
   type Estimate as WireEstimate,
   type Summary as WireSummary,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { type SummarizeArgs, type SummaryShown, summarize } from '../../app/run/summarize.ts';
 import { invalidField } from '../../domain/errors.ts';
-import type { Estimate } from '../../domain/summary.ts';
+import { ANSWER_BYTES, LIMITS } from '../../domain/limits.ts';
+import { type Estimate, type FinalRewards, finalRewardsOf, type Summary, summaryOf } from '../../domain/summary.ts';
+import { compareText } from '../../domain/text_order.ts';
+import type {
+  SummaryKey as StoreKey,
+  SummaryFilter,
+  SummaryRow,
+  TrajectorySummaryRow,
+} from '../../store/contract/summary.ts';
 import { messageOf } from '../answer/message.ts';
+import { requireDistinct } from '../convert/distinct.ts';
 import { fromSeconds } from '../convert/duration.ts';
 import { toInstant, toMap } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { toStageKinds } from '../stage/stage.ts';
 
+interface TrajectoriesShown {
+  readonly counts: TrajectorySummaryRow;
+  readonly finalRewards: FinalRewards;
+  /** By name, in order of bytes. */
+  readonly metricSums: readonly (readonly [string, number])[];
+}
+
+/** A combination that is about to be shown. */
+interface Combination {
+  readonly counts: SummaryRow;
+  readonly trajectories: TrajectoriesShown | undefined;
+}
+
+/** Sums of metrics that a combination shows: as many as one step may have metrics. */
+const MOST_SUMS = LIMITS.metrics;
+
+/** What a summary takes in the answer besides its content. */
+const SUMMARY_BYTES = 8;
+
 export const summaryMethods: Methods<typeof RunService, 'summarize'> = {
+  /** Summarizes in order of values; no more than one answer holds (M3, RD3). */
   async summarize(request, { app, caller }) {
-    const { items, truncated } = await summarize(app, caller, toArgs(request));
-    return { summaries: items.map(summaryMessage), truncated };
+    const by = request.dimensions.map(toKey);
+    requireDistinct(
+      by,
+      (key) => [typeof key === 'string' ? key : JSON.stringify(key)],
+      (i) => `dimensions[${i}]`,
+      'must be there once',
+    );
+    const filter = toFilter(request);
+    const [rows, trajectoryRows] = await Promise.all([
+      app.store.summarize(caller.namespace, filter, by),
+      app.store.summarizeTrajectories(caller.namespace, filter, by),
+    ]);
+    const combinations = combine(rows, trajectoryRows);
+    combinations.sort((a, b) => compareValues(a.counts.values, b.counts.values, by));
+    const passAt = request.passAt.length === 0 ? [1] : request.passAt;
+    const summaries = summariesThatFit(combinations.slice(0, LIMITS.summaries), passAt);
+    return { summaries, truncated: summaries.length < combinations.length };
   },
 };
 
-function toArgs(request: SummarizeRequest): SummarizeArgs {
-  const { runIds, experimentId, taskIds, passAt } = request;
+function toFilter(request: SummarizeRequest): SummaryFilter {
   return {
-    filter: {
-      runs: runIds,
-      experimentId: experimentId === '' ? undefined : experimentId,
-      stageKinds: toStageKinds(request.stageKinds),
-      taskIds,
-      runLabels: toMap(request.runLabels),
-      labels: toMap(request.labels),
-      createTimeFrom: toInstant(request.createTimeFrom),
-      createTimeTo: toInstant(request.createTimeTo),
-    },
-    by: request.dimensions.map(toKey),
-    passAt: passAt.length === 0 ? [1] : passAt,
+    runs: [...new Set(request.runIds)],
+    experimentId: request.experimentId || undefined,
+    stageKinds: toStageKinds(request.stageKinds),
+    taskIds: request.taskIds,
+    runLabels: toMap(request.runLabels),
+    labels: toMap(request.labels),
+    createTimeFrom: toInstant(request.createTimeFrom),
+    createTimeTo: toInstant(request.createTimeTo),
   };
 }
 
-const KEYS: Readonly<Record<number, SummarizeArgs['by'][number]>> = {
+function summariesThatFit(combinations: readonly Combination[], passAt: readonly number[]): WireSummary[] {
+  const summaries: WireSummary[] = [];
+  let left = ANSWER_BYTES;
+  for (const combination of combinations) {
+    const summary = summaryMessage(combination, summaryOf(combination.counts, passAt));
+    left -= SUMMARY_BYTES + toBinary(SummarySchema, summary).length;
+    if (left < 0) break;
+    summaries.push(summary);
+  }
+  return summaries;
+}
+
+const KEYS: Readonly<Record<number, StoreKey>> = {
   [SummaryKey.TASK]: 'TASK',
   [SummaryKey.RUN]: 'RUN',
   [SummaryKey.STAGE_KIND]: 'STAGE_KIND',
@@ -52,7 +103,7 @@ const KEYS: Readonly<Record<number, SummarizeArgs['by'][number]>> = {
   [SummaryKey.EXPERIMENT]: 'EXPERIMENT',
 };
 
-function toKey({ key, label }: SummaryDimension, index: number): SummarizeArgs['by'][number] {
+function toKey({ key, label }: SummaryDimension, index: number): StoreKey {
   const known = KEYS[key];
   const field = `dimensions[${index}]`;
   if (known !== undefined) {
@@ -63,7 +114,58 @@ function toKey({ key, label }: SummaryDimension, index: number): SummarizeArgs['
   return { label };
 }
 
-function summaryMessage({ counts, summary, trajectories }: SummaryShown): WireSummary {
+/** One combination for rollouts and trajectories that have the same values. */
+function combine(rows: readonly SummaryRow[], trajectoryRows: readonly TrajectorySummaryRow[]): Combination[] {
+  const trajectoriesOf = new Map(trajectoryRows.map((row) => [JSON.stringify(row.values), row]));
+  const combinations = rows.map((counts): Combination => {
+    const key = JSON.stringify(counts.values);
+    const trajectories = trajectoriesOf.get(key);
+    trajectoriesOf.delete(key);
+    return { counts, trajectories: trajectories && toShown(trajectories) };
+  });
+  for (const row of trajectoriesOf.values()) {
+    combinations.push({ counts: { ...NO_ROLLOUTS, values: row.values }, trajectories: toShown(row) });
+  }
+  return combinations;
+}
+
+const NO_ROLLOUTS: SummaryRow = {
+  values: [],
+  pending: 0n,
+  live: 0n,
+  completed: 0n,
+  failed: 0n,
+  cancelled: 0n,
+  judged: 0n,
+  successes: 0n,
+  rewards: { count: 0n, sum: 0, min: 0, max: 0, squares: 0, median: 0 },
+  turns: 0n,
+  durations: { count: 0n, seconds: 0 },
+  queueTimes: { count: 0n, seconds: 0 },
+  tokens: { count: 0n, sum: 0 },
+  tasks: [],
+};
+
+function toShown(counts: TrajectorySummaryRow): TrajectoriesShown {
+  const metricSums = [...counts.metricSums].sort(([one], [other]) => compareText(one, other)).slice(0, MOST_SUMS);
+  return { counts, finalRewards: finalRewardsOf(counts.rewards), metricSums };
+}
+
+/** Numbers by number, all else by bytes. */
+function compareValues(a: readonly string[], b: readonly string[], by: readonly StoreKey[]): number {
+  for (const [i, key] of by.entries()) {
+    const [one = '', other = ''] = [a[i], b[i]];
+    // A trajectory has no number; BigInt('') is 0.
+    const order =
+      key === 'NUMBER' && one !== other
+        ? Number(BigInt(one) - BigInt(other)) || compareText(one, other)
+        : compareText(one, other);
+    if (order !== 0) return order;
+  }
+  return 0;
+}
+
+function summaryMessage({ counts, trajectories }: Combination, summary: Summary): WireSummary {
   const finalRewards = trajectories?.finalRewards;
   return messageOf(SummarySchema, {
     values: [...counts.values],

@@ -4,16 +4,17 @@ import {
   type StartRunRequest,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { StatusChangeSchema } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { cancelRollouts } from '../../app/run/cancel_rollouts.ts';
-import { getProgress } from '../../app/run/progress.ts';
 import type { Verb } from '../../domain/lifecycle.ts';
 import type { StatusOwner } from '../../store/contract/status_change.ts';
+import { findRun } from '../../stream/find.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_args.ts';
-import { fromProgress, fromRun, fromStatusChange } from './messages.ts';
+import { cancelRollouts } from './cancel_rollouts.ts';
+import { fromRun, fromStatusChange } from './messages.ts';
+import { progressesOf } from './progress.ts';
 
 const statusChangeBytes = sizerOf(StatusChangeSchema);
 
@@ -39,7 +40,8 @@ export const runVerbs: Methods<
 
   async cancelRun(request, call) {
     const moved = await move('cancel', request, call);
-    const cancelledRollouts = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, request) : 0n;
+    const { runId } = request;
+    const cancelledRollouts = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, { runId }) : 0n;
     return { ...moved, cancelledRollouts };
   },
 
@@ -54,7 +56,8 @@ export const runVerbs: Methods<
   },
 
   async getProgress({ runId }, { app, caller }) {
-    return { progress: fromProgress(await getProgress(app, caller, { runId })) };
+    const [progress] = await progressesOf(app, caller, [await findRun(app, caller, runId)]);
+    return { progress };
   },
 
   /** Lists the changes of one status (L5). */

@@ -4,7 +4,6 @@ import {
   RunService,
   type StartStageRequest,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { cancelRollouts } from '../../app/run/cancel_rollouts.ts';
 import { AnabranchError, invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { Verb } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
@@ -19,6 +18,7 @@ import { fromTimings, toTimings } from '../convert/timings.ts';
 import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses, toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_args.ts';
+import { cancelRollouts } from '../run/cancel_rollouts.ts';
 
 export const stageBytes = sizerOf(StageSchema);
 
@@ -123,7 +123,8 @@ export const stageMethods: Methods<
 
   async cancelStage(request, call) {
     const moved = await move('cancel', request, call);
-    const cancelledRollouts = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, request) : 0n;
+    const { stageId } = request;
+    const cancelledRollouts = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, { stageId }) : 0n;
     return { ...moved, cancelledRollouts };
   },
 };

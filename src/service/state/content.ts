@@ -1,9 +1,9 @@
-import { stepAt } from '../../app/trajectory/get_step.ts';
 import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import type { Call } from '../method.ts';
+import { stepAt } from '../trajectory/find_step.ts';
 
 /** Names a state: by the digest of its bytes, or as the state with a name of an own or inherited step. */
 export type StateAddress =
@@ -24,7 +24,7 @@ export async function findContent(call: Call, address: StateAddress): Promise<Fo
   }
   const { trajectoryId, stepNumber, name } = address;
   const trajectory = await findTrajectory(call.app, call.caller, trajectoryId);
-  const { step } = await stepAt(call.app, call.caller, trajectory, stepNumber, 'FULL');
+  const { step } = await stepAt(call.app, call.caller, trajectory, { stepNumber }, 'FULL');
   const state = step.states.find((each) => each.name === name);
   if (state === undefined) throw stepWithoutState(address, step.states);
   return state;

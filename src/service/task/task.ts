@@ -1,11 +1,12 @@
 import { TaskSchema, type Task as WireTask } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { RolloutService, type TaskUpsert as WireUpsert } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { invalidField, taskNotFound } from '../../domain/errors.ts';
+import { taskNotFound } from '../../domain/errors.ts';
 import type { Task } from '../../domain/rollout.ts';
 import type { TaskUpsert } from '../../store/contract/task.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
+import { requireDistinct } from '../convert/distinct.ts';
 import { setFilters } from '../convert/filter.ts';
 import { fromInstant, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
@@ -16,11 +17,12 @@ const taskBytes = sizerOf(TaskSchema);
 export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTask' | 'listTasks'> = {
   /** All or none. Fields that are unset are left as they are. */
   async upsertTasks({ tasks }, { app, caller }) {
-    const ids = new Set<string>();
-    for (const [i, { id }] of tasks.entries()) {
-      if (ids.has(id)) throw invalidField(`tasks[${i}].id`, 'must be there once in a call');
-      ids.add(id);
-    }
+    requireDistinct(
+      tasks,
+      ({ id }) => [id],
+      (i) => `tasks[${i}].id`,
+      'must be there once in a call',
+    );
     const { created, updated, unchanged } = await app.store.upsertTasks(caller.namespace, tasks.map(toUpsert));
     return { createdCount: created, updatedCount: updated, unchangedCount: unchanged };
   },

@@ -1,10 +1,11 @@
 import { ValidatorSchema, type Validator as WireValidator } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { invalidField, validatorNotFound } from '../../domain/errors.ts';
+import { validatorNotFound } from '../../domain/errors.ts';
 import type { Validator } from '../../domain/rollout.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageByKey } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
+import { requireDistinct } from '../convert/distinct.ts';
 import { fromInstant } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_args.ts';
@@ -15,12 +16,12 @@ export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators'
   {
     /** All or none. Fields that are unset are left as they are. */
     async upsertValidators({ validators }, { app, caller }) {
-      const names = new Set<string>();
-      for (const [i, { taskId, type }] of validators.entries()) {
-        const name = JSON.stringify([taskId, type]);
-        if (names.has(name)) throw invalidField(`validators[${i}].type`, 'must be there once for a task in a call');
-        names.add(name);
-      }
+      requireDistinct(
+        validators,
+        ({ taskId, type }) => [taskId, type],
+        (i) => `validators[${i}].type`,
+        'must be there once for a task in a call',
+      );
       const upserts = validators.map(({ taskId, type, query, method, expectedResult, configJson, advisory }) => {
         return { newId: app.ids.uuid(), taskId, type, query, method, expectedResult, configJson, advisory };
       });

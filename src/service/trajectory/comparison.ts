@@ -2,32 +2,165 @@ import { create } from '@bufbuild/protobuf';
 import {
   type CompareTrajectoriesResponse,
   CompareTrajectoriesResponseSchema,
+  type RewardPair,
   RewardPairSchema,
+  type StepDifference,
   StepDifferenceSchema,
-  type RewardPair as WirePair,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { Comparison, RewardPair } from '../../app/trajectory/compare.ts';
+import type { App } from '../../app/app.ts';
+import type { Caller } from '../../domain/caller.ts';
+import { stepDifference } from '../../domain/compare.ts';
+import { invalidField } from '../../domain/errors.ts';
+import { type Segment, sharedSteps } from '../../domain/lineage.ts';
+import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
+import type { StepOutline } from '../../store/contract/step.ts';
+import { requireRange } from '../../stream/steps/read.ts';
+import { readPage, trajectoryDeleted } from '../../stream/steps/step_page.ts';
 
-export function fromComparison(comparison: Comparison): CompareTrajectoriesResponse {
-  const wire = create(CompareTrajectoriesResponseSchema);
-  wire.sharedSteps = comparison.sharedSteps;
-  if (comparison.firstDifference !== undefined) {
-    wire.firstDifference = create(StepDifferenceSchema, comparison.firstDifference);
-  }
-  wire.rewardSum = comparison.rewardSum;
-  wire.otherRewardSum = comparison.otherRewardSum;
-  wire.rewardDifference = comparison.rewardDifference;
-  wire.rewards = comparison.rewards.map(fromRewardPair);
-  wire.nextStepNumber = comparison.nextStepNumber;
-  wire.otherNextStepNumber = comparison.otherNextStepNumber;
-  return wire;
+/** Over which numbers rewards are listed. */
+export interface ListRange {
+  /** First step of the list of rewards. */
+  readonly startStepNumber: bigint;
+  /** First step after the list; undefined: no list. */
+  readonly endStepNumber?: bigint | undefined;
 }
 
-function fromRewardPair({ stepNumber, reward, otherReward }: RewardPair): WirePair {
+/** Steps looked at by one statement. */
+const PAGE = 1000;
+
+/** RD5. Errors: TRAJECTORY_DELETED. */
+export async function compareTrajectories(
+  app: App,
+  caller: Caller,
+  a: Trajectory,
+  b: Trajectory,
+  range: ListRange,
+): Promise<CompareTrajectoriesResponse> {
+  const [one, other] = [await openSide(app, caller, a), await openSide(app, caller, b)];
+  const shared = sharedSteps(one.segments, other.segments);
+  const comparison = create(CompareTrajectoriesResponseSchema, {
+    sharedSteps: shared,
+    rewardSum: a.rewardSum,
+    otherRewardSum: b.rewardSum,
+    rewardDifference: rewardDifference(a, b, shared),
+    nextStepNumber: a.nextStepNumber,
+    otherNextStepNumber: b.nextStepNumber,
+  });
+  const first = await firstDifference(one, other, shared);
+  if (first !== undefined) comparison.firstDifference = first;
+  comparison.rewards = await listRewards(one, other, range);
+  return comparison;
+}
+
+/** Shared rewards cancel out, so they are left out where that takes no reading of steps: large ones would hide small differences. */
+function rewardDifference(a: Trajectory, b: Trajectory, shared: bigint): number {
+  const [one, other] = [rewardAfter(a, shared), rewardAfter(b, shared)];
+  return one === undefined || other === undefined ? b.rewardSum - a.rewardSum : other - one;
+}
+
+/** The sum of the rewards after the shared steps; undefined if some of these steps are inherited, or some of its own steps are shared. */
+function rewardAfter(trajectory: Trajectory, shared: bigint): number | undefined {
+  if (trajectory.nextStepNumber === shared) return 0;
+  return ownBegin(trajectory) === shared ? (trajectory.branchRewardSum ?? 0) : undefined;
+}
+
+/** One of the two, as it was when the call began: steps that come later are not looked at. */
+interface Side {
+  readonly app: App;
+  readonly caller: Caller;
+  readonly trajectory: Trajectory;
+  readonly segments: readonly Segment[];
+}
+
+async function openSide(app: App, caller: Caller, trajectory: Trajectory): Promise<Side> {
+  return { app, caller, trajectory, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
+}
+
+/** The list is of at most `most` numbers. Errors: INVALID_REQUEST. */
+export function requireListRange({ startStepNumber, endStepNumber }: ListRange, most: number): void {
+  requireRange(startStepNumber, endStepNumber);
+  if (endStepNumber === undefined || endStepNumber - startStepNumber <= BigInt(most)) return;
+  throw invalidField('end_step_number', `must be at most ${most} after start_step_number`);
+}
+
+/** Shared steps cannot differ. Of the others only those are read whole whose digests differ, since equal digests mean equal steps (W6). */
+async function firstDifference(one: Side, other: Side, shared: bigint): Promise<StepDifference | undefined> {
+  const common = lesser(one.trajectory.nextStepNumber, other.trajectory.nextStepNumber);
+  for (let from = shared; from < common; from += BigInt(PAGE)) {
+    const to = lesser(from + BigInt(PAGE), common);
+    const [a, b] = await Promise.all([readOutlines(one, from, to), readOutlines(other, from, to)]);
+    for (let i = 0; i < a.length; ) {
+      if (a[i]!.contentDigest === b[i]!.contentDigest) {
+        i += 1;
+        continue;
+      }
+      const compared = await compareSteps(one, other, from + BigInt(i), to);
+      if (compared.difference !== undefined) return compared.difference;
+      i += compared.steps;
+    }
+  }
+  if (one.trajectory.nextStepNumber === other.trajectory.nextStepNumber) return undefined;
+  return create(StepDifferenceSchema, { stepNumber: common });
+}
+
+/** The first difference of a page of steps, and how many were compared: what does not count as one also changes digests. */
+async function compareSteps(
+  one: Side,
+  other: Side,
+  from: bigint,
+  to: bigint,
+): Promise<{ readonly difference: StepDifference | undefined; readonly steps: number }> {
+  const [a, b] = await Promise.all(
+    [one, other].map(({ app, caller, trajectory }) => readPage(app, caller.namespace, trajectory, from, to, 'FULL')),
+  );
+  const steps = Math.min(a!.length, b!.length);
+  for (let i = 0; i < steps; i += 1) {
+    const found = stepDifference(a![i]!.step, b![i]!.step);
+    if (found !== undefined)
+      return { difference: create(StepDifferenceSchema, { stepNumber: from + BigInt(i), ...found }), steps };
+  }
+  return { difference: undefined, steps };
+}
+
+async function listRewards(one: Side, other: Side, range: ListRange): Promise<RewardPair[]> {
+  const { startStepNumber: start, endStepNumber: end } = range;
+  if (end === undefined) return [];
+  const [rewards, otherRewards] = await Promise.all([rewardsOf(one, start, end), rewardsOf(other, start, end)]);
+  const numbers = Math.max(rewards.length, otherRewards.length);
+  return Array.from({ length: numbers }, (_, i) => rewardPair(start + BigInt(i), rewards[i], otherRewards[i]));
+}
+
+/** The rewards at one number that at least one of the two holds. */
+function rewardPair(stepNumber: bigint, reward: number | undefined, otherReward: number | undefined): RewardPair {
   const wire = create(RewardPairSchema);
   wire.stepNumber = stepNumber;
   if (reward !== undefined) wire.reward = reward;
   if (otherReward !== undefined) wire.otherReward = otherReward;
   if (reward !== undefined && otherReward !== undefined) wire.difference = otherReward - reward;
   return wire;
+}
+
+/** The rewards of [start, end), as far as the trajectory goes; undefined where a step has none. */
+async function rewardsOf(side: Side, start: bigint, end: bigint): Promise<(number | undefined)[]> {
+  const last = lesser(end, side.trajectory.nextStepNumber);
+  const rewards: (number | undefined)[] = [];
+  for (let from = start; from < last; from += BigInt(PAGE)) {
+    const page = await readOutlines(side, from, lesser(from + BigInt(PAGE), last));
+    for (const { reward } of page) rewards.push(reward);
+  }
+  return rewards;
+}
+
+/** One outline a number of [from, to). Errors: TRAJECTORY_DELETED. */
+async function readOutlines(side: Side, from: bigint, to: bigint): Promise<StepOutline[]> {
+  const { app, caller, trajectory, segments } = side;
+  const found = await app.store.readOutlines(caller.namespace, trajectory.ref.tree, segments, from, Number(to - from));
+  const whole =
+    found.length === Number(to - from) && found.every((outline, i) => outline.stepNumber === from + BigInt(i));
+  if (!whole) throw trajectoryDeleted(trajectory.id);
+  return found;
+}
+
+function lesser(a: bigint, b: bigint): bigint {
+  return a < b ? a : b;
 }

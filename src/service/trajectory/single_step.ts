@@ -5,21 +5,25 @@ import type { SealRequest } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { NewSteps } from '../../domain/step.ts';
+import type { NewTrajectory } from '../../store/contract/trajectory.ts';
 import { toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { toOneStep } from './step_in.ts';
 
-/** A step that stands alone in its request; the request keeps its rules already. Errors: INVALID_REQUEST. */
+/** A step that stands alone in its request, with its inline states; the request keeps its rules already. Errors: INVALID_REQUEST. */
 export function toSingleStep(step: Step, field: string): NewSteps {
   requireStepSize(step, field);
   return toOneStep(step, field);
 }
 
-/** The root of a new trajectory, or none. Errors: INVALID_REQUEST. */
-export function toRoot(root: Step | undefined, field: string): NewSteps | undefined {
-  if (root === undefined) return undefined;
-  if (root.stepNumber === 0n) return toSingleStep(root, field);
-  throw invalidField(`${field}.step_number`, `must be 0, since the root is step 0, not ${root.stepNumber}`);
+/** The root of a new trajectory, with its inline states. Errors: INVALID_REQUEST. */
+export function toRoot(root: Step | undefined, field: string): Pick<NewTrajectory, 'root' | 'states'> {
+  if (root === undefined) return { root: undefined, states: [] };
+  if (root.stepNumber !== 0n) {
+    throw invalidField(`${field}.step_number`, `must be 0, since the root is step 0, not ${root.stepNumber}`);
+  }
+  const { steps, states } = toSingleStep(root, field);
+  return { root: steps[0], states };
 }
 
 export function toSeal(seal: Seal, field: string): SealRequest {

@@ -1,32 +1,26 @@
-import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { appendStep } from '../../app/trajectory/append_step.ts';
-import { attachState } from '../../app/trajectory/attach_state.ts';
-import { branchTrajectory } from '../../app/trajectory/branch.ts';
-import { compareTrajectories } from '../../app/trajectory/compare.ts';
-import { createTrajectory } from '../../app/trajectory/create.ts';
-import { deleteTrajectory } from '../../app/trajectory/delete.ts';
-import { type Checkpoint, getCheckpoint } from '../../app/trajectory/get_checkpoint.ts';
-import { getLineage } from '../../app/trajectory/get_lineage.ts';
-import { getStep } from '../../app/trajectory/get_step.ts';
-import { getTree } from '../../app/trajectory/get_tree.ts';
-import { listTrajectories } from '../../app/trajectory/list.ts';
-import { listSteps } from '../../app/trajectory/list_steps.ts';
-import { sealTrajectory } from '../../app/trajectory/seal.ts';
-import { findTrajectory } from '../../stream/find.ts';
-import { placeOf, required } from '../convert/place.ts';
-import { fromInstant, toMap, toView } from '../convert/values.ts';
+import type { App } from '../../app/app.ts';
+import { cursorInt, makePageToken, pageLimit, readPageToken } from '../../app/page_token.ts';
+import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
+import { findTrajectory, requireStillThere } from '../../stream/find.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
+import { placeOf } from '../convert/place.ts';
+import { toMap, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { pageArgsOf } from '../request/page_args.ts';
-import { fromComparison } from './comparison.ts';
+import { compareTrajectories, requireListRange } from './comparison.ts';
 import { fromDeletedTrajectory, fromTrajectory } from './messages.ts';
-import { toListStepsArgs, toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './requests.ts';
-import { toRoot, toSeal, toSingleStep } from './single_step.ts';
-import { toOneState } from './step_in.ts';
-import { fromStateRef, fromStoredStep } from './step_out.ts';
+import { toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './requests.ts';
+import { toRoot } from './single_step.ts';
 
 const rpc = TrajectoryService.method;
+
+export const trajectoryBytes = sizerOf(TrajectorySchema);
 
 /** Methods of whole trajectories: create, branch, get, list, update, delete, lineage, tree, comparison. */
 export const trajectoryMethods: Methods<
@@ -42,20 +36,24 @@ export const trajectoryMethods: Methods<
   | 'compareTrajectories'
 > = {
   async createTrajectory(request, { app, caller }) {
-    const { trajectoryId, name, taskId, runId, experimentId, metadataJson } = request;
-    const key = idempotencyKeyOf(rpc.createTrajectory, request);
-    const labels = toMap(request.labels);
-    const root = toRoot(request.root, 'root');
-    const args = { trajectoryId, key, name, taskId, runId, experimentId, labels, metadataJson, root };
-    return { trajectory: fromTrajectory(await createTrajectory(app, caller, args), 'FULL') };
+    const { trajectoryId, taskId, runId, experimentId } = request;
+    const making = {
+      ...makingOf(app, request, trajectoryId),
+      taskId,
+      runId: runId || undefined,
+      experimentId: experimentId || undefined,
+      ...toRoot(request.root, 'root'),
+    };
+    const made = await app.store.createTrajectory(caller, making, idempotencyKeyOf(rpc.createTrajectory, request));
+    return { trajectory: fromTrajectory(made, 'FULL') };
   },
 
+  /** The parent is the owner of the step (B1). */
   async branchTrajectory(request, { app, caller }) {
-    const { trajectoryId, branchId, name, metadataJson } = request;
-    const key = idempotencyKeyOf(rpc.branchTrajectory, request);
-    const labels = toMap(request.labels);
-    const args = { trajectoryId, branchId, key, name, labels, metadataJson, at: placeOf(request) };
-    return { trajectory: fromTrajectory(await branchTrajectory(app, caller, args), 'FULL') };
+    const { trajectoryId: sourceId, branchId } = request;
+    const making = { ...makingOf(app, request, branchId), sourceId, at: placeOf(request) };
+    const made = await app.store.branchTrajectory(caller, making, idempotencyKeyOf(rpc.branchTrajectory, request));
+    return { trajectory: fromTrajectory(made, 'FULL') };
   },
 
   async getTrajectory({ trajectoryId, view }, { app, caller }) {
@@ -63,11 +61,20 @@ export const trajectoryMethods: Methods<
     return { trajectory: fromTrajectory(found, toView(view, 'FULL')) };
   },
 
+  /** Lists the newest first. */
   async listTrajectories(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
-    const pageArgs = pageArgsOf(caller, rpc.listTrajectories, request);
-    const page = await listTrajectories(app, caller, { filter: toTrajectoryFilter(request), view, ...pageArgs });
-    return { trajectories: page.items.map((item) => fromTrajectory(item, view)), nextPageToken: page.nextPageToken };
+    const filter = toTrajectoryFilter(request);
+    // None of the statuses asked for is one that a trajectory is ever in (L1).
+    const findsNothing = filter.statuses?.length === 0;
+    const page = await pageOf(pageArgsOf(caller, rpc.listTrajectories, request), {
+      view,
+      fetch: async (rows) => (findsNothing ? [] : app.store.listTrajectories(caller.namespace, filter, rows)),
+      keyOf: ({ ref }) => ref.key,
+      show: (row) => fromTrajectory(row, view),
+      bytesOf: trajectoryBytes,
+    });
+    return { trajectories: [...page.items], nextPageToken: page.nextPageToken };
   },
 
   /** Labels are replaced, metrics merged by key (FM7). */
@@ -77,100 +84,87 @@ export const trajectoryMethods: Methods<
     return { trajectory: fromTrajectory(now, 'FULL') };
   },
 
+  /** Followers are told as soon as the trajectory cannot be found. If the call ends before the last row is removed, maintenance removes the rest (B2). */
   async deleteTrajectory({ trajectoryId, onBranches }, { app, caller }) {
-    const args = { trajectoryId, onBranches: toOnBranches(onBranches) };
-    const { purged, keptShared } = await deleteTrajectory(app, caller, args);
-    return { purgedTrajectories: purged, keptShared };
+    try {
+      const deletion = await app.store.deleteTrajectory(caller.namespace, trajectoryId, toOnBranches(onBranches));
+      for (const key of deletion.keys) app.lineages.forget(key);
+      return { purgedTrajectories: deletion.purged, keptShared: deletion.keptShared };
+    } catch (error) {
+      if (!deletesNothing(error)) app.maintenance.purgeSoon();
+      throw error;
+    }
   },
 
+  /** Lists who owns which steps, from the root on. The last segment is the trajectory's own and may be empty. */
   async getLineage(request, { app, caller }) {
-    const { trajectoryId } = request;
-    const page = await getLineage(app, caller, { trajectoryId, ...pageArgsOf(caller, rpc.getLineage, request) });
-    return { segments: [...page.items], nextPageToken: page.nextPageToken };
+    const trajectory = await findTrajectory(app, caller, request.trajectoryId);
+    const args = pageArgsOf(caller, rpc.getLineage, request);
+    const binding = `${args.binding}/${trajectory.ref.key}`;
+    const cursor = readPageToken({ ...args, binding });
+    const segments = await app.lineages.whole(app.store, caller.namespace, trajectory);
+    const begin = cursor === undefined ? 0 : Number(cursorInt(cursor, 0));
+    const end = begin + pageLimit(args.pageSize);
+    const page = segments.slice(begin, end);
+    // Read anew: names and deletions of ancestors change, only their links do not.
+    const keys = page.map(({ key }) => key);
+    const owners = await app.store.getOwners(caller.namespace, trajectory.ref.tree, keys);
+    if (segments.length === 0 || owners.size < page.length) throw trajectoryNotFound(trajectory.id);
+    const shown = page.map(({ key, from, to }) => {
+      const { id, name, hidden } = owners.get(key)!;
+      return { trajectoryId: id, name, startStepNumber: from, endStepNumber: to, deleted: hidden };
+    });
+    return { segments: shown, nextPageToken: end < segments.length ? makePageToken(binding, [`${end}`]) : '' };
   },
 
+  /** Lists a parent before its branches, with trajectories that are deleted but shared. */
   async getTree(request, { app, caller }) {
-    const { trajectoryId } = request;
+    const trajectory = await findTrajectory(app, caller, request.trajectoryId);
+    const { tree } = trajectory.ref;
     // A token is of the tree, whichever of its trajectories is named.
-    const pageArgs = pageArgsOf(caller, rpc.getTree, { ...request, trajectoryId: '' });
-    const page = await getTree(app, caller, { trajectoryId, ...pageArgs });
-    const nodes = page.items.map((item) => ({
-      trajectory: item.hidden ? fromDeletedTrajectory(item) : fromTrajectory(item, 'BASIC'),
-      deleted: item.hidden,
-    }));
-    return { nodes, nextPageToken: page.nextPageToken };
+    const args = pageArgsOf(caller, rpc.getTree, { ...request, trajectoryId: '' });
+    const page = await pageOf(
+      { ...args, binding: `${args.binding}/${tree}` },
+      {
+        view: 'BASIC',
+        fetch: (rows) => app.store.listTree(caller.namespace, tree, rows),
+        keyOf: ({ ref }) => ref.key,
+        show: (row) => ({
+          trajectory: row.hidden ? fromDeletedTrajectory(row) : fromTrajectory(row, 'BASIC'),
+          deleted: row.hidden,
+        }),
+        bytesOf: (node) => trajectoryBytes(node.trajectory),
+      },
+    );
+    if (page.items.length === 0) await requireStillThere(app, caller, trajectory);
+    return { nodes: [...page.items], nextPageToken: page.nextPageToken };
   },
 
   async compareTrajectories(request, { app, caller }) {
-    const { trajectoryId, otherTrajectoryId, startStepNumber, endStepNumber } = request;
-    const args = { trajectoryId, otherTrajectoryId, startStepNumber, endStepNumber };
-    return fromComparison(await compareTrajectories(app, caller, args));
+    requireListRange(request, LIMITS.compareSteps);
+    const one = await findTrajectory(app, caller, request.trajectoryId);
+    const other = await findTrajectory(app, caller, request.otherTrajectoryId);
+    return compareTrajectories(app, caller, one, other, request);
   },
 };
 
-/** Methods of single steps: writes without a stream (W8), and reads. */
-export const stepMethods: Methods<
-  typeof TrajectoryService,
-  'appendStep' | 'sealTrajectory' | 'attachState' | 'getStep' | 'listSteps' | 'getCheckpoint'
-> = {
-  async appendStep(request, { app, caller }) {
-    const step = toSingleStep(required(request.step, 'step'), 'step');
-    const { nextStepNumber, commitTime, duplicate } = await appendStep(app, caller, { ...fenceOf(request), step });
-    return { nextStepNumber, commitTime: fromInstant(commitTime), duplicate };
+/** What a root and a branch have in common. */
+function makingOf(
+  app: App,
+  request: {
+    readonly name: string;
+    readonly labels: { readonly [key: string]: string };
+    readonly metadataJson: string;
   },
-
-  async sealTrajectory(request, { app, caller }) {
-    const seal = toSeal(required(request.seal, 'seal'), 'seal');
-    const sealed = await sealTrajectory(app, caller, { ...fenceOf(request), seal });
-    return { trajectory: fromTrajectory(sealed, 'FULL') };
-  },
-
-  async attachState(request, { app, caller }) {
-    const stepNumber = required(request.stepNumber, 'step_number');
-    const given = toOneState(required(request.state, 'state'), 'state');
-    const attached = await attachState(app, caller, { ...fenceOf(request), stepNumber, state: given });
-    return { state: fromStateRef(attached.state), duplicate: attached.duplicate };
-  },
-
-  async getStep(request, { app, caller }) {
-    const { trajectoryId } = request;
-    const args = { trajectoryId, at: placeOf(request), view: toView(request.view, 'FULL') };
-    const { owner, step } = await getStep(app, caller, args);
-    return { trajectoryId: owner.id, step: fromStoredStep(step) };
-  },
-
-  async listSteps(request, { app, caller }) {
-    const pageArgs = pageArgsOf(caller, rpc.listSteps, request);
-    const page = await listSteps(app, caller, { ...toListStepsArgs(request), ...pageArgs });
-    const steps = page.items.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) }));
-    return { steps, nextPageToken: page.nextPageToken };
-  },
-
-  async getCheckpoint(request, { app, caller }) {
-    const { trajectoryId, stepNumber, tag, atOrBefore, stateNames } = request;
-    const latest = atOrBefore === undefined ? undefined : { atOrBefore };
-    const at = stepNumber !== undefined ? { stepNumber } : tag !== undefined ? { tag } : latest;
-    const found = await getCheckpoint(app, caller, { trajectoryId, at, stateNames });
-    return { trajectoryId: found.owner.id, step: withInlineStates(found) };
-  },
-};
-
-/** Returns the trajectory and the writer that a unary write names (W8). */
-function fenceOf(request: {
-  readonly trajectoryId: string;
-  readonly uid: string;
-  readonly writerEpoch?: bigint | undefined;
-}) {
-  const { trajectoryId, uid, writerEpoch } = request;
-  return { trajectoryId, uid: uid || undefined, writerEpoch };
+  id: string,
+): TrajectoryMaking {
+  const { name, labels, metadataJson } = request;
+  return { id: id || app.ids.uuid(), uid: app.ids.uid(), name, labels: toMap(labels), metadataJson };
 }
 
-/** Returns the step with the bytes of its states, as many as fit (RD3). */
-function withInlineStates({ step, inline }: Checkpoint): Step {
-  const wire = fromStoredStep(step);
-  for (const state of wire.states) {
-    const data = inline.get(state.name);
-    if (data !== undefined) state.data = data;
-  }
-  return wire;
+/** Whether the deletion was refused. */
+function deletesNothing(error: unknown): boolean {
+  return (
+    error instanceof AnabranchError && (error.reason === 'TRAJECTORY_NOT_FOUND' || error.reason === 'HAS_BRANCHES')
+  );
 }

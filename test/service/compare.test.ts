@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { type CompareArgs, compareTrajectories } from '../../src/app/trajectory/compare.ts';
+import type { ListRange } from '../../src/service/trajectory/comparison.ts';
 import { refusalOf } from '../store/scene.ts';
 import { type AppScene, describeApp, state, step } from './on_app.ts';
 
@@ -13,7 +13,7 @@ describeApp('CompareTrajectories', (on) => {
     );
     const branch = await scene.branch(main, 1n);
     await scene.write(branch, [step(2n, 's2', { reward: 1 }), step(3n, 'other', { reward: -2 }), step(4n, 'more')]);
-    expect(await compare(scene, main, branch, { startStepNumber: 1n, endStepNumber: 9n })).toEqual({
+    expect(await compare(scene, main, branch, { startStepNumber: 1n, endStepNumber: 9n })).toMatchObject({
       sharedSteps: 2n,
       firstDifference: {
         stepNumber: 3n,
@@ -25,10 +25,10 @@ describeApp('CompareTrajectories', (on) => {
       otherRewardSum: 1,
       rewardDifference: -3,
       rewards: [
-        { stepNumber: 1n, reward: 1, otherReward: 1 },
-        { stepNumber: 2n, reward: 1, otherReward: 1 },
-        { stepNumber: 3n, reward: 1, otherReward: -2 },
-        { stepNumber: 4n, reward: undefined, otherReward: undefined },
+        { stepNumber: 1n, reward: 1, otherReward: 1, difference: 0 },
+        { stepNumber: 2n, reward: 1, otherReward: 1, difference: 0 },
+        { stepNumber: 3n, reward: 1, otherReward: -2, difference: -3 },
+        { stepNumber: 4n },
       ],
       nextStepNumber: 4n,
       otherNextStepNumber: 5n,
@@ -99,12 +99,6 @@ describeApp('CompareTrajectories', (on) => {
   });
 });
 
-function compare(scene: AppScene, one: { id: string }, other: { id: string }, fields: Partial<CompareArgs> = {}) {
-  return compareTrajectories(scene.app, scene.caller, {
-    trajectoryId: one.id,
-    otherTrajectoryId: other.id,
-    startStepNumber: 0n,
-    endStepNumber: undefined,
-    ...fields,
-  });
+function compare(scene: AppScene, one: { id: string }, other: { id: string }, fields: Partial<ListRange> = {}) {
+  return scene.rpc.compareTrajectories({ trajectoryId: one.id, otherTrajectoryId: other.id, ...fields });
 }

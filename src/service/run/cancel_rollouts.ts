@@ -1,8 +1,7 @@
+import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import type { RolloutsOf } from '../../store/contract/run.ts';
 import { serverDraining } from '../../stream/drain.ts';
-import type { App } from '../app.ts';
 
 /**
  * Cancels the rollouts of a run or stage that was marked when it was cancelled, batch by batch. If the call ends before the last batch, maintenance does the
@@ -10,13 +9,11 @@ import type { App } from '../app.ts';
  * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, SERVER_DRAINING.
  */
 export async function cancelRollouts(app: App, caller: Caller, of: RolloutsOf): Promise<bigint> {
-  const place =
-    'runId' in of ? { runId: parseUuid(of.runId, 'run_id') } : { stageId: parseUuid(of.stageId, 'stage_id') };
   let cancelled = 0n;
   try {
     for (let more = true; more; ) {
       if (app.drain.begun) throw serverDraining();
-      const next = await app.store.cancelNextRollouts(caller.namespace, place);
+      const next = await app.store.cancelNextRollouts(caller.namespace, of);
       cancelled = next?.cancelled ?? cancelled;
       more = next?.more ?? false;
     }

@@ -1,38 +1,27 @@
 import { expect, it } from 'vitest';
-import { branchRun } from '../../src/app/run/branch.ts';
-import { createRun, type RunMakingArgs } from '../../src/app/run/create.ts';
-import { getRunTree } from '../../src/app/run/get_tree.ts';
-import { listRuns } from '../../src/app/run/list.ts';
-import { getProgress } from '../../src/app/run/progress.ts';
+import { type KindProgress, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Run } from '../../src/domain/run.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
+import { findRun } from '../../src/stream/find.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { statementsOf, statementsOfWarm } from '../store/statement_count.ts';
 import { type AppScene, describeApp, frame, step } from './on_app.ts';
 
-const MAKING: RunMakingArgs = {
-  key: undefined,
-  name: '',
-  description: '',
+const MAKING = {
   configJson: '{"lr":0.1}',
-  removedConfigPaths: [],
-  labels: new Map([['model', 'pid']]),
-  metadataJson: '',
+  labels: { model: 'pid' },
   plan: {
-    concurrency: 1,
-    stagePlans: [{ kind: 'TRAIN_STEP', stages: 9, groupsPerStage: 1, groupSize: 1, maxTurns: 1, substeps: 1 }],
+    stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 9, groupsPerStage: 1, groupSize: 1, maxTurns: 1, substeps: 1 }],
   },
-  status: 'RUNNING',
-  heartbeatTimeoutMs: undefined,
-  failWhenStale: false,
+  initialStatus: Status.RUNNING,
 };
 
 /** What it costs to look at runs, and to append to what is of one: the same for one and for many (K-C6: the seeds asked once a run, and once more a stage). */
 describeApp('statements of the books of runs, and of turns beside them', (on) => {
-  async function run({ app, caller }: AppScene): Promise<Run> {
-    const place = { runId: '', experimentId: '', experimentName: '', ifExists: 'FAIL' as const };
-    const mainTrajectory = { trajectoryId: '', taskId: '', root: undefined };
-    return (await createRun(app, caller, { ...MAKING, ...place, mainTrajectory })).run;
+  async function run({ app, caller, rpc }: AppScene): Promise<Run> {
+    const made = await rpc.createRun({ ...MAKING, mainTrajectory: {} });
+    return findRun(app, caller, made.run!.id);
   }
 
   async function stages({ app, caller }: AppScene, runId: string, count: number): Promise<void> {
@@ -44,19 +33,14 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     }
   }
 
-  function list({ app, caller }: AppScene, expected: number, pageSize = 0): Promise<number> {
+  function list({ rpc }: AppScene, expected: number, pageSize = 0): Promise<number> {
     return statementsOfWarm(on.engine, async () => {
-      const page = {
-        pageSize,
-        pageToken: '',
-        binding: '',
-        experimentId: '',
-        experimentName: '',
-        filter: {},
-        view: 'BASIC' as const,
-      };
-      expect((await listRuns(app, caller, page)).items).toHaveLength(expected);
+      expect((await rpc.listRuns({ pageSize })).runs).toHaveLength(expected);
     });
+  }
+
+  async function kindsOf({ rpc }: AppScene, runId: string): Promise<readonly KindProgress[]> {
+    return (await rpc.getProgress({ runId })).progress?.kinds ?? [];
   }
 
   it('K-C6: a page of runs with their progress costs the same for one run without stages and for thirty with three each', async () => {
@@ -74,7 +58,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     await stages(scene, many.id, 80);
     const cost = ({ id: runId }: Run, made: bigint) =>
       statementsOfWarm(on.engine, async () => {
-        const { kinds } = await getProgress(scene.app, scene.caller, { runId });
+        const kinds = await kindsOf(scene, runId);
         expect(kinds.reduce((sum, kind) => sum + kind.created, 0n)).toBe(made);
       });
     expect(await cost(none, 0n)).toBe(await cost(many, 80n));
@@ -100,9 +84,9 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     const [few, many] = [on.scene(), on.scene()];
     const [small, large] = [await rollouts(few, 3), await rollouts(many, 60)];
     for (let i = 0; i < 3; i += 1) await rollouts(many, 60);
-    const progress = ({ app, caller }: AppScene, { run: { id: runId }, live }: typeof small) =>
+    const progress = (scene: AppScene, { run: { id: runId }, live }: typeof small) =>
       statementsOfWarm(on.engine, async () => {
-        const { kinds } = await getProgress(app, caller, { runId });
+        const kinds = await kindsOf(scene, runId);
         const [kind] = kinds.filter(({ rolloutsCreated }) => rolloutsCreated > 0n);
         expect(kind?.rolloutsCreated).toBe(3n * BigInt(live.length));
         expect(kind?.rolloutsTerminal).toBe(BigInt(live.length));
@@ -143,17 +127,18 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     await scene.write({ id: root.mainTrajectory!.id }, [step(0n, 'root')]);
     let last = root;
     for (let i = 0; i < count; i += 1) {
-      const place = { branchId: '', branchTrajectoryId: '', at: { stepNumber: 0n } };
       const { id: runId } = deep ? last : root;
-      last = (await branchRun(scene.app, scene.caller, { ...MAKING, ...place, runId })).run;
+      const { plan, labels, initialStatus } = MAKING;
+      const made = await scene.rpc.branchRun({ plan, labels, initialStatus, runId, stepNumber: 0n });
+      last = await findRun(scene.app, scene.caller, made.run!.id);
     }
     return { root, last };
   }
 
-  const tree = ({ app, caller }: AppScene, { id: runId }: Run, runs: number, pageSize = 200) =>
+  const tree = ({ rpc }: AppScene, { id: runId }: Run, runs: number, pageSize = 200) =>
     statementsOfWarm(on.engine, async () => {
-      const page = await getRunTree(app, caller, { runId, pageSize, pageToken: '', binding: '' });
-      expect(page.items).toHaveLength(runs);
+      const page = await rpc.getRunTree({ runId, pageSize });
+      expect(page.runs).toHaveLength(runs);
     });
 
   it('K-C6: a tree of runs costs the same for a root alone and for branches of branches, twenty-five deep', async () => {

@@ -1,8 +1,5 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { compareTrajectories } from '../../src/app/trajectory/compare.ts';
-import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
-import { getTree } from '../../src/app/trajectory/get_tree.ts';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
 import { refusalOf } from '../store/scene.ts';
 import { firstDifference, type NaiveStep, NaiveStore, type NaiveTrajectory, sharedSteps } from './naive.ts';
@@ -91,15 +88,12 @@ class Pair {
   async checkAll(): Promise<void> {
     for (const row of this.#naive.living) {
       await this.#read(row, 0, row.steps.length);
-      const tree = await getTree(this.#scene.app, this.#scene.caller, {
-        trajectoryId: row.id,
-        pageSize: 1000,
-        pageToken: '',
-        binding: '',
-      });
+      const tree = await this.#scene.rpc.getTree({ trajectoryId: row.id, pageSize: 1000 });
       const shown = (id: string, hidden: boolean) => `${id} ${hidden}`;
       const expected = this.#naive.treeOf(row).map(({ id, hidden }) => shown(id, hidden));
-      expect(tree.items.map(({ id, hidden }) => shown(id, hidden)).sort()).toEqual(expected.sort());
+      expect(tree.nodes.map(({ trajectory, deleted }) => shown(trajectory?.id ?? '', deleted)).sort()).toEqual(
+        expected.sort(),
+      );
       await this.#compare(row, this.#naive.living[0]!);
     }
   }
@@ -136,7 +130,7 @@ class Pair {
   }
 
   async #delete(row: NaiveTrajectory, onBranches: OnBranches): Promise<void> {
-    const deletion = deleteTrajectory(this.#scene.app, this.#scene.caller, { trajectoryId: row.id, onBranches });
+    const deletion = this.#scene.app.store.deleteTrajectory(this.#scene.caller.namespace, row.id, onBranches);
     if (this.#naive.delete(row, onBranches)) await deletion;
     else expect((await refusalOf(deletion)).reason).toBe('HAS_BRANCHES');
   }
@@ -155,9 +149,8 @@ class Pair {
   }
 
   async #compare(row: NaiveTrajectory, other: NaiveTrajectory): Promise<void> {
-    const { app, caller } = this.#scene;
     const range = { startStepNumber: 0n, endStepNumber: 1000n };
-    const found = await compareTrajectories(app, caller, {
+    const found = await this.#scene.rpc.compareTrajectories({
       trajectoryId: row.id,
       otherTrajectoryId: other.id,
       ...range,

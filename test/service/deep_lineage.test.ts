@@ -1,23 +1,17 @@
 import { beforeAll, expect, it } from 'vitest';
+import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { App } from '../../src/app/app.ts';
-import { compareTrajectories } from '../../src/app/trajectory/compare.ts';
-import { getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
-import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
-import { getStep } from '../../src/app/trajectory/get_step.ts';
-import { getTree } from '../../src/app/trajectory/get_tree.ts';
-import { listSteps } from '../../src/app/trajectory/list_steps.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import type { StepSort } from '../../src/store/contract/step.ts';
 import { makeDeepTree, turnsDuring } from '../store/deep_tree.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { mostParametersOf, statementsOf } from '../store/statement_count.ts';
 import { type AppScene, all, describeApp } from './on_app.ts';
+import { servicesOf } from './services.ts';
 
 /** Twice as deep as branches may be: what was made before there was a limit is still read. */
 const DEPTH = 20_500;
 const PIECES = Math.ceil(DEPTH / 1000);
-const FIRST = { pageSize: 0, pageToken: '', binding: '' };
 
 /** Of the step of depth `i`: in no order, some equal, some missing. */
 const REWARD = 'case when i % 10 = 0 then null else (i * 7919) % 20011 end';
@@ -46,35 +40,25 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       await app.close();
     }
   };
-  const stepOf = (app: App, depth: number) =>
-    getStep(app, scene.caller, { trajectoryId: leaf.id, at: { stepNumber: BigInt(depth) }, view: 'FULL' });
-  const stepZeroOf = (depth: number) => ({ trajectoryId: idOf(depth), at: { stepNumber: 0n }, view: 'FULL' }) as const;
-  const anyCheckpointOf = (depth: number) => ({ trajectoryId: idOf(depth), at: undefined, stateNames: [] });
+  const rpc = (app: App) => servicesOf(app, scene.caller);
+  const stepOf = (app: App, depth: number) => rpc(app).getStep({ trajectoryId: leaf.id, stepNumber: BigInt(depth) });
   const twinsOf = (depth: number) => {
     const range = { startStepNumber: 0n, endStepNumber: 10n };
     return { trajectoryId: idOf(depth), otherTrajectoryId: idOf(depth - 1_500), ...range };
   };
-  const list = (app: App, order: StepSort, pageSize: number, pageToken = '', trajectoryId = leaf.id) =>
-    listSteps(app, scene.caller, {
-      of: { trajectoryId },
-      filter: {},
-      order,
-      view: 'BASIC',
-      pageSize,
-      pageToken,
-      binding: '',
-    });
+  const list = (app: App, order: StepOrder, descending: boolean, pageSize: number, pageToken = '', id = leaf.id) =>
+    rpc(app).listSteps({ trajectoryId: id, order, descending, pageSize, pageToken });
 
   it('B1: GetStep reads no more ancestors than lie between the leaf and the owner of the step', () =>
     cold(async (app) => {
-      expect(await stepOf(app, DEPTH)).toMatchObject({ owner: { id: leaf.id }, step: { stepNumber: BigInt(DEPTH) } });
+      expect(await stepOf(app, DEPTH)).toMatchObject({ trajectoryId: leaf.id, step: { stepNumber: BigInt(DEPTH) } });
       const own = await statementsOf(on.engine, () => stepOf(app, DEPTH));
       expect(await statementsOf(on.engine, () => stepOf(app, DEPTH - 500)), 'one more, for 500 ancestors').toBe(
         own + 1,
       );
       expect(await statementsOf(on.engine, () => stepOf(app, DEPTH - 499)), 'none, since they are known').toBe(own);
-      expect(await stepOf(app, DEPTH - 500)).toMatchObject({ owner: { id: idOf(DEPTH - 500) } });
-      expect(await stepOf(app, 0)).toMatchObject({ owner: { id: root.id }, step: { stepNumber: 0n } });
+      expect(await stepOf(app, DEPTH - 500)).toMatchObject({ trajectoryId: idOf(DEPTH - 500) });
+      expect(await stepOf(app, 0)).toMatchObject({ trajectoryId: root.id, step: { stepNumber: 0n } });
     }));
 
   it('RD1: ReadSteps reads the last steps, and the whole, with other work in between', () =>
@@ -97,8 +81,8 @@ describeApp('a tree that is deeper than branches may be', (on) => {
         const numbers: number[] = [];
         let pageToken = '';
         do {
-          const page = await list(app, { by: 'NUMBER', descending }, 1000, pageToken);
-          numbers.push(...page.items.map(({ step }) => Number(step.stepNumber)));
+          const page = await list(app, StepOrder.NUMBER, descending, 1000, pageToken);
+          numbers.push(...page.steps.map(({ step }) => Number(step?.stepNumber)));
           pageToken = page.nextPageToken;
         } while (pageToken !== '');
         const expected = Array.from({ length: DEPTH + 1 }, (_, i) => i);
@@ -108,18 +92,11 @@ describeApp('a tree that is deeper than branches may be', (on) => {
 
   it('RD4: ListSteps finds what is rare in statements of a thousand owners', () =>
     cold(async (app) => {
-      const rare = () =>
-        listSteps(app, scene.caller, {
-          of: { trajectoryId: leaf.id },
-          filter: { minReward: 20_010 },
-          order: { by: 'NUMBER', descending: false },
-          view: 'BASIC',
-          ...FIRST,
-        });
+      const rare = () => rpc(app).listSteps({ trajectoryId: leaf.id, minReward: 20_010 });
       const expected = Array.from({ length: DEPTH + 1 }, (_, i) => i).filter(
         (i) => (rewardOf(i) ?? 0) >= 20_010 && i > 0,
       );
-      expect((await rare()).items.map(({ step }) => Number(step.stepNumber))).toEqual(expected);
+      expect((await rare()).steps.map(({ step }) => Number(step?.stepNumber))).toEqual(expected);
       expect(await turnsDuring(rare)).toBeGreaterThanOrEqual(PIECES - 1);
     }));
 
@@ -140,11 +117,11 @@ describeApp('a tree that is deeper than branches may be', (on) => {
           return Number(a.reward === undefined) - Number(b.reward === undefined) || sign * (a.i - b.i);
         })
         .map(({ i }) => i);
-      const first = await list(app, { by, descending }, 700);
-      const second = await list(app, { by, descending }, 700, first.nextPageToken);
-      const numbers = [...first.items, ...second.items].map(({ step }) => Number(step.stepNumber));
+      const first = await list(app, StepOrder[by], descending, 700);
+      const second = await list(app, StepOrder[by], descending, 700, first.nextPageToken);
+      const numbers = [...first.steps, ...second.steps].map(({ step }) => Number(step?.stepNumber));
       expect(numbers).toEqual(expected.slice(0, 1400));
-      expect(await turnsDuring(() => list(app, { by, descending }, 5))).toBeGreaterThanOrEqual(PIECES - 1);
+      expect(await turnsDuring(() => list(app, StepOrder[by], descending, 5))).toBeGreaterThanOrEqual(PIECES - 1);
     }),
   );
 
@@ -153,13 +130,8 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       const found: [string, string, bigint, bigint][] = [];
       let pageToken = '';
       do {
-        const page = await getLineage(app, scene.caller, {
-          trajectoryId: leaf.id,
-          pageSize: 1000,
-          pageToken,
-          binding: '',
-        });
-        for (const { trajectoryId, name, startStepNumber, endStepNumber } of page.items)
+        const page = await rpc(app).getLineage({ trajectoryId: leaf.id, pageSize: 1000, pageToken });
+        for (const { trajectoryId, name, startStepNumber, endStepNumber } of page.segments)
           found.push([trajectoryId, name, startStepNumber, endStepNumber]);
         pageToken = page.nextPageToken;
       } while (pageToken !== '');
@@ -174,20 +146,14 @@ describeApp('a tree that is deeper than branches may be', (on) => {
 
   it('RD4: GetTree lists the tree', () =>
     cold(async (app) => {
-      const first = await getTree(app, scene.caller, {
-        trajectoryId: leaf.id,
-        pageSize: 2,
-        pageToken: '',
-        binding: '',
-      });
-      expect(first.items.map(({ id }) => id)).toEqual([root.id, idOf(1)]);
+      const first = await rpc(app).getTree({ trajectoryId: leaf.id, pageSize: 2 });
+      expect(first.nodes.map(({ trajectory }) => trajectory?.id)).toEqual([root.id, idOf(1)]);
       expect(first.nextPageToken).not.toBe('');
     }));
 
   it('RD3: GetCheckpoint looks through the whole lineage, in few statements and with other work in between', () =>
     cold(async (app) => {
-      const checkpoint = () =>
-        refusalOf(getCheckpoint(app, scene.caller, { trajectoryId: leaf.id, at: undefined, stateNames: [] }));
+      const checkpoint = () => refusalOf(rpc(app).getCheckpoint({ trajectoryId: leaf.id }));
       expect(await turnsDuring(checkpoint)).toBeGreaterThanOrEqual(PIECES - 1);
       expect((await checkpoint()).reason).toBe('CHECKPOINT_NOT_FOUND');
       expect(await statementsOf(on.engine, checkpoint)).toBeLessThan(PIECES + 10);
@@ -195,25 +161,23 @@ describeApp('a tree that is deeper than branches may be', (on) => {
 
   it('RD5: CompareTrajectories knows how much two leaves share', () =>
     cold(async (app) => {
-      const compared = await compareTrajectories(app, scene.caller, {
+      const compared = await rpc(app).compareTrajectories({
         trajectoryId: leaf.id,
         otherTrajectoryId: idOf(DEPTH - 700),
-        startStepNumber: 0n,
-        endStepNumber: undefined,
       });
       expect(compared).toMatchObject({ sharedSteps: BigInt(DEPTH - 699) });
     }));
 
   it.each<[string, (app: App, leafDepth: number) => Promise<unknown>]>([
-    ['ListSteps by reward', (app, depth) => list(app, { by: 'REWARD', descending: true }, 5, '', idOf(depth))],
-    ['ListSteps by time', (app, depth) => list(app, { by: 'TIME', descending: true }, 5, '', idOf(depth))],
-    ['ListSteps by number', (app, depth) => list(app, { by: 'NUMBER', descending: false }, 50, '', idOf(depth))],
-    ['GetStep of the root', (app, depth) => getStep(app, scene.caller, stepZeroOf(depth))],
+    ['ListSteps by reward', (app, depth) => list(app, StepOrder.REWARD, true, 5, '', idOf(depth))],
+    ['ListSteps by time', (app, depth) => list(app, StepOrder.TIME, true, 5, '', idOf(depth))],
+    ['ListSteps by number', (app, depth) => list(app, StepOrder.NUMBER, false, 50, '', idOf(depth))],
+    ['GetStep of the root', (app, depth) => rpc(app).getStep({ trajectoryId: idOf(depth), stepNumber: 0n })],
     ['ReadSteps', (app, depth) => on.scene(app, scene.caller.namespace).steps({ id: idOf(depth) })],
-    ['GetTree', (app, depth) => getTree(app, scene.caller, { trajectoryId: idOf(depth), ...FIRST })],
-    ['GetLineage', (app, depth) => getLineage(app, scene.caller, { trajectoryId: idOf(depth), ...FIRST })],
-    ['GetCheckpoint', (app, depth) => refusalOf(getCheckpoint(app, scene.caller, anyCheckpointOf(depth)))],
-    ['CompareTrajectories', (app, depth) => compareTrajectories(app, scene.caller, twinsOf(depth))],
+    ['GetTree', (app, depth) => rpc(app).getTree({ trajectoryId: idOf(depth) })],
+    ['GetLineage', (app, depth) => rpc(app).getLineage({ trajectoryId: idOf(depth) })],
+    ['GetCheckpoint', (app, depth) => refusalOf(rpc(app).getCheckpoint({ trajectoryId: idOf(depth) }))],
+    ['CompareTrajectories', (app, depth) => rpc(app).compareTrajectories(twinsOf(depth))],
   ])('RD4: %s has statements of as many parameters in a deeper tree', async (_rpc, call) => {
     const most = (depth: number) => mostParametersOf(on.engine, () => cold((app) => call(app, depth)));
     const shallow = await most(2_000);

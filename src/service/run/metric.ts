@@ -1,4 +1,11 @@
-import type { Caller } from '../../domain/caller.ts';
+import { create } from '@bufbuild/protobuf';
+import { type MetricSeries, MetricSeriesSchema } from '../../../gen/es/anabranch/v1/run_pb.js';
+import {
+  type ReadMetricsRequest,
+  type ReadMetricsResponse,
+  ReadMetricsResponseSchema,
+  type RunService,
+} from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import type {
   MeasuredSeries,
@@ -9,25 +16,11 @@ import type {
   SeriesFilter,
 } from '../../store/contract/metric.ts';
 import { serverDraining } from '../../stream/drain.ts';
-import type { App } from '../app.ts';
+import { requireDistinct } from '../convert/distinct.ts';
+import type { Call, Methods } from '../method.ts';
 
-export interface ReadMetricsArgs {
-  /** 1 to 100, each once. */
-  readonly runIds: readonly string[];
-  /** Empty: all. */
-  readonly keys: readonly string[];
-  /** Empty: of the runs and of all their stages. */
-  readonly stageId: string;
-  readonly runLevelOnly: boolean;
-  readonly range: MetricRange;
-  /** Maximum number of points per series, at least 4. 0: all points as they were logged. */
-  readonly maxPoints: number;
-  /** Aborted when the caller is gone. */
-  readonly signal: AbortSignal;
-}
-
-/** A stretch of a series, and what there is of it in all. */
-export interface SeriesRead {
+/** A part of a series, and what there is of it in all. */
+interface SeriesRead {
   readonly series: Series;
   readonly extent: SeriesExtent;
   readonly points: MetricPoints;
@@ -43,35 +36,61 @@ const PAGE_POINTS = 4096;
 const POINT_BYTES = 18;
 const MESSAGE_BYTES = 512 * 1024;
 
+export const metricMethods: Methods<typeof RunService, 'logMetrics' | 'readMetrics'> = {
+  /** Logs all points or none (M1). */
+  async logMetrics({ runId, points }, { app, caller }) {
+    const logged = points.map(({ key, metricStep, value, stageId }) => {
+      return { name: key, metricStep, value, stageId: stageId || undefined };
+    });
+    await app.store.logMetrics(caller.namespace, runId, logged);
+    return {};
+  },
+
+  readMetrics: { messages: readMetrics, isLarge: () => true },
+};
+
 /**
- * Returns series by run (in the order of the request), stage, then key: whole, or downsampled to `maxPoints` numbers (M1).
- * Each message of pieces fits into 1 MiB. Errors: RUN_NOT_FOUND (also where one goes meanwhile: a short answer is never a success), SERVER_DRAINING.
+ * Sends series by run (in the order of the request), stage, then key: whole, or downsampled to `max_points` numbers (M1). A run that is deleted meanwhile is
+ * RUN_NOT_FOUND: a short answer is never a success.
  */
-export async function* readMetrics(
-  app: App,
-  caller: Caller,
-  args: ReadMetricsArgs,
-): AsyncGenerator<readonly SeriesRead[], void, undefined> {
-  const filter = checkFilter(args);
-  requireRange(args.range);
-  let message: SeriesRead[] = [];
+async function* readMetrics(request: ReadMetricsRequest, call: Call): AsyncGenerator<ReadMetricsResponse> {
+  const filter = toFilter(request);
+  let message = create(ReadMetricsResponseSchema);
   let bytes = 0;
-  for await (const piece of readPieces(app, caller, filter, args)) {
+  for await (const piece of readPieces(call, filter, request, rangeOf(request))) {
     const size = pieceBytes(piece);
-    if (message.length > 0 && bytes + size > MESSAGE_BYTES) {
-      if (app.drain.begun) throw serverDraining();
+    if (message.series.length > 0 && bytes + size > MESSAGE_BYTES) {
+      if (call.app.drain.begun) throw serverDraining();
       yield message;
-      message = [];
+      message = create(ReadMetricsResponseSchema);
       bytes = 0;
     }
-    message.push(piece);
+    message.series.push(toMessage(piece));
     bytes += size;
   }
-  if (message.length > 0) yield message;
+  if (message.series.length > 0) yield message;
 }
 
-function checkFilter({ runIds, keys, stageId, runLevelOnly }: ReadMetricsArgs): SeriesFilter {
-  if (new Set(runIds).size < runIds.length) throw invalidField('run_ids', 'must name each run once');
+function toMessage({ series, extent, points }: SeriesRead): MetricSeries {
+  const wire = create(MetricSeriesSchema);
+  wire.runId = series.runId;
+  wire.stageId = series.stageId;
+  wire.key = series.name;
+  // The lists are of this answer alone: nobody else changes them.
+  wire.metricSteps = points.metricSteps as bigint[];
+  wire.values = points.values as number[];
+  wire.pointCount = extent.points;
+  wire.nanCount = extent.nans;
+  return wire;
+}
+
+function toFilter({ runIds, keys, stageId, runLevelOnly }: ReadMetricsRequest): SeriesFilter {
+  requireDistinct(
+    runIds,
+    (id) => [id],
+    () => 'run_ids',
+    'must name each run once',
+  );
   if (stageId !== '' && runLevelOnly) {
     throw invalidField(
       'run_level_only',
@@ -85,19 +104,20 @@ function checkFilter({ runIds, keys, stageId, runLevelOnly }: ReadMetricsArgs): 
   };
 }
 
-function requireRange({ from, to }: MetricRange): void {
-  if (from === undefined || to === undefined || from <= to) return;
+function rangeOf({ startMetricStep: from, endMetricStep: to }: ReadMetricsRequest): MetricRange {
+  if (from === undefined || to === undefined || from <= to) return { from, to };
   throw invalidField('end_metric_step', `must be at least start_metric_step, which is ${from}, not ${to}`);
 }
 
 async function* readPieces(
-  app: App,
-  caller: Caller,
+  call: Call,
   filter: SeriesFilter,
-  args: ReadMetricsArgs,
+  { maxPoints }: ReadMetricsRequest,
+  range: MetricRange,
 ): AsyncGenerator<SeriesRead, void, undefined> {
+  const { app, caller } = call;
   let after: Series | undefined;
-  while (!args.signal.aborted) {
+  while (!call.signal.aborted) {
     const page = await app.store.listSeries(caller.namespace, filter, SERIES, after);
     // The last look finds nothing more, and that all runs are still there.
     if (page.length === 0) return;
@@ -105,14 +125,14 @@ async function* readPieces(
     const extents = await app.store.measureSeries(
       caller.namespace,
       page.map(({ key }) => key),
-      args.range,
+      range,
     );
     const measured = page.flatMap((series) => {
       const extent = extents.get(series.key);
       return extent === undefined ? [] : [{ series, extent }];
     });
-    for (let at = 0; at < measured.length; at += seriesAtOnce(args.maxPoints)) {
-      yield* readSome(app, caller, measured.slice(at, at + seriesAtOnce(args.maxPoints)), args);
+    for (let at = 0; at < measured.length; at += seriesAtOnce(maxPoints)) {
+      yield* readSome(call, measured.slice(at, at + seriesAtOnce(maxPoints)), range, maxPoints);
     }
   }
 }
@@ -127,18 +147,20 @@ function seriesAtOnce(maxPoints: number): number {
 }
 
 async function* readSome(
-  app: App,
-  caller: Caller,
+  call: Call,
   some: readonly Measured[],
-  { range, maxPoints }: ReadMetricsArgs,
+  range: MetricRange,
+  maxPoints: number,
 ): AsyncGenerator<SeriesRead, void, undefined> {
   const long = some.filter(({ extent }) => maxPoints > 0 && extent.points - extent.nans > BigInt(maxPoints));
   const downsampled: ReadonlyMap<bigint, MetricPoints> =
-    long.length === 0 ? new Map() : await app.store.downsample(caller.namespace, long.map(toMeasured), maxPoints);
+    long.length === 0
+      ? new Map()
+      : await call.app.store.downsample(call.caller.namespace, long.map(toMeasured), maxPoints);
   for (const measured of some) {
     if (long.includes(measured)) yield { ...measured, points: downsampled.get(measured.series.key) ?? NONE };
     else if (maxPoints > 0 && measured.extent.nans === measured.extent.points) yield { ...measured, points: NONE };
-    else yield* readWhole(app, caller, measured, { range, numbersOnly: maxPoints > 0 });
+    else yield* readWhole(call, measured, { range, numbersOnly: maxPoints > 0 });
   }
 }
 
@@ -150,15 +172,20 @@ const NONE: MetricPoints = { metricSteps: [], values: [] };
 
 /** Returns all points up to the last one that was measured, so that the read ends although a client continues to log. */
 async function* readWhole(
-  app: App,
-  caller: Caller,
+  call: Call,
   { series, extent }: Measured,
   { range, numbersOnly }: { readonly range: MetricRange; readonly numbersOnly: boolean },
 ): AsyncGenerator<SeriesRead, void, undefined> {
   const to = extent.lastStep === LAST_STEP ? range.to : extent.lastStep + 1n;
   let from: bigint | undefined = extent.firstStep;
   while (from !== undefined) {
-    const points = await app.store.readPoints(caller.namespace, series.key, { from, to }, PAGE_POINTS, numbersOnly);
+    const points = await call.app.store.readPoints(
+      call.caller.namespace,
+      series.key,
+      { from, to },
+      PAGE_POINTS,
+      numbersOnly,
+    );
     if (points.values.length > 0) yield { series, extent, points };
     const last = points.metricSteps.at(-1);
     from = points.values.length < PAGE_POINTS || last === undefined || last >= extent.lastStep ? undefined : last + 1n;

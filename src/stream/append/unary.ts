@@ -1,12 +1,11 @@
+import type { App } from '../../app/app.ts';
 import type { SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
-import type { Instant } from '../../domain/instant.ts';
 import type { NewSteps } from '../../domain/step.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
-import type { BatchSource, Committed } from '../../stream/append/committer.ts';
-import { findTrajectory } from '../../stream/find.ts';
-import type { App } from '../app.ts';
+import { findTrajectory } from '../find.ts';
+import type { BatchSource, Committed } from './committer.ts';
 
 /** What every unary write is given (W8). */
 export interface UnaryWriteArgs {
@@ -17,25 +16,7 @@ export interface UnaryWriteArgs {
   readonly writerEpoch: bigint | undefined;
 }
 
-export interface AppendStepArgs extends UnaryWriteArgs {
-  /** One step. */
-  readonly step: NewSteps;
-}
-
-export interface Appended {
-  readonly nextStepNumber: bigint;
-  readonly commitTime: Instant;
-  readonly duplicate: boolean;
-}
-
-/** W8: one step, durable when this resolves. Errors: as an append stream. */
-export async function appendStep(app: App, caller: Caller, args: AppendStepArgs): Promise<Appended> {
-  const outcome = await commitUnary(app, caller, args, args.step, undefined);
-  const { nextStepNumber, commitTime, duplicates } = outcome;
-  return { nextStepNumber, commitTime, duplicate: duplicates > 0 };
-}
-
-/** One batch of its own, in the next group commit. Errors: as an append stream. */
+/** W8: commits a batch of its own in the next group commit. It is durable when this resolves. Errors: as an append stream. */
 export async function commitUnary(
   app: App,
   caller: Caller,

@@ -1,20 +1,13 @@
 import { expect, it } from 'vitest';
 import { appWithin } from '../../src/app/app.ts';
-import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
 import { readStates } from '../../src/app/state/read.ts';
-import { compareTrajectories } from '../../src/app/trajectory/compare.ts';
-import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
-import { getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
-import { getLineage } from '../../src/app/trajectory/get_lineage.ts';
-import { getStep } from '../../src/app/trajectory/get_step.ts';
-import { getTree } from '../../src/app/trajectory/get_tree.ts';
-import { listSteps, type StepsOf } from '../../src/app/trajectory/list_steps.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
+import { servicesOf } from './services.ts';
 
 /** A read, the call of the store before which the trajectory is deleted, and what the reader must be told. */
 type Case = readonly [
@@ -29,55 +22,29 @@ const CASES: readonly Case[] = [
     'a step',
     'readSteps',
     'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) => getStep(app, caller, { trajectoryId, at: { stepNumber: 1n }, view: 'FULL' }),
+    ({ rpc }, trajectoryId) => rpc.getStep({ trajectoryId, stepNumber: 1n }),
   ],
-  [
-    'a list of steps',
-    'listSteps',
-    'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) =>
-      listSteps(app, caller, {
-        of: { trajectoryId },
-        filter: {},
-        order: { by: 'NUMBER', descending: false },
-        view: 'BASIC',
-        pageSize: 0,
-        pageToken: '',
-        binding: '',
-      }),
-  ],
+  ['a list of steps', 'listSteps', 'TRAJECTORY_NOT_FOUND', ({ rpc }, trajectoryId) => rpc.listSteps({ trajectoryId })],
   [
     'the latest checkpoint',
     'findCheckpoint',
     'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) => getCheckpoint(app, caller, { trajectoryId, at: undefined, stateNames: [] }),
+    ({ rpc }, trajectoryId) => rpc.getCheckpoint({ trajectoryId }),
   ],
   [
     'a checkpoint at a number',
     'readSteps',
     'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) =>
-      getCheckpoint(app, caller, { trajectoryId, at: { stepNumber: 1n }, stateNames: [] }),
+    ({ rpc }, trajectoryId) => rpc.getCheckpoint({ trajectoryId, stepNumber: 1n }),
   ],
-  [
-    'the lineage',
-    'getOwners',
-    'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) =>
-      getLineage(app, caller, { trajectoryId, pageSize: 0, pageToken: '', binding: '' }),
-  ],
-  [
-    'the tree',
-    'listTree',
-    'TRAJECTORY_NOT_FOUND',
-    ({ app, caller }, trajectoryId) => getTree(app, caller, { trajectoryId, pageSize: 0, pageToken: '', binding: '' }),
-  ],
+  ['the lineage', 'getOwners', 'TRAJECTORY_NOT_FOUND', ({ rpc }, trajectoryId) => rpc.getLineage({ trajectoryId })],
+  ['the tree', 'listTree', 'TRAJECTORY_NOT_FOUND', ({ rpc }, trajectoryId) => rpc.getTree({ trajectoryId })],
   [
     'a comparison',
     'readOutlines',
     'TRAJECTORY_DELETED',
     async (scene, trajectoryId) =>
-      compareTrajectories(scene.app, scene.caller, {
+      scene.rpc.compareTrajectories({
         trajectoryId,
         otherTrajectoryId: (await scene.createWith(['a', 'b', 'c'])).id,
         startStepNumber: 0n,
@@ -119,9 +86,9 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     const reading = read(scene, id);
     deleting = async () => {
       deleting = async () => undefined;
-      await deleteTrajectory(app, scene.caller, { trajectoryId: id, onBranches: 'REFUSE' });
+      await scene.rpc.deleteTrajectory({ trajectoryId: id });
       // Another one under the same id is not the one that was asked for.
-      await scene.create({ trajectoryId: id });
+      await scene.create({ id });
     };
     expect((await refusalOf(reading)).reason).toBe(reason);
     await app.close();
@@ -143,18 +110,11 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
         },
       });
       const app = on.app({}, racing);
+      const { rpc } = on.scene(app, scene.caller.namespace);
       const reading =
         method === 'findCheckpoint'
-          ? getCheckpoint(app, scene.caller, { trajectoryId: leaf.id, at: { atOrBefore: 1n }, stateNames: [] })
-          : listSteps(app, scene.caller, {
-              of: { trajectoryId: leaf.id },
-              filter: {},
-              order: { by: 'NUMBER', descending: false },
-              view: 'BASIC',
-              pageSize: 1,
-              pageToken: '',
-              binding: '',
-            });
+          ? rpc.getCheckpoint({ trajectoryId: leaf.id, atOrBefore: 1n })
+          : rpc.listSteps({ trajectoryId: leaf.id, pageSize: 1 });
       expect((await refusalOf(reading)).reason).toBe('TRAJECTORY_NOT_FOUND');
       await app.close();
     }
@@ -164,22 +124,12 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     [
       'a page of a list of steps',
       'listSteps',
-      ({ app, caller }: AppScene, trajectoryId: string) =>
-        listSteps(app, caller, {
-          of: { trajectoryId },
-          filter: {},
-          order: { by: 'NUMBER', descending: true },
-          view: 'BASIC',
-          pageSize: 3,
-          pageToken: '',
-          binding: '',
-        }),
+      ({ rpc }: AppScene, trajectoryId: string) => rpc.listSteps({ trajectoryId, descending: true, pageSize: 3 }),
     ],
     [
       'the latest checkpoint',
       'findCheckpoint',
-      ({ app, caller }: AppScene, trajectoryId: string) =>
-        getCheckpoint(app, caller, { trajectoryId, at: undefined, stateNames: [] }),
+      ({ rpc }: AppScene, trajectoryId: string) => rpc.getCheckpoint({ trajectoryId }),
     ],
   ] as const)('RD1: %s is refused when only the last steps are removed yet', async (_what, method, read) => {
     let deleting: () => Promise<unknown> = async () => undefined;
@@ -220,12 +170,12 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
       if (key === ref.key) left.abort(new Error('the caller left'));
     });
     const call = appWithin(app, { signal: left.signal });
-    await expect(deleteTrajectory(call, caller, { trajectoryId: id, onBranches: 'REFUSE' })).rejects.toThrow('left');
+    await expect(servicesOf(call, caller).deleteTrajectory({ trajectoryId: id })).rejects.toThrow('left');
     unsubscribe();
     stop();
     expect(told).toBeGreaterThan(0);
     const isFree = () =>
-      scene.create({ trajectoryId: id }).then(
+      scene.create({ id }).then(
         () => true,
         (error: unknown) => {
           expect((error as { reason?: string }).reason).toBe('TRAJECTORY_EXISTS');
@@ -237,28 +187,20 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
 
   it('RD4, K-F4: a list of steps of a run, or an experiment, that is deleted between two pages is refused, never answered short', async () => {
     const here = new RunScene(on.store);
-    const { app, caller } = on.scene(undefined, here.namespace);
+    const { rpc } = on.scene(undefined, here.namespace);
     const run = await here.makeRunWith(['a', 'b', 'c']);
-    const listing = (of: StepsOf, pageToken = '') =>
-      listSteps(app, caller, {
-        of,
-        filter: {},
-        order: { by: 'NUMBER', descending: false },
-        view: 'BASIC',
-        pageSize: 1,
-        pageToken,
-        binding: '',
-      });
+    const listing = (of: { runId: string } | { experimentId: string }, pageToken = '') =>
+      rpc.listSteps({ ...of, pageSize: 1, pageToken });
     const [byRun, byExperiment] = [{ runId: run.id }, { experimentId: run.experiment.id }];
     const [first, other] = [await listing(byRun), await listing(byExperiment)];
-    expect([first, other].map(({ items, nextPageToken }) => [items.length, nextPageToken !== ''])).toEqual([
+    expect([first, other].map(({ steps, nextPageToken }) => [steps.length, nextPageToken !== ''])).toEqual([
       [1, true],
       [1, true],
     ]);
-    await deleteRun(app, caller, { runId: run.id, onBranches: 'REFUSE' });
+    await rpc.deleteRun({ runId: run.id });
     expect((await refusalOf(listing(byRun, first.nextPageToken))).reason).toBe('RUN_NOT_FOUND');
-    expect((await listing(byExperiment, other.nextPageToken)).items).toEqual([]);
-    await deleteExperiment(app, caller, { experimentId: run.experiment.id, onBranches: 'REFUSE' });
+    expect((await listing(byExperiment, other.nextPageToken)).steps).toEqual([]);
+    await rpc.deleteExperiment({ experimentId: run.experiment.id });
     expect((await refusalOf(listing(byExperiment))).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 

@@ -1,95 +1,65 @@
 import { randomUUID } from 'node:crypto';
-import { create } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import { CreateRunRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import type { PageArgs, PageOf } from '../../src/app/page_token.ts';
-import { branchRun } from '../../src/app/run/branch.ts';
-import { compareRuns } from '../../src/app/run/compare.ts';
-import { type CreateRunArgs, createRun } from '../../src/app/run/create.ts';
-import { deleteExperiment, deleteRun } from '../../src/app/run/delete.ts';
-import { getRunTree } from '../../src/app/run/get_tree.ts';
-import { listRuns } from '../../src/app/run/list.ts';
-import { type ReadMetricsArgs, readMetrics, type SeriesRead } from '../../src/app/run/read_metrics.ts';
-import { runMethods } from '../../src/service/run/run.ts';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import {
+  IfExists,
+  ReadMetricsRequestSchema,
+  type ReadMetricsResponse,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { metricMethods } from '../../src/service/run/metric.ts';
 import type { NewMetricPoint } from '../../src/store/contract/metric.ts';
 import { findRun } from '../../src/stream/find.ts';
 import { newExperiment, RunScene, runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
-import { newSteps, stepMessage } from '../support/given_steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
-import { all, describeApp, step } from './on_app.ts';
+import { all, describeApp } from './on_app.ts';
+import { collect, servicesOf } from './services.ts';
 
-const MAKING: CreateRunArgs = {
-  runId: '',
-  key: undefined,
-  experimentId: '',
-  experimentName: '',
-  name: '',
-  ifExists: 'FAIL',
-  description: '',
-  configJson: '',
-  removedConfigPaths: [],
-  labels: new Map(),
-  metadataJson: '',
-  plan: undefined,
-  status: 'PENDING',
-  heartbeatTimeoutMs: undefined,
-  failWhenStale: false,
-  mainTrajectory: undefined,
-};
-
-const NO_REWARDS = { startStepNumber: 0n, endStepNumber: undefined };
+const ROOT = { stepNumber: 0n, actions: [{ content: { text: 'root' } }] };
 
 describeApp('making runs', (on) => {
   it('ID1: the same request id with the same request gives the same run, as it is now', async () => {
-    const { app, caller } = on.scene();
-    const key = (rpc: string, requestDigest: string) => ({ rpc, requestId: 'r', requestDigest });
-    const mainTrajectory = { trajectoryId: '', taskId: '', root: newSteps([step(0n, 'root')]) };
-    const request = { ...MAKING, key: key('CreateRun', 'request'), mainTrajectory };
-    const first = await createRun(app, caller, request);
-    await app.store.moveRun(caller, first.run.id, runMove('start'));
-    const again = await createRun(app, caller, request);
-    expect(again).toMatchObject({ created: false, run: { id: first.run.id, status: 'RUNNING', number: 1n } });
+    const { app, caller, rpc } = on.scene();
+    const request = { mainTrajectory: { root: ROOT }, requestId: 'r' };
+    const first = await rpc.createRun(request);
+    const runId = first.run!.id;
+    await app.store.moveRun(caller, runId, runMove('start'));
+    const again = await rpc.createRun(request);
+    expect(again).toMatchObject({ created: false, run: { id: runId, status: Status.RUNNING, number: 1n } });
     expect(again.mainTrajectory?.id).toBe(first.mainTrajectory?.id);
-    const other = { ...request, key: key('CreateRun', 'another') };
-    expect((await refusalOf(createRun(app, caller, other))).reason).toBe('REQUEST_ID_REUSED');
-    const branch = { ...MAKING, runId: first.run.id, key: key('BranchRun', 'branch'), at: { stepNumber: 0n } };
-    const branched = await branchRun(app, caller, { ...branch, branchId: '', branchTrajectoryId: '' });
-    expect(branched.run.number).toBe(2n); // another RPC, another scope
+    expect((await refusalOf(rpc.createRun({ ...request, name: 'other' }))).reason).toBe('REQUEST_ID_REUSED');
+    const branched = await rpc.branchRun({ runId, stepNumber: 0n, requestId: 'r' });
+    expect(branched.run?.number).toBe(2n); // another RPC, another scope
   });
 
   it('M4, C-33: a run that exists comes with where to go on: its end, and the last checkpointed stage', async () => {
-    const { app, caller } = on.scene();
+    const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
-    const request = { ...MAKING, name: 'resumed', ifExists: 'RETURN_EXISTING' } as const;
-    const { run, created } = await createRun(app, caller, {
-      ...request,
-      mainTrajectory: { trajectoryId: '', taskId: '', root: newSteps([step(0n, 'a')]) },
-    });
+    const request = { name: 'resumed', ifExists: IfExists.RETURN_EXISTING };
+    const { run, created } = await rpc.createRun({ ...request, mainTrajectory: { root: ROOT } });
     expect(created).toBe(true);
     for (const number of [1n, 2n, 3n]) {
-      const { id } = await books.stage(run, { number, status: 'RUNNING' });
+      const { id } = await books.stage(run!, { number, status: 'RUNNING' });
       await on.store.updateStage(caller.namespace, id, { modelCheckpointUri: `s3://${number}` });
       if (number < 3n) await on.store.moveStage(caller, id, 'complete', SILENT);
     }
-    const found = await createRun(app, caller, request);
-    expect(found).toMatchObject({ created: false, run: { id: run.id }, mainTrajectory: { nextStepNumber: 1n } });
-    expect(found.resumeStage).toMatchObject({ kind: 'TRAIN_STEP', number: 2n, modelCheckpointUri: 's3://2' });
+    const found = await rpc.createRun(request);
+    expect(found).toMatchObject({ created: false, run: { id: run?.id }, mainTrajectory: { nextStepNumber: 1n } });
+    expect(found.resumeStage).toMatchObject({ kind: StageKind.TRAIN_STEP, number: 2n, modelCheckpointUri: 's3://2' });
   });
 
   it('runs that name no experiment, or that of this name, are in `default`, which is made once', async () => {
-    const { app, caller } = on.scene();
-    const made = [
-      await createRun(app, caller, MAKING),
-      await createRun(app, caller, { ...MAKING, experimentName: 'default', name: 'named' }),
-    ];
-    expect(made.map(({ run }) => [run.experiment.name, run.number, run.name])).toEqual([
+    const { app, caller, rpc } = on.scene();
+    const made = [await rpc.createRun({}), await rpc.createRun({ experimentName: 'default', name: 'named' })];
+    expect(made.map(({ run }) => [run?.experimentName, run?.number, run?.name])).toEqual([
       ['default', 1n, 'run-1'],
       ['default', 2n, 'named'],
     ]);
     const named = await app.store.getRun(caller.namespace, { name: 'named', experimentName: 'default' });
-    expect(named?.id).toBe(made[1]!.run.id);
-    const missing = createRun(app, caller, { ...MAKING, experimentName: 'not made' });
+    expect(named?.id).toBe(made[1]!.run?.id);
+    const missing = rpc.createRun({ experimentName: 'not made' });
     expect(await refusalOf(missing)).toMatchObject({
       reason: 'EXPERIMENT_NOT_FOUND',
       metadata: { experiment: 'not made' },
@@ -97,17 +67,16 @@ describeApp('making runs', (on) => {
   });
 
   it('W11: the root of the main trajectory is checked as any step, and the field is named', async () => {
-    const { app, caller } = on.scene();
-    const root = stepMessage(step(0n, 'a', { infoJson: '{' }));
-    const request = create(CreateRunRequestSchema, { mainTrajectory: { root } });
-    const refusal = await refusalOf(runMethods.createRun(request, { app, caller, signal: app.call.signal }));
+    const { rpc } = on.scene();
+    const mainTrajectory = { root: { ...ROOT, infoJson: '{' } };
+    const refusal = await refusalOf(rpc.createRun({ mainTrajectory }));
     expect(refusal.violations[0]?.field).toBe('main_trajectory.root.info_json');
   });
 });
 
 describeApp('listing runs', (on) => {
   it('lists each run once, newest first, and each with its own progress, in pages of any size', async () => {
-    const { app, caller } = on.scene();
+    const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
     const names = Array.from({ length: 7 }, (_, i) => `run-${7 - i}`);
     for (let number = 1n; number <= 7n; number += 1n) {
@@ -115,17 +84,17 @@ describeApp('listing runs', (on) => {
       for (let i = 0n; i < number; i += 1n) await books.stage(run, { number: i });
     }
     for (const pageSize of [1, 3, 7, 0]) {
-      const found = await collect(
-        (page) => listRuns(app, caller, { experimentId: '', experimentName: '', filter: {}, view: 'BASIC', ...page }),
-        pageSize,
-      );
-      expect(found.map(({ run }) => run.name)).toEqual(names);
-      expect(found.map(({ progress }) => progress.kinds[0]?.created)).toEqual([7n, 6n, 5n, 4n, 3n, 2n, 1n]);
+      const found = await collect(async (page) => {
+        const { runs, nextPageToken } = await rpc.listRuns(page);
+        return [runs, nextPageToken];
+      }, pageSize);
+      expect(found.map(({ run }) => run?.name)).toEqual(names);
+      expect(found.map(({ progress }) => progress?.kinds[0]?.created)).toEqual([7n, 6n, 5n, 4n, 3n, 2n, 1n]);
     }
   });
 
   it('S-13: lists a tree parents first, whichever of its runs is named, in pages of any size', async () => {
-    const { app, caller } = on.scene();
+    const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
     const root = await books.makeRunWith(['a', 'b'], { name: 'root' });
     const left = (await books.branchOff(root, 0n, { name: 'left' })).run;
@@ -137,20 +106,23 @@ describeApp('listing runs', (on) => {
       [2, leaf],
       [0, left],
     ] as const) {
-      const found = await collect((page) => getRunTree(app, caller, { runId, ...page }), pageSize);
-      const edges = found.map(({ name, parent }) => [name, parent?.id, parent?.branchPoint]);
+      const found = await collect(async (page) => {
+        const { runs, nextPageToken } = await rpc.getRunTree({ runId, ...page });
+        return [runs, nextPageToken];
+      }, pageSize);
+      const edges = found.map(({ name, parentId, branchPoint }) => [name, parentId, branchPoint]);
       expect(edges).toEqual([
-        ['root', undefined, undefined],
+        ['root', '', undefined],
         ['left', root.id, 0n],
         ['right', root.id, 1n],
         ['leaf', left.id, 0n],
       ]);
-      expect(found.every(({ tree }) => tree.id === root.id)).toBe(true);
+      expect(found.every(({ treeId }) => treeId === root.id)).toBe(true);
     }
   });
 
   it.each([1, 2, 0])('S-35: lists all trees of an experiment parents first, in pages of %i', async (pageSize) => {
-    const { app, caller } = on.scene();
+    const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
     const experiment = await books.experiment();
     const place = { experiment: { id: experiment.id } };
@@ -160,24 +132,21 @@ describeApp('listing runs', (on) => {
     await books.makeRun({ name: 'of another experiment' });
     await books.branchOff(two, 0n, { name: 'of two' });
     await books.branchOff(left, 0n, { name: 'leaf' });
-    await deleteRun(app, caller, {
-      runId: (await books.makeRun({ name: 'deleted', ...place })).id,
-      onBranches: 'REFUSE',
-    });
-    const found = await collect((page) => getRunTree(app, caller, { experimentId: experiment.id, ...page }), pageSize);
-    expect(found.map(({ name, parent, tree }) => [name, parent?.id, tree.id])).toEqual([
-      ['one', undefined, one.id],
-      ['two', undefined, two.id],
+    await rpc.deleteRun({ runId: (await books.makeRun({ name: 'deleted', ...place })).id });
+    const found = await collect(async (page) => {
+      const { runs, nextPageToken } = await rpc.getRunTree({ experimentId: experiment.id, ...page });
+      return [runs, nextPageToken];
+    }, pageSize);
+    expect(found.map(({ name, parentId, treeId }) => [name, parentId, treeId])).toEqual([
+      ['one', '', one.id],
+      ['two', '', two.id],
       ['left', one.id, one.id],
       ['of two', two.id, two.id],
       ['leaf', left.id, one.id],
     ]);
     const empty = await books.experiment();
-    expect(
-      (await getRunTree(app, caller, { experimentId: empty.id, pageSize: 0, pageToken: '', binding: '' })).items,
-    ).toEqual([]);
-    const unknown = getRunTree(app, caller, { experimentId: one.id, pageSize: 0, pageToken: '', binding: '' });
-    expect((await refusalOf(unknown)).reason).toBe('EXPERIMENT_NOT_FOUND');
+    expect((await rpc.getRunTree({ experimentId: empty.id })).runs).toEqual([]);
+    expect((await refusalOf(rpc.getRunTree({ experimentId: one.id }))).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 });
 
@@ -196,14 +165,19 @@ describeApp('CompareRuns', (on) => {
     const books = new RunScene(on.store);
     const run = (configJson: string) => books.makeRunWith(['a'], { configJson });
     const [one, other] = [await run('{"lr":1,"deep":{"a":[1,2]}}'), await run('{"lr":1.0,"deep":{"a":[1]}}')];
-    const compare = () => compareRuns(app, books.caller, { runIds: [one.id, other.id], ...NO_REWARDS });
+    const { compareRuns } = servicesOf(app, books.caller);
+    const compare = () => compareRuns({ runIds: [one.id, other.id] });
     const differences = [{ path: '/deep/a', valueJson: '[1,2]', otherValueJson: '[1]' }];
     const { comparisons } = await compare();
     expect(comparisons).toMatchObject([{ configDifferences: differences, trajectories: { sharedSteps: 0n } }]);
     meanwhile = () => books.delete(one.mainTrajectory!);
     expect((await refusalOf(compare())).reason).toBe('TRAJECTORY_DELETED');
     const [without] = (await compare()).comparisons;
-    expect(without).toMatchObject({ runId: other.id, configDifferences: differences, truncated: false });
+    expect(without).toMatchObject({
+      runId: other.id,
+      configDifferences: differences,
+      configDifferencesTruncated: false,
+    });
     expect(without!.trajectories).toBeUndefined();
     await app.close();
   });
@@ -225,8 +199,8 @@ describeApp('deleting runs', (on) => {
     const experiment = await books.experiment();
     const run = await books.makeRunWith(['a'], { experiment: { id: experiment.id } });
     const stage = await books.stage(run);
-    const policy = { onBranches: 'REFUSE' } as const;
-    expect(await deleteRun(app, caller, { runId: run.id, ...policy })).toMatchObject({ runs: 1n, trajectories: 1n });
+    const rpc = servicesOf(app, caller);
+    expect(await rpc.deleteRun({ runId: run.id })).toMatchObject({ deletedRuns: 1n, deletedTrajectories: 1n });
     expect((await refusalOf(findRun(app, caller, run.id))).reason).toBe('RUN_NOT_FOUND');
     expect(await app.store.getStage(caller.namespace, { id: stage.id })).toBe(undefined);
     expect(await books.isThere(run.mainTrajectory!.id)).toBe(false);
@@ -234,8 +208,8 @@ describeApp('deleting runs', (on) => {
     // The id is free again once the rows are gone.
     await books.makeRun({ id: run.id, experiment: { id: experiment.id } });
     purges = Promise.withResolvers();
-    const gone = await deleteExperiment(app, caller, { experimentId: experiment.id, ...policy });
-    expect(gone).toMatchObject({ runs: 1n, trajectories: 0n });
+    const gone = await rpc.deleteExperiment({ experimentId: experiment.id });
+    expect(gone).toMatchObject({ deletedRuns: 1n, deletedTrajectories: 0n });
     await purges.promise;
     await books.experiment(newExperiment({ id: experiment.id, name: experiment.name }));
     await app.close();
@@ -246,17 +220,21 @@ describeApp('ReadMetrics', (on) => {
   const points = (name: string, values: readonly number[], stageId?: string): NewMetricPoint[] =>
     values.map((value, i) => ({ name, metricStep: BigInt(i), value, stageId }));
 
-  function read({ app, caller }: ReturnType<typeof on.scene>, runIds: string[], fields: Partial<ReadMetricsArgs> = {}) {
-    const range = { from: undefined, to: undefined };
-    const { signal } = new AbortController();
-    const none = { keys: [], stageId: '', runLevelOnly: false, range, maxPoints: 0, signal };
-    return readMetrics(app, caller, { runIds, ...none, ...fields });
+  function read(
+    { app, caller }: ReturnType<typeof on.scene>,
+    runIds: string[],
+    fields: Omit<MessageInitShape<typeof ReadMetricsRequestSchema>, '$typeName'> = {},
+  ) {
+    const request = create(ReadMetricsRequestSchema, { runIds, ...fields });
+    return metricMethods.readMetrics.messages(request, { app, caller, signal: app.call.signal });
   }
 
-  async function series(reading: AsyncIterable<readonly SeriesRead[]>) {
-    return (await all(reading)).flat().map(({ series: { runId, stageId, name }, points: { values } }) => {
-      return [runId, stageId, name, [...values]];
-    });
+  async function series(reading: AsyncIterable<ReadMetricsResponse>) {
+    return (await all(reading))
+      .flatMap((answer) => answer.series)
+      .map(({ runId, stageId, key, values }) => {
+        return [runId, stageId, key, [...values]];
+      });
   }
 
   it('M1: series come by run as asked for, the run’s own first, then those of stages, by key, each with its points', async () => {
@@ -280,8 +258,8 @@ describeApp('ReadMetrics', (on) => {
     expect(await series(read(scene, [one.id], { runLevelOnly: true }))).toEqual(own);
     expect(await series(read(scene, [one.id], { stageId: stage.id }))).toEqual([[one.id, stage.id, 'a', [2, 3]]]);
     expect(await series(read(scene, [one.id], { keys: ['b', 'b', 'none'] }))).toEqual([own[1]]);
-    const range = { from: 1n, to: 2n };
-    expect(await series(read(scene, [one.id], { range, runLevelOnly: true }))).toEqual([
+    const range = { startMetricStep: 1n, endMetricStep: 2n };
+    expect(await series(read(scene, [one.id], { ...range, runLevelOnly: true }))).toEqual([
       [one.id, '', 'a', [Number.NaN]],
     ]);
   });
@@ -300,9 +278,11 @@ describeApp('ReadMetrics', (on) => {
       ...points('nan', nan),
       ...points('short', [1, Number.NaN, 3]),
     ]);
-    const [long, mostlyNan, onlyNan, short] = (await all(read(scene, [run.id], { maxPoints: 20 }))).flat();
-    expect(long!.extent).toMatchObject({ points: 1000n, nans: 1n });
-    const pairs = long!.points.metricSteps.map((metricStep, i) => [metricStep, long!.points.values[i]]);
+    const [long, mostlyNan, onlyNan, short] = (await all(read(scene, [run.id], { maxPoints: 20 }))).flatMap(
+      (answer) => answer.series,
+    );
+    expect(long).toMatchObject({ pointCount: 1000n, nanCount: 1n });
+    const pairs = long!.metricSteps.map((metricStep, i) => [metricStep, long!.values[i]]);
     expect(pairs.length).toBeLessThanOrEqual(20);
     expect([pairs[0], pairs.at(-1)]).toEqual([
       [0n, 0],
@@ -314,15 +294,9 @@ describeApp('ReadMetrics', (on) => {
         [777n, -7],
       ]),
     );
-    expect(mostlyNan).toMatchObject({
-      extent: { points: 31n, nans: 30n },
-      points: { metricSteps: [30n], values: [1] },
-    });
-    expect(onlyNan).toMatchObject({ extent: { points: 30n, nans: 30n }, points: { metricSteps: [], values: [] } });
-    expect(short).toMatchObject({
-      extent: { points: 3n, nans: 1n },
-      points: { metricSteps: [0n, 2n], values: [1, 3] },
-    });
+    expect(mostlyNan).toMatchObject({ pointCount: 31n, nanCount: 30n, metricSteps: [30n], values: [1] });
+    expect(onlyNan).toMatchObject({ pointCount: 30n, nanCount: 30n, metricSteps: [], values: [] });
+    expect(short).toMatchObject({ pointCount: 3n, nanCount: 1n, metricSteps: [0n, 2n], values: [1, 3] });
   });
 
   it('a run that is deleted while it is read is told, and never looks like one with fewer points', async () => {
@@ -348,15 +322,3 @@ describeApp('ReadMetrics', (on) => {
     await app.close();
   });
 });
-
-/** All items, page by page. */
-async function collect<Item>(fetch: (page: PageArgs) => Promise<PageOf<Item>>, pageSize: number): Promise<Item[]> {
-  const items: Item[] = [];
-  let pageToken = '';
-  do {
-    const page = await fetch({ pageSize, pageToken, binding: '' });
-    items.push(...page.items);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '');
-  return items;
-}

@@ -1,13 +1,14 @@
 import { randomBytes } from 'node:crypto';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import { type GetCheckpointArgs, getCheckpoint } from '../../src/app/trajectory/get_checkpoint.ts';
-import { getStep } from '../../src/app/trajectory/get_step.ts';
+import type {
+  GetCheckpointRequestSchema,
+  GetCheckpointResponse,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { refusalOf } from '../store/scene.ts';
 import { sha256, textAction } from '../support/steps.ts';
-import { type AppScene, describeApp, state, step, wordOf } from './on_app.ts';
-
-const text = (bytes: Uint8Array | undefined) => (bytes === undefined ? undefined : Buffer.from(bytes).toString());
+import { type AppScene, describeApp, shownWord, state, step } from './on_app.ts';
 
 describeApp('GetCheckpoint', (on) => {
   async function setUp() {
@@ -22,37 +23,36 @@ describeApp('GetCheckpoint', (on) => {
     const branch = await scene.branch(root, 2n);
     await scene.write(branch, [step(3n, 'D'), step(4n, 'E')]);
     await on.store.setTag(scene.caller.namespace, branch.id, 'best', 1n, -1n);
-    const get = (fields: Partial<GetCheckpointArgs> = {}) => checkpoint(scene, branch.id, fields);
+    const get = (fields: Fields = {}) => checkpoint(scene, branch.id, fields);
     return { scene, root, branch, get };
   }
 
   it('RD3: is the latest step with a state, inherited ones included, with its states inline', async () => {
     const { root, get } = await setUp();
     const found = await get();
-    expect(found).toMatchObject({ owner: { id: root.id }, step: { stepNumber: 1n } });
-    expect([...found.inline.keys()]).toEqual(['agent', 'env']);
-    expect(text(found.inline.get('env'))).toBe('env1');
+    expect(found).toMatchObject({ trajectoryId: root.id, step: { stepNumber: 1n } });
+    expect(inlineOf(found)).toEqual({ agent: 'mem1', env: 'env1' });
   });
 
   it('RD3: at a number, by tag, at or before a number, and having the named states', async () => {
     const { get } = await setUp();
-    expect((await get({ at: { stepNumber: 0n } })).step.stepNumber).toBe(0n);
-    expect((await get({ at: { tag: 'best' } })).step.stepNumber).toBe(1n);
-    expect((await get({ at: { atOrBefore: 0n } })).step.stepNumber).toBe(0n);
-    expect((await get({ at: { atOrBefore: 1000n } })).step.stepNumber).toBe(1n);
-    expect((await get({ stateNames: ['', 'agent', 'env'] })).step.stepNumber).toBe(1n);
-    expect((await get({ at: { atOrBefore: 0n }, stateNames: [''] })).step.stepNumber).toBe(0n);
+    expect((await get({ stepNumber: 0n })).step?.stepNumber).toBe(0n);
+    expect((await get({ tag: 'best' })).step?.stepNumber).toBe(1n);
+    expect((await get({ atOrBefore: 0n })).step?.stepNumber).toBe(0n);
+    expect((await get({ atOrBefore: 1000n })).step?.stepNumber).toBe(1n);
+    expect((await get({ stateNames: ['', 'agent', 'env'] })).step?.stepNumber).toBe(1n);
+    expect((await get({ atOrBefore: 0n, stateNames: [''] })).step?.stepNumber).toBe(0n);
   });
 
   it('RD3: says what is missing', async () => {
     const { get, branch } = await setUp();
-    const reason = async (fields: Partial<GetCheckpointArgs>) => (await refusalOf(get(fields))).reason;
-    expect(await reason({ at: { stepNumber: 4n } })).toBe('CHECKPOINT_NOT_FOUND');
-    expect(await reason({ at: { stepNumber: 0n }, stateNames: ['agent'] })).toBe('CHECKPOINT_NOT_FOUND');
-    expect(await reason({ at: { atOrBefore: 0n }, stateNames: ['agent'] })).toBe('CHECKPOINT_NOT_FOUND');
+    const reason = async (fields: Fields) => (await refusalOf(get(fields))).reason;
+    expect(await reason({ stepNumber: 4n })).toBe('CHECKPOINT_NOT_FOUND');
+    expect(await reason({ stepNumber: 0n, stateNames: ['agent'] })).toBe('CHECKPOINT_NOT_FOUND');
+    expect(await reason({ atOrBefore: 0n, stateNames: ['agent'] })).toBe('CHECKPOINT_NOT_FOUND');
     expect(await reason({ stateNames: ['none'] })).toBe('CHECKPOINT_NOT_FOUND');
-    expect(await reason({ at: { stepNumber: 5n } })).toBe('STEP_NOT_FOUND');
-    expect(await reason({ at: { tag: 'none' } })).toBe('TAG_NOT_FOUND');
+    expect(await reason({ stepNumber: 5n })).toBe('STEP_NOT_FOUND');
+    expect(await reason({ tag: 'none' })).toBe('TAG_NOT_FOUND');
     expect((await refusalOf(get({ stateNames: ['none'] }))).message).toContain(branch.id);
     const { scene } = await setUp();
     const empty = await scene.create();
@@ -76,21 +76,30 @@ describeApp('GetCheckpoint', (on) => {
     ]);
     const found = await checkpoint(scene, trajectory.id);
     // 100 kB of text and one state leave no room for a second, but for the smallest.
-    expect([...found.inline.keys()]).toEqual(['a', 'e']);
-    expect(found.step.states.map(({ name, size }) => [name, size])).toContainEqual(['d', over.length]);
+    expect(Object.keys(inlineOf(found))).toEqual(['a', 'e']);
+    expect(found.step?.states.map(({ name, size }) => [name, size])).toContainEqual(['d', BigInt(over.length)]);
   });
 
   it('FM2: GetStep takes a number or a tag, and shows who owns the step', async () => {
     const { scene, root, branch } = await setUp();
-    const get = (at: { stepNumber: bigint } | { tag: string }) =>
-      getStep(scene.app, scene.caller, { trajectoryId: branch.id, at, view: 'FULL' });
+    const get = (at: { stepNumber: bigint } | { tag: string }) => scene.rpc.getStep({ trajectoryId: branch.id, ...at });
     const tagged = await get({ tag: 'best' });
-    expect([tagged.owner.id, wordOf(tagged.step)]).toEqual([root.id, 'b']);
-    expect(wordOf((await get({ stepNumber: 3n })).step)).toBe('D');
+    expect([tagged.trajectoryId, shownWord(tagged)]).toEqual([root.id, 'b']);
+    expect(shownWord(await get({ stepNumber: 3n }))).toBe('D');
     expect((await refusalOf(get({ stepNumber: 5n }))).metadata).toMatchObject({ next_step_number: '5' });
   });
 });
 
-function checkpoint(scene: AppScene, trajectoryId: string, fields: Partial<GetCheckpointArgs> = {}) {
-  return getCheckpoint(scene.app, scene.caller, { trajectoryId, at: undefined, stateNames: [], ...fields });
+type Fields = Omit<MessageInitShape<typeof GetCheckpointRequestSchema>, '$typeName'>;
+
+function checkpoint(scene: AppScene, trajectoryId: string, fields: Fields = {}): Promise<GetCheckpointResponse> {
+  return scene.rpc.getCheckpoint({ trajectoryId, ...fields });
+}
+
+/** The bytes of states that came with the step, as text by name. */
+function inlineOf({ step: found }: GetCheckpointResponse): Readonly<Record<string, string>> {
+  const inline = (found?.states ?? []).flatMap(({ name, data }) =>
+    data ? [[name, Buffer.from(data).toString()]] : [],
+  );
+  return Object.fromEntries(inline);
 }

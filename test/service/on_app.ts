@@ -1,15 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { v7 } from 'uuid';
 import { afterAll, beforeAll, describe } from 'vitest';
+import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type App, createApp } from '../../src/app/app.ts';
-import { branchTrajectory } from '../../src/app/trajectory/branch.ts';
-import { type CreateTrajectoryArgs, createTrajectory } from '../../src/app/trajectory/create.ts';
 import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import type { StoredStep } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { toRoot } from '../../src/service/trajectory/single_step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import type { NewTrajectory } from '../../src/store/contract/trajectory.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/stream/append/session.ts';
 import { openAppendSession } from '../../src/stream/append/session.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
@@ -18,10 +17,11 @@ import type { ReadStepsArgs } from '../../src/stream/steps/steps_read.ts';
 import { logger, openOn } from '../store/on_store.ts';
 
 import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
-import { type GivenState, type GivenStep, newSteps, stepMessage } from '../support/given_steps.ts';
+import { type GivenState, type GivenStep, newSteps } from '../support/given_steps.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 
 import { makeStep, textAction } from '../support/steps.ts';
+import { servicesOf } from './services.ts';
 
 /** Short polls, so that tests need not wait; maintenance only where a test asks for it. */
 const TEST_SETTINGS: Partial<AppSettings> = {
@@ -78,6 +78,8 @@ export function describeApp(subject: string, define: (on: OnApp) => void): void 
   });
 }
 
+const NO_PLACE = { taskId: '', runId: undefined, experimentId: undefined, root: undefined, states: [] };
+
 /** One namespace of an app, and short ways to say what tests say often. */
 export class AppScene {
   readonly app: App;
@@ -88,31 +90,23 @@ export class AppScene {
     this.caller = { namespace, actor: 'tester' };
   }
 
-  async create({ root, ...fields }: Partial<Omit<CreateTrajectoryArgs, 'root'>> & { readonly root?: GivenStep } = {}) {
-    return createTrajectory(this.app, this.caller, {
-      trajectoryId: '',
-      key: undefined,
-      name: '',
-      taskId: '',
-      runId: '',
-      experimentId: '',
-      labels: new Map(),
-      metadataJson: '',
-      root: toRoot(root && stepMessage(root), 'root'),
-      ...fields,
-    });
+  /** Methods of the services, called by the caller of this scene. */
+  get rpc() {
+    return servicesOf(this.app, this.caller);
   }
 
-  branch(trajectory: { readonly id: string }, at: bigint | string): Promise<Trajectory> {
-    return branchTrajectory(this.app, this.caller, {
-      trajectoryId: trajectory.id,
-      at: typeof at === 'string' ? { tag: at } : { stepNumber: at },
-      branchId: '',
-      key: undefined,
-      name: '',
-      labels: new Map(),
-      metadataJson: '',
-    });
+  create(fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
+    return this.app.store.createTrajectory(this.caller, { ...this.making(), ...NO_PLACE, ...fields });
+  }
+
+  branch({ id: sourceId }: { readonly id: string }, at: bigint | string): Promise<Trajectory> {
+    const place = typeof at === 'string' ? { tag: at } : { stepNumber: at };
+    return this.app.store.branchTrajectory(this.caller, { ...this.making(), sourceId, at: place });
+  }
+
+  private making() {
+    const { ids } = this.app;
+    return { id: ids.uuid(), uid: ids.uid(), name: '', labels: new Map<string, string>(), metadataJson: '' };
   }
 
   open(trajectory: { readonly id: string }, fields: Partial<OpenRequest> = {}): Promise<AppendSession> {
@@ -196,6 +190,11 @@ export function frame(steps: readonly GivenStep[], seal?: SealRequest, bytes = 1
 export function wordOf({ actions }: Pick<StoredStep, 'actions'>): string {
   const content = actions[0]?.content;
   return content?.kind === 'text' ? content.text : '';
+}
+
+/** The word of a step in a response. */
+export function shownWord({ step: shown }: { readonly step?: Step | undefined }): string {
+  return shown?.actions[0]?.content?.text ?? '';
 }
 
 export async function all<Item>(items: AsyncIterable<Item>): Promise<Item[]> {

@@ -5,14 +5,10 @@ import { batchGetStates } from '../../src/app/state/batch_get.ts';
 import { getState } from '../../src/app/state/get.ts';
 import { putState } from '../../src/app/state/put.ts';
 import { type ReadStatesArgs, readStates, type StatesRead } from '../../src/app/state/read.ts';
-import { attachState } from '../../src/app/trajectory/attach_state.ts';
-import { deleteTrajectory } from '../../src/app/trajectory/delete.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { toOneState } from '../../src/service/trajectory/step_in.ts';
 import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
-import { stateMessage } from '../support/given_steps.ts';
 import { sha256 } from '../support/steps.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
@@ -242,24 +238,22 @@ describeApp('states', (on) => {
     );
     const reading = readStates(scene.app, scene.caller, { ...EVERYTHING, trajectoryId: trajectory.id });
     await reading.next();
-    await deleteTrajectory(scene.app, scene.caller, { trajectoryId: trajectory.id, onBranches: 'REFUSE' });
+    await scene.rpc.deleteTrajectory({ trajectoryId: trajectory.id });
     expect((await refusalOf(all(reading))).reason).toBe('TRAJECTORY_DELETED');
   });
 
   it('W10: a state is attached to an own step once; the same again changes nothing, another one is refused', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b']);
-    const target = { trajectoryId: trajectory.id, uid: undefined, writerEpoch: 1n, stepNumber: 1n };
-    const attach = (bytes: string) =>
-      attachState(scene.app, scene.caller, { ...target, state: toOneState(stateMessage(state(bytes)), 'state') });
-    const attached = { name: 'env', digest: sha256('x'), mediaType: '', size: 1 };
-    expect(await attach('x')).toEqual({ state: attached, duplicate: false });
-    expect(await attach('x')).toEqual({ state: attached, duplicate: true });
+    const target = { trajectoryId: trajectory.id, writerEpoch: 1n, stepNumber: 1n };
+    const attach = (text: string) => scene.rpc.attachState({ ...target, state: { data: Buffer.from(text) } });
+    const attached = { name: 'env', digest: sha256('x'), mediaType: '', size: 1n };
+    expect(await attach('x')).toMatchObject({ state: attached, duplicate: false });
+    expect(await attach('x')).toMatchObject({ state: attached, duplicate: true });
     expect((await refusalOf(attach('y'))).reason).toBe('STATE_CONFLICT');
     const branch = await scene.branch(trajectory, 1n);
-    const other = toOneState(stateMessage(state('z', { name: 'n' })), 'state');
-    const inherited = { ...target, trajectoryId: branch.id, writerEpoch: undefined, state: other };
-    expect((await refusalOf(attachState(scene.app, scene.caller, inherited))).reason).toBe('STEP_NOT_FOUND');
+    const inherited = { trajectoryId: branch.id, stepNumber: 1n, state: { name: 'n', data: Buffer.from('z') } };
+    expect((await refusalOf(scene.rpc.attachState(inherited))).reason).toBe('STEP_NOT_FOUND');
   });
 
   it('S3: a damaged state is STATE_CORRUPT, and its last bytes are never given', async () => {

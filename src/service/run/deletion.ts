@@ -1,0 +1,12 @@
+import type { App } from '../../app/app.ts';
+import type { BookDeletion } from '../../store/contract/book_deletion.ts';
+
+/** Announces what a deletion of a run or an experiment hides: whoever follows or watches it is told at once (B4). */
+export function announceDeletion(app: App, { keys, runs, trajectories }: BookDeletion) {
+  for (const key of keys) {
+    app.lineages.forget(key);
+    app.changes.announce(key);
+  }
+  app.maintenance.purgeSoon();
+  return { deletedRuns: runs, deletedTrajectories: trajectories };
+}

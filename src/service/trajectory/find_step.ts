@@ -1,0 +1,28 @@
+import type { App } from '../../app/app.ts';
+import type { Caller } from '../../domain/caller.ts';
+import { stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { StepPlace } from '../convert/place.ts';
+
+/**
+ * Returns an own or an inherited step, by its number or by a tag. Errors: STEP_NOT_FOUND, TAG_NOT_FOUND, TRAJECTORY_NOT_FOUND (it was deleted meanwhile: its
+ * steps are there as long as it lives).
+ */
+export async function stepAt(
+  app: App,
+  caller: Caller,
+  trajectory: Trajectory,
+  at: StepPlace,
+  view: StepView,
+): Promise<OwnedStep> {
+  const { namespace } = caller;
+  const { stepNumber } = 'tag' in at ? await app.store.getTag(namespace, trajectory.id, at.tag) : at;
+  const end = trajectory.nextStepNumber;
+  if (stepNumber < 0n || stepNumber >= end) throw stepNotFound(trajectory.id, stepNumber, end);
+  const segments = await app.lineages.segments(app.store, namespace, trajectory, stepNumber, stepNumber + 1n);
+  const range = { from: stepNumber, to: stepNumber + 1n, maxSteps: 1, maxBytes: 1 };
+  const [found] = await app.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
+  if (found === undefined) throw trajectoryNotFound(trajectory.id);
+  return found;
+}

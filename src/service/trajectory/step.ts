@@ -1,0 +1,68 @@
+import type { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { trajectoryNotFound } from '../../domain/errors.ts';
+import { isSealed } from '../../domain/lifecycle.ts';
+import { commitUnary } from '../../stream/append/unary.ts';
+import { findTrajectory } from '../../stream/find.ts';
+import { placeOf, required } from '../convert/place.ts';
+import { fromInstant, toView } from '../convert/values.ts';
+import type { Methods } from '../method.ts';
+import { getCheckpoint } from './checkpoint.ts';
+import { stepAt } from './find_step.ts';
+import { fromTrajectory } from './messages.ts';
+import { toSeal, toSingleStep } from './single_step.ts';
+import { toOneState } from './step_in.ts';
+import { listSteps } from './step_list.ts';
+import { fromStateRef, fromStoredStep } from './step_out.ts';
+
+/** Methods of single steps: writes without a stream (W8), and reads. */
+export const stepMethods: Methods<
+  typeof TrajectoryService,
+  'appendStep' | 'sealTrajectory' | 'attachState' | 'getStep' | 'listSteps' | 'getCheckpoint'
+> = {
+  async appendStep(request, { app, caller }) {
+    const step = toSingleStep(required(request.step, 'step'), 'step');
+    const outcome = await commitUnary(app, caller, fenceOf(request), step, undefined);
+    const { nextStepNumber, commitTime, duplicates } = outcome;
+    return { nextStepNumber, commitTime: fromInstant(commitTime), duplicate: duplicates > 0 };
+  },
+
+  /** Ends the trajectory for good (W5). */
+  async sealTrajectory(request, { app, caller }) {
+    const seal = toSeal(required(request.seal, 'seal'), 'seal');
+    await commitUnary(app, caller, fenceOf(request), { steps: [], states: [] }, seal);
+    const sealed = await findTrajectory(app, caller, request.trajectoryId);
+    // Deleted and made again in between: it is another one.
+    if (!isSealed(sealed.status)) throw trajectoryNotFound(sealed.id);
+    return { trajectory: fromTrajectory(sealed, 'FULL') };
+  },
+
+  async attachState(request, { app, caller }) {
+    const stepNumber = required(request.stepNumber, 'step_number');
+    const { ref, data } = toOneState(required(request.state, 'state'), 'state');
+    const { name, digest, mediaType } = ref;
+    const attaching = { ...fenceOf(request), stepNumber, name, digest, mediaType, data };
+    const { state, duplicate } = await app.store.attachState(caller, attaching);
+    return { state: fromStateRef(state), duplicate };
+  },
+
+  async getStep(request, { app, caller }) {
+    const at = placeOf(request);
+    const trajectory = await findTrajectory(app, caller, request.trajectoryId);
+    const { owner, step } = await stepAt(app, caller, trajectory, at, toView(request.view, 'FULL'));
+    return { trajectoryId: owner.id, step: fromStoredStep(step) };
+  },
+
+  listSteps,
+
+  getCheckpoint: (request, { app, caller }) => getCheckpoint(app, caller, request),
+};
+
+/** Returns the trajectory and the writer that a unary write names (W8). */
+function fenceOf(request: {
+  readonly trajectoryId: string;
+  readonly uid: string;
+  readonly writerEpoch?: bigint | undefined;
+}) {
+  const { trajectoryId, uid, writerEpoch } = request;
+  return { trajectoryId, uid: uid || undefined, writerEpoch };
+}

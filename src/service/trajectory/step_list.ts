@@ -1,0 +1,122 @@
+import { create } from '@bufbuild/protobuf';
+import {
+  type ListStepsRequest,
+  type ListStepsResponse,
+  ListStepsResponseSchema,
+  StepOrder,
+  TrajectoryService,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { App } from '../../app/app.ts';
+import { cursorInt, invalidPageToken, makePageToken, pageLimit, readPageToken } from '../../app/page_token.ts';
+import type { Caller } from '../../domain/caller.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../store/contract/step.ts';
+import { findExperiment, findRun, findTrajectory, requireStillThere } from '../../stream/find.ts';
+import { stepBytes } from '../../stream/steps/step_bytes.ts';
+import { countFitting } from '../answer/size.ts';
+import { setFilters, toBound } from '../convert/filter.ts';
+import { toInstant, toView } from '../convert/values.ts';
+import type { Call } from '../method.ts';
+import { pageArgsOf } from '../request/page_args.ts';
+import { fromStoredStep } from './step_out.ts';
+
+/** Of payloads as they are stored; metrics and references to states come on top. */
+const PAGE_BYTES = 512 * 1024;
+/** Of steps as they are encoded: leaves room for the page token. */
+const MESSAGE_BYTES = LIMITS.messageBytes - 1024;
+
+/** RD4. A page ends early where steps are large, and holds at least one step if there is one. Errors: as ListSteps. */
+export async function listSteps(request: ListStepsRequest, { app, caller }: Call): Promise<ListStepsResponse> {
+  const { namespace } = caller;
+  const { trajectoryId } = request;
+  const trajectory = trajectoryId === '' ? undefined : await findTrajectory(app, caller, trajectoryId);
+  const filter = { ...toFilter(request), of: await toStepsOf(app, caller, request, trajectory) };
+  const order: StepSort = { by: ORDERS[request.order], descending: request.descending };
+  const view = toView(request.view, 'BASIC');
+  const args = pageArgsOf(caller, TrajectoryService.method.listSteps, request);
+  const binding = `${args.binding}/${trajectory?.ref.key}`;
+  const list = (limit: number, after: StepCursor | undefined): Promise<OwnedStep[]> =>
+    app.store.listSteps(namespace, filter, order, { limit, after, maxBytes: PAGE_BYTES }, view);
+
+  const found = await list(pageLimit(args.pageSize), cursorOf(readPageToken({ ...args, binding })));
+  const fitting = countFitting(found, ({ step }) => stepBytes(step), MESSAGE_BYTES);
+  const page = found.slice(0, Math.max(1, fitting));
+  const last = page.at(-1);
+  // A page may end early by its bytes, so only a look behind it tells whether it was the last.
+  const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
+  await requireThere(app, caller, request, trajectory);
+  return create(ListStepsResponseSchema, {
+    steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
+    nextPageToken: more ? makePageToken(binding, cursorText(afterStep(last))) : '',
+  });
+}
+
+function toFilter(request: ListStepsRequest): Omit<StepFilter, 'of'> {
+  const { terminalOnly, hasState, hasAnyState, minReward, maxReward } = request;
+  return setFilters({
+    terminalOnly,
+    hasState: hasState !== '' ? hasState : hasAnyState || undefined,
+    minReward: toBound(minReward, 'min_reward'),
+    maxReward: toBound(maxReward, 'max_reward'),
+    commitTimeFrom: toInstant(request.commitTimeFrom),
+    commitTimeTo: toInstant(request.commitTimeTo),
+  });
+}
+
+const ORDERS: Readonly<Record<StepOrder, StepSort['by']>> = {
+  [StepOrder.UNSPECIFIED]: 'NUMBER',
+  [StepOrder.NUMBER]: 'NUMBER',
+  [StepOrder.REWARD]: 'REWARD',
+  [StepOrder.TIME]: 'TIME',
+};
+
+/** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. Exactly one of them is set. */
+async function toStepsOf(
+  app: App,
+  caller: Caller,
+  { taskId, runId, experimentId }: ListStepsRequest,
+  trajectory: Trajectory | undefined,
+): Promise<StepFilter['of']> {
+  if (trajectory !== undefined) {
+    return { tree: trajectory.ref.tree, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
+  }
+  if (runId !== '') return { runId };
+  return experimentId === '' ? { taskId } : { experimentId };
+}
+
+/** A deletion removes steps batch by batch, so a page that was read beside it may lack some. Errors: TRAJECTORY_NOT_FOUND and so on. */
+async function requireThere(
+  app: App,
+  caller: Caller,
+  { runId, experimentId }: ListStepsRequest,
+  trajectory: Trajectory | undefined,
+): Promise<void> {
+  if (trajectory !== undefined) await requireStillThere(app, caller, trajectory);
+  else if (runId !== '') await findRun(app, caller, runId);
+  else if (experimentId !== '') await findExperiment(app, caller, { id: experimentId });
+}
+
+function afterStep({ owner, step }: OwnedStep): StepCursor {
+  return { key: owner.key, stepNumber: step.stepNumber, reward: step.reward, commitTime: step.commitTime };
+}
+
+function cursorText({ key, stepNumber, reward, commitTime }: StepCursor): string[] {
+  return [`${key}`, `${stepNumber}`, `${commitTime}`, reward === undefined ? '' : `${reward}`];
+}
+
+/** Nanoseconds up to the year 6646, which every database can read. */
+const TIME_BITS = 68;
+
+function cursorOf(parts: readonly string[] | undefined): StepCursor | undefined {
+  if (parts === undefined) return undefined;
+  const reward = parts[3];
+  const commitTime = cursorInt(parts, 2, TIME_BITS);
+  if (reward === undefined || commitTime < 0n) throw invalidPageToken();
+  return {
+    key: cursorInt(parts, 0),
+    stepNumber: cursorInt(parts, 1),
+    commitTime,
+    reward: reward === '' ? undefined : Number(reward),
+  };
+}
