@@ -12,7 +12,7 @@ export class WatchPace {
   private rest: NodeJS.Timeout | undefined;
   private hinted = false;
   private rested = false;
-  private ended = false;
+  private over = false;
   private quietPolls = 0;
   private wake: (() => void) | undefined;
   private unheed: () => void = () => undefined;
@@ -32,6 +32,7 @@ export class WatchPace {
     const unsubscribe = subscribe(() => this.hint());
     const stopWaitingForDrain = drain.onBegin(end);
     signal.addEventListener('abort', end, { once: true });
+    if (signal.aborted) this.end();
     this.unheed = () => {
       signal.removeEventListener('abort', end);
       stopWaitingForDrain();
@@ -73,9 +74,13 @@ export class WatchPace {
     });
   }
 
-  /** No more waiting. */
+  /** There is no more waiting. */
+  get ended(): boolean {
+    return this.over;
+  }
+
   end(): void {
-    this.ended = true;
+    this.over = true;
     this.wakeIfDue();
   }
 
@@ -87,7 +92,7 @@ export class WatchPace {
   }
 
   private wakeIfDue(): void {
-    if (!this.ended && !(this.hinted && this.rested)) return;
+    if (!this.over && !(this.hinted && this.rested)) return;
     const { wake } = this;
     this.wake = undefined;
     wake?.();

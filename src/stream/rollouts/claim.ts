@@ -47,19 +47,12 @@ async function keepAsking(
 ): Promise<Claimed> {
   const { claimRestMs, pollMs, progressMs } = app.settings;
   const pace = new WatchPace({ watchMs: claimRestMs, pollMs, progressMs });
-  let over = signal.aborted;
-  const end = () => {
-    over = true;
-    pace.end();
-  };
-  const unsubscribe = subscribe(() => pace.hint());
-  const stopWaitingForDrain = app.drain.onBegin(end);
-  const timer = setTimeout(end, waitMs).unref();
-  signal.addEventListener('abort', end, { once: true });
+  pace.heed(subscribe, app.drain, signal);
+  const timer = setTimeout(() => pace.end(), waitMs).unref();
   try {
     let last = NOTHING;
     // Once more before any waiting: what came between the first look and the subscription.
-    while (!over) {
+    while (!pace.ended) {
       pace.look();
       last = await ask();
       if (isAnswer(last)) return last;
@@ -70,10 +63,7 @@ async function keepAsking(
     }
     return last;
   } finally {
-    signal.removeEventListener('abort', end);
     clearTimeout(timer);
-    stopWaitingForDrain();
-    unsubscribe();
     pace.stop();
   }
 }
