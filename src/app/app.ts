@@ -1,5 +1,5 @@
 import type { CallScope, Store } from '../store/contract/store.ts';
-import { type Committer, createCommitter } from '../stream/append/committer.ts';
+import { Committer } from '../stream/append/committer.ts';
 import { type ChangeHub, createChangeHub } from '../stream/change_hub.ts';
 import { createDrain, type Drain } from '../stream/drain.ts';
 import { createLineageCache, type LineageCache } from '../stream/lineage_cache.ts';
@@ -47,7 +47,7 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
   const lineages = createLineageCache();
   const changes = createChangeHub(store);
-  const committer = createCommitter(store, logger, { lanes: settings.commitLanes });
+  const committer = new Committer(store, logger, { lanes: settings.commitLanes });
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();

@@ -12,8 +12,8 @@ import type { NewTrajectory } from '../../src/store/contract/trajectory.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/stream/append/session.ts';
 import { openAppendSession } from '../../src/stream/append/session.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
+import type { ReadStepsArgs } from '../../src/stream/steps/read.ts';
 import { readSteps } from '../../src/stream/steps/read.ts';
-import type { ReadStepsArgs } from '../../src/stream/steps/steps_read.ts';
 import { logger, openOn } from '../store/on_store.ts';
 
 import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
-import { createCommitter } from '../../src/stream/append/committer.ts';
+import { Committer } from '../../src/stream/append/committer.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { type PostgresServer, startPostgres } from '../support/postgres.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
@@ -115,7 +115,7 @@ describe('an unreachable database, on postgres', () => {
         return store.append(batches, wait);
       },
     };
-    const committer = createCommitter(counting, logger, { lanes: 2, groupSteps: 1 });
+    const committer = new Committer(counting, logger, { lanes: 2, groupSteps: 1 });
     proxy.blackhole();
     const begun = performance.now();
     const errors = await Promise.all(

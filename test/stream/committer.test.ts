@@ -4,7 +4,7 @@ import type { NewStep } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendStore } from '../../src/store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
-import { type BatchSource, type Committed, createCommitter } from '../../src/stream/append/committer.ts';
+import { type BatchSource, type Committed, Committer } from '../../src/stream/append/committer.ts';
 import { type AppScene, describeApp, wordOf } from '../service/on_app.ts';
 import { logger } from '../store/on_store.ts';
 import { putState } from '../store/scene.ts';
@@ -287,7 +287,7 @@ describeApp('group commit', (on) => {
         return store.append(batches, wait);
       },
     };
-    const committer = createCommitter(recorded, logger, { lanes: 1, ...options });
+    const committer = new Committer(recorded, logger, { lanes: 1, ...options });
     return { committer, calls, scene: on.scene() };
   }
 });

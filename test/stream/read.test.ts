@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import type { StepsRead } from '../../src/stream/steps/steps_read.ts';
+import type { StepsRead } from '../../src/stream/steps/read.ts';
 import { all, describeApp, state, step, wordOf } from '../service/on_app.ts';
 import { openOn } from '../store/on_store.ts';
 import { refusalOf } from '../store/scene.ts';

@@ -4,8 +4,8 @@ import {
   ReadStepsResponseSchema,
   type TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { StepsRead } from '../../stream/steps/read.ts';
 import { readSteps as readStepsOf } from '../../stream/steps/read.ts';
-import type { StepsRead } from '../../stream/steps/steps_read.ts';
 import { toView } from '../convert/values.ts';
 import type { ServerStream } from '../method.ts';
 import { fromStoredStep } from './step_out.ts';

@@ -14,15 +14,6 @@ export interface BatchSource {
   failed(batch: AppendBatch, bytes: number, error: unknown): void;
 }
 
-/** W7: takes what has arrived from all streams and commits it together, at once when idle; while one group commits, the next gathers. */
-export interface Committer {
-  submit(source: BatchSource, batch: AppendBatch, bytes: number): void;
-  /** Resolves when nothing waits and nothing is in flight. */
-  idle(): Promise<void>;
-  /** Batches that wait or are in flight. */
-  readonly pending: number;
-}
-
 export interface CommitterOptions {
   /** Groups in flight at once. Groups in flight share no trajectory. */
   readonly lanes: number;
@@ -54,15 +45,9 @@ interface Portion {
   readonly entries: readonly Entry[];
 }
 
-export function createCommitter(
-  store: Pick<AppendStore, 'append'>,
-  logger: Logger,
-  options: CommitterOptions,
-): Committer {
-  return new GroupCommitter(store, logger, options);
-}
-
-class GroupCommitter implements Committer {
+/** W7: takes what has arrived from all streams and commits it together, at once when idle; while one group commits, the next gathers. */
+export class Committer {
+  /** Batches that wait or are in flight. */
   pending = 0;
   private readonly store: Pick<AppendStore, 'append'>;
   private readonly logger: Logger;
@@ -95,6 +80,7 @@ class GroupCommitter implements Committer {
     this.gather();
   }
 
+  /** Resolves when nothing waits and nothing is in flight. */
   idle(): Promise<void> {
     if (this.pending === 0) return Promise.resolve();
     return new Promise((resolve) => this.idleWaiters.push(resolve));

@@ -41,35 +41,17 @@ export type AppendEvent =
       readonly sealTime: Instant | undefined;
     };
 
+/** W1. Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
+export async function openAppendSession(app: App, caller: Caller, open: OpenRequest): Promise<AppendSession> {
+  if (app.drain.begun) throw serverDraining();
+  return new AppendSession(app, caller, await app.store.openForAppend(caller, open));
+}
+
 /**
  * What an append stream means (W1 to W5), free of the wire. Frames go in by `push`, answers come out of `events`, both at once. The first
  * refusal ends the stream: everything before it is committed and acked first, everything after it is dropped.
  */
-export interface AppendSession {
-  readonly opened: Opened;
-  /** False once no more frames are taken: the reader may stop reading. */
-  readonly accepting: boolean;
-  /** Takes a frame. False: enough is under way, so wait for `room` before reading the next. After the end it does nothing. */
-  push(frame: AppendFrame): boolean;
-  /** Resolves when the next frame may be read; also when no more frames are taken. */
-  room(): Promise<void>;
-  /** A frame that could not even be read: ends the stream with this error, after everything pushed before was committed and acked. */
-  fail(error: unknown): void;
-  /** The client has sent everything: `events` ends after the last ack. */
-  end(): void;
-  /** The client is gone: what was pushed is still committed, and nothing more is told. Idempotent, harmless after the end. */
-  abandon(): void;
-  /** Acks (only the latest waits to be sent), then `sealed`; ends, or throws the refusal. To be called once. */
-  events(): AsyncGenerator<AppendEvent, void, undefined>;
-}
-
-/** W1. Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
-export async function openAppendSession(app: App, caller: Caller, open: OpenRequest): Promise<AppendSession> {
-  if (app.drain.begun) throw serverDraining();
-  return new Session(app, caller, await app.store.openForAppend(caller, open));
-}
-
-class Session implements AppendSession, BatchSource {
+export class AppendSession implements BatchSource {
   readonly opened: Opened;
   private readonly app: App;
   private readonly caller: Caller;
@@ -105,10 +87,12 @@ class Session implements AppendSession, BatchSource {
     return this.refusal !== undefined;
   }
 
+  /** False once no more frames are taken: the reader may stop reading. */
   get accepting(): boolean {
     return !this.inputOver;
   }
 
+  /** Takes a frame. False: enough is under way, so wait for `room` before reading the next. After the end it does nothing. */
   push(frame: AppendFrame): boolean {
     if (this.inputOver) return true;
     try {
@@ -119,6 +103,7 @@ class Session implements AppendSession, BatchSource {
     return this.inputOver || this.bytesUnderWay < LIMITS.streamWindowBytes;
   }
 
+  /** Resolves when the next frame may be read; also when no more frames are taken. */
   room(): Promise<void> {
     if (this.inputOver || this.bytesUnderWay < LIMITS.streamWindowBytes) return Promise.resolve();
     return new Promise((resolve) => {
@@ -126,20 +111,24 @@ class Session implements AppendSession, BatchSource {
     });
   }
 
+  /** A frame that could not even be read: ends the stream with this error, after everything pushed before was committed and acked. */
   fail(error: unknown): void {
     if (this.inputOver) return;
     this.inputError = error;
     this.endInput();
   }
 
+  /** The client has sent everything: `events` ends after the last ack. */
   end(): void {
     if (!this.inputOver) this.endInput();
   }
 
+  /** The client is gone: what was pushed is still committed, and nothing more is told. Idempotent, harmless after the end. */
   abandon(): void {
     this.endInput();
   }
 
+  /** Acks (only the latest waits to be sent), then `sealed`; ends, or throws the refusal. To be called once. */
   async *events(): AsyncGenerator<AppendEvent, void, undefined> {
     try {
       for (;;) {
@@ -204,7 +193,7 @@ class Session implements AppendSession, BatchSource {
     this.wakeReader?.();
   }
 
-  private takeAck({ nextStepNumber, commitTime }: NonNullable<Session['ack']>): AppendEvent {
+  private takeAck({ nextStepNumber, commitTime }: NonNullable<AppendSession['ack']>): AppendEvent {
     this.ack = undefined;
     return { kind: 'ack', nextStepNumber, commitTime, duplicateSteps: this.duplicates };
   }

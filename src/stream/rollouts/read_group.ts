@@ -8,9 +8,9 @@ import type { Stage } from '../../domain/run.ts';
 import type { StoredStep } from '../../domain/step.ts';
 import { rolloutCursor } from '../../store/contract/rollout.ts';
 import { rowBytes } from '../row_bytes.ts';
+import type { StepsRead } from '../steps/read.ts';
 import { readRange } from '../steps/read.ts';
 import { stepBytes } from '../steps/step_bytes.ts';
-import type { StepsRead } from '../steps/steps_read.ts';
 
 /** Rollouts fetched at a time: whole ones can be large. */
 const FETCH = { BASIC: 256, FULL: 16 };

@@ -24,22 +24,6 @@ export interface Feeds {
   readonly followers: number;
 }
 
-/** One follower's place at a feed. */
-export interface Follower {
-  /** The trajectory's end and whether it is sealed, as far as known; never going back. */
-  readonly end: bigint;
-  readonly sealed: boolean;
-  /** The trajectory was deleted. */
-  readonly gone: boolean;
-  /** The page of steps that begins at `from`, by owner; shared with the others once the follower is live. */
-  page(from: bigint, live: boolean): Promise<readonly Stretch[]>;
-  /** Resolves when the trajectory has grown beyond `next`, was sealed or deleted, after `ticks` polls, or by `wake`. */
-  change(next: bigint, ticks: number): Promise<void>;
-  wake(): void;
-  /** Idempotent. */
-  leave(): void;
-}
-
 export function createFeeds(deps: FeedDeps): Feeds {
   const feeds = new Map<string, Feed>();
   return {
@@ -70,8 +54,8 @@ interface Waiter {
 }
 
 class Feed {
-  readonly followers = new Set<FeedFollower>();
-  readonly waiters = new Map<FeedFollower, Waiter>();
+  readonly followers = new Set<Follower>();
+  readonly waiters = new Map<Follower, Waiter>();
   latest: Trajectory;
   gone = false;
   private readonly deps: FeedDeps;
@@ -98,13 +82,13 @@ class Feed {
     };
   }
 
-  join(): FeedFollower {
-    const follower = new FeedFollower(this);
+  join(): Follower {
+    const follower = new Follower(this);
     this.followers.add(follower);
     return follower;
   }
 
-  leave(follower: FeedFollower): void {
+  leave(follower: Follower): void {
     this.waiters.get(follower)?.resolve();
     this.waiters.delete(follower);
     if (this.followers.delete(follower) && this.followers.size === 0) this.stop();
@@ -179,35 +163,41 @@ class Feed {
     return this.gone || this.latest.nextStepNumber > next || isSealed(this.latest.status);
   }
 
-  release(follower: FeedFollower, waiter: Waiter): void {
+  release(follower: Follower, waiter: Waiter): void {
     this.waiters.delete(follower);
     waiter.resolve();
   }
 }
 
-class FeedFollower implements Follower {
+/** One follower's place at a feed. */
+export class Follower {
   private readonly feed: Feed;
 
   constructor(feed: Feed) {
     this.feed = feed;
   }
 
+  /** The trajectory's end, as far as known; it never goes back. */
   get end(): bigint {
     return this.feed.latest.nextStepNumber;
   }
 
+  /** Whether the trajectory is sealed, as far as known. */
   get sealed(): boolean {
     return isSealed(this.feed.latest.status);
   }
 
+  /** The trajectory was deleted. */
   get gone(): boolean {
     return this.feed.gone;
   }
 
+  /** The page of steps that begins at `from`, by owner; shared with the others once the follower is live. */
   page(from: bigint, live: boolean): Promise<readonly Stretch[]> {
     return this.feed.page(from, live);
   }
 
+  /** Resolves when the trajectory has grown beyond `next`, was sealed or deleted, after `ticks` polls, or by `wake`. */
   change(next: bigint, ticks: number): Promise<void> {
     if (this.feed.hasNews(next)) return Promise.resolve();
     return new Promise((resolve, reject) => {
@@ -221,6 +211,7 @@ class FeedFollower implements Follower {
     if (waiter !== undefined) this.feed.release(this, waiter);
   }
 
+  /** Idempotent. */
   leave(): void {
     this.feed.leave(this);
   }

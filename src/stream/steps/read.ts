@@ -1,17 +1,40 @@
 import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField } from '../../domain/errors.ts';
+import type { StoredStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { OwnedStep } from '../../store/contract/step.ts';
+import type { OwnedStep, StepView } from '../../store/contract/step.ts';
 import { serverDraining } from '../drain.ts';
 import { findTrajectory } from '../find.ts';
-import { followSteps } from './follow.ts';
-import { byOwner, readPage } from './step_page.ts';
-import type { ReadStepsArgs, StepsRead } from './steps_read.ts';
+import type { Follower } from './feed.ts';
+import { byOwner, readPage, trajectoryDeleted } from './step_page.ts';
+
+export interface ReadStepsArgs {
+  readonly trajectoryId: string;
+  readonly startStepNumber: bigint;
+  /** Undefined: the end as it is when the call begins, or, with follow, no end. */
+  readonly endStepNumber: bigint | undefined;
+  readonly view: StepView;
+  readonly follow: boolean;
+  /** Aborted when the caller is gone: waiting ends at once. */
+  readonly signal: AbortSignal;
+}
+
+/** The next steps, all of one owner, about 64 KiB at most unless one step alone is larger; or a mark without steps. */
+export interface StepsRead {
+  /** The owner; empty without steps. */
+  readonly trajectoryId: string;
+  readonly steps: readonly StoredStep[];
+  /** The first step not read yet. */
+  readonly nextStepNumber: bigint;
+  readonly caughtUp: boolean;
+  readonly sealed: boolean;
+}
 
 /**
- * RD1, RD2: steps [start, end) in order, across branch points; with `follow` goes on as steps are committed. Nothing is read ahead of what was
- * taken, but for one page. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * RD1: steps [start, end) in order, across branch points. With `follow` (RD2, R2) then live, each step once, until `end`, the seal, or the abort of
+ * the signal: hints, polls and reconnects of the listener all mean "read again by number", so none of them has to be trusted.
+ * Nothing is read ahead of what was taken, but for one page. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* readSteps(
   app: App,
@@ -21,8 +44,22 @@ export async function* readSteps(
   requireRange(args.startStepNumber, args.endStepNumber);
   const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   requireStart(args.startStepNumber, trajectory);
-  if (args.follow) yield* followSteps(app, caller, trajectory, args);
-  else yield* readRange(app, caller, trajectory, args);
+  if (!args.follow) {
+    yield* readRange(app, caller, trajectory, args);
+    return;
+  }
+  // Subscribes; the row was read before, so the feed looks again before it waits.
+  const follower = app.feeds.join(caller.namespace, trajectory, args.view);
+  const wake = () => follower.wake();
+  const stopWaitingForDrain = app.drain.onBegin(wake);
+  args.signal.addEventListener('abort', wake, { once: true });
+  try {
+    yield* follow(app, follower, trajectory, args);
+  } finally {
+    args.signal.removeEventListener('abort', wake);
+    stopWaitingForDrain();
+    follower.leave();
+  }
 }
 
 export function requireRange(start: bigint, end: bigint | undefined): void {
@@ -70,5 +107,46 @@ export async function* readRange(
       at += BigInt(steps.length);
       yield { trajectoryId, steps, nextStepNumber: at, caughtUp: false, sealed: false };
     }
+  }
+}
+
+async function* follow(
+  app: App,
+  follower: Follower,
+  trajectory: Trajectory,
+  args: ReadStepsArgs,
+): AsyncGenerator<StepsRead, void, undefined> {
+  const to = args.endStepNumber;
+  const progressTicks = Math.max(1, Math.floor(app.settings.progressMs / app.settings.pollMs) - 1);
+  let next = args.startStepNumber;
+  let told = false; // that it is caught up
+  let live = false;
+  while (!args.signal.aborted && (to === undefined || next < to)) {
+    if (app.drain.begun) throw serverDraining();
+    if (follower.gone) throw trajectoryDeleted(trajectory.id);
+    if (next < follower.end) {
+      const page = await follower.page(next, live);
+      for (const { trajectoryId, steps: all } of page) {
+        const steps = to === undefined ? all : all.filter(({ stepNumber }) => stepNumber < to);
+        if (steps.length === 0) return;
+        next += BigInt(steps.length);
+        const caughtUp = next >= follower.end;
+        const sealed = caughtUp && follower.sealed;
+        live ||= caughtUp;
+        told = caughtUp;
+        yield { trajectoryId, steps, nextStepNumber: next, caughtUp, sealed };
+        if (sealed) return;
+      }
+      continue;
+    }
+    if (follower.sealed) {
+      yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: true };
+      return;
+    }
+    live = true;
+    if (!told) yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: false };
+    await follower.change(next, progressTicks);
+    // Nothing new after all that time: say so, as a mark of progress.
+    told = next < follower.end;
   }
 }
