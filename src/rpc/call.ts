@@ -6,10 +6,10 @@ import {
   type DescMethodServerStreaming,
   type DescMethodUnary,
   type DescService,
-  type MessageShape,
+  type Message,
 } from '@bufbuild/protobuf';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
-import { ConnectError, type HandlerContext, type MethodImpl, type ServiceImpl } from '@connectrpc/connect';
+import { ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import { type App, appWithin } from '../app/app.ts';
 import type { AnabranchError } from '../domain/errors.ts';
 import type {
@@ -56,30 +56,6 @@ function callOf({ app, validator }: Wire, context: CallContext): FramesCall {
   };
 }
 
-type Request<M extends { readonly input: DescMethodUnary['input'] }> = MessageShape<M['input']>;
-type Answer<M extends { readonly output: DescMethodUnary['output'] }> = MessageShape<M['output']>;
-
-/** A unary handler: the request keeps its rules, and whatever is thrown goes out as an error of ours. */
-export function unary<M extends DescMethodUnary>(
-  wire: Wire,
-  method: M,
-  purpose: Purpose,
-  handle: (request: Request<M>, call: Call) => Promise<Answer<M>>,
-): MethodImpl<M> {
-  const impl = (request: Request<M>, context: CallContext): Promise<Answer<M>> =>
-    once(
-      wire,
-      context,
-      purpose,
-      () => {
-        wire.validator.checkRequest(method.input, request);
-        return handle(request, callOf(wire, context));
-      },
-      (error) => nameField(error, method.input, request),
-    );
-  return impl as unknown as MethodImpl<M>;
-}
-
 type Handlers<S extends DescService, Names extends keyof S['method']> = Pick<
   ServiceImpl<S>,
   Names & keyof ServiceImpl<S>
@@ -99,63 +75,53 @@ export function handlers<S extends DescService, Names extends keyof S['method']>
 }
 
 type AnyMethod =
-  | ClientStream<DescMethodClientStreaming>
   | Unary<DescMethodUnary>
   | ServerStream<DescMethodServerStreaming>
+  | ClientStream<DescMethodClientStreaming>
   | BidiStream<DescMethodBiDiStreaming>;
 
-function handlerOf(wire: Wire, method: DescMethod, implementation: AnyMethod) {
-  if ('messages' in implementation) {
-    return serverStream(wire, method as DescMethodServerStreaming, implementation.messages, implementation);
+/** What serves one method: takes a request or its frames, and answers with one message or with several. */
+type Handler = (input: never, context: CallContext) => Promise<Message> | AsyncIterable<Message>;
+
+function handlerOf(wire: Wire, method: DescMethod, implementation: AnyMethod): Handler {
+  if ('messages' in implementation) return serverStream(wire, method, implementation);
+  switch (method.methodKind) {
+    case 'client_streaming':
+      return framesToOne(wire, method, implementation as ClientStream<DescMethodClientStreaming>);
+    case 'bidi_streaming':
+      return framesToMany(wire, implementation as BidiStream<DescMethodBiDiStreaming>);
+    default:
+      return unary(wire, method, implementation as Unary<DescMethodUnary>);
   }
-  if (method.methodKind === 'bidi_streaming') {
-    return bidiStream(wire, method as DescMethodBiDiStreaming, implementation as BidiStream<DescMethodBiDiStreaming>);
-  }
-  if (method.methodKind === 'client_streaming') {
-    const answer = implementation as ClientStream<DescMethodClientStreaming>;
-    return clientStream(wire, method as DescMethodClientStreaming, async (frames, call) =>
-      create(method.output, await answer(frames, call)),
-    );
-  }
-  const answer = implementation as Unary<DescMethodUnary>;
+}
+
+/** The request keeps its rules, and whatever is thrown goes out as an error of ours. */
+function unary(wire: Wire, method: DescMethod, answer: Unary<DescMethodUnary>): Handler {
   const purpose = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS ? 'read' : 'write';
-  return unary(wire, method as DescMethodUnary, purpose, async (request, call) =>
-    create(method.output, await answer(request, call)),
-  );
-}
-
-/** A client-streaming handler; it checks its frames itself. */
-export function clientStream<M extends DescMethodClientStreaming>(
-  wire: Wire,
-  _method: M,
-  handle: (frames: AsyncIterable<Request<M>>, call: FramesCall) => Promise<Answer<M>>,
-): MethodImpl<M> {
-  const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): Promise<Answer<M>> =>
-    once(wire, context, 'write', () => handle(frames, callOf(wire, context)));
-  return impl as unknown as MethodImpl<M>;
-}
-
-/** A server-streaming handler: the request is validated, and a reader that takes nothing for too long is cut off (R3). */
-export function serverStream<M extends DescMethodServerStreaming>(
-  wire: Wire,
-  method: M,
-  handle: (request: Request<M>, call: Call) => AsyncGenerator<Answer<M>>,
-  sending: Sending<Answer<M>> = {},
-): MethodImpl<M> {
-  const begin = (request: Request<M>, context: CallContext) => {
-    wire.validator.checkRequest(method.input, request);
-    return handle(request, callOf(wire, context));
+  return (request: Message, context) => {
+    const handle = async () => {
+      wire.validator.checkRequest(method.input, request);
+      return create(method.output, await answer(request, callOf(wire, context)));
+    };
+    return once(wire, context, purpose, handle, (error) => nameField(error, method.input, request));
   };
-  const impl = (request: Request<M>, context: CallContext): AsyncIterable<Answer<M>> =>
-    answers(
-      wire,
-      context,
-      'read',
-      () => begin(request, context),
-      (error) => nameField(error, method.input, request),
-      { resumeAt: sending.resumeAt ?? (() => undefined), isLarge: sending.isLarge },
-    );
-  return impl as unknown as MethodImpl<M>;
+}
+
+function framesToOne(wire: Wire, { output }: DescMethod, answer: ClientStream<DescMethodClientStreaming>): Handler {
+  return (frames: AsyncIterable<Message>, context) =>
+    once(wire, context, 'write', async () => create(output, await answer(frames, callOf(wire, context))));
+}
+
+/** The request keeps its rules, and a reader that takes nothing for too long is cut off (R3). */
+function serverStream(wire: Wire, { input }: DescMethod, stream: ServerStream<DescMethodServerStreaming>): Handler {
+  const sending = { resumeAt: () => undefined, ...stream };
+  return (request: Message, context) => {
+    const begin = () => {
+      wire.validator.checkRequest(input, request);
+      return stream.messages(request, callOf(wire, context));
+    };
+    return answers(wire, context, 'read', begin, (error) => nameField(error, input, request), sending);
+  };
 }
 
 /** The answers of a stream that is no RPC, on the same terms: a slow reader is cut off, and errors are ConnectErrors. */
@@ -168,15 +134,9 @@ export function streamAnswers<T>(
   return answers(wire, context, purpose, () => handle(callOf(wire, context)), same, { resumeAt: () => undefined });
 }
 
-/** A bidirectional handler; it checks its frames itself. */
-export function bidiStream<M extends DescMethodBiDiStreaming>(
-  wire: Wire,
-  _method: M,
-  handle: (frames: AsyncIterable<Request<M>>, call: FramesCall) => AsyncGenerator<Answer<M>>,
-): MethodImpl<M> {
-  const impl = (frames: AsyncIterable<Request<M>>, context: CallContext): AsyncIterable<Answer<M>> =>
-    answers(wire, context, 'write', () => handle(frames, callOf(wire, context)));
-  return impl as unknown as MethodImpl<M>;
+function framesToMany(wire: Wire, messages: BidiStream<DescMethodBiDiStreaming>): Handler {
+  return (frames: AsyncIterable<Message>, context) =>
+    answers(wire, context, 'write', () => messages(frames, callOf(wire, context)));
 }
 
 function once<T>(

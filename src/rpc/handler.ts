@@ -5,15 +5,15 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import type { App } from '../app/app.ts';
 import { ANONYMOUS } from '../domain/caller.ts';
+import { stateMethods } from '../service/state/state.ts';
 import type { Logger } from '../stream/logger.ts';
 import { createRpcHandler } from './adapter.ts';
-import type { Activity, Wire } from './call.ts';
-import { Health, healthService } from './health.ts';
+import { type Activity, handlers, type Wire } from './call.ts';
+import { Health, healthMethods } from './health.ts';
 import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
 import { serveReflection } from './reflection.ts';
 import { rolloutService } from './rollout_service.ts';
 import { runService } from './run_service.ts';
-import { stateService } from './state.ts';
 import { stateDownloads } from './state_download.ts';
 import { trajectoryService } from './trajectory_service.ts';
 import { createRequestValidator } from './validate.ts';
@@ -51,10 +51,10 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
     callerOf,
     routes: (serve) => {
       serve(TrajectoryService, trajectoryService(wire));
-      serve(StateService, stateService(wire));
+      serve(StateService, handlers(wire, StateService, stateMethods));
       serve(RunService, runService(wire));
       serve(RolloutService, rolloutService(wire));
-      serve(HealthService, healthService(wire, health));
+      serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
       serveReflection(serve, wire, services);
     },
   });

@@ -1,14 +1,12 @@
 import { create } from '@bufbuild/protobuf';
-import { Code, ConnectError, type ServiceImpl } from '@connectrpc/connect';
+import { Code, ConnectError } from '@connectrpc/connect';
 import {
   HealthCheckResponseSchema,
-  HealthListResponseSchema,
-  Health as HealthService,
+  type Health as HealthService,
   HealthCheckResponse_ServingStatus as Serving,
 } from '../../gen/es/grpc/health/v1/health_pb.js';
-import type { Call } from '../service/method.ts';
+import type { Methods } from '../service/method.ts';
 import { serverDraining } from '../stream/drain.ts';
-import { serverStream, unary, type Wire } from './call.ts';
 
 /** Whether this instance takes calls. The same is told by grpc.health.v1 and by `GET /healthz`. */
 export class Health {
@@ -45,34 +43,28 @@ export class Health {
   }
 }
 
-export function healthService(wire: Wire, health: Health): ServiceImpl<typeof HealthService> {
-  const { check, watch, list } = HealthService.method;
+export function healthMethods(health: Health): Methods<typeof HealthService, 'check' | 'list' | 'watch'> {
+  const statusOf = (service: string) => health.statusOf(service) ?? Serving.SERVICE_UNKNOWN;
+  const response = (service: string) => create(HealthCheckResponseSchema, { status: statusOf(service) });
   return {
-    check: unary(wire, check, 'read', async ({ service }) => {
-      const status = health.statusOf(service);
-      if (status === undefined)
-        throw new ConnectError(`Service "${service}" does not exist on this server.`, Code.NotFound);
-      return create(HealthCheckResponseSchema, { status });
-    }),
+    async check({ service }) {
+      if (health.statusOf(service) !== undefined) return response(service);
+      throw new ConnectError(`Service "${service}" does not exist on this server.`, Code.NotFound);
+    },
 
-    list: unary(wire, list, 'read', async () => {
-      const statuses = create(HealthListResponseSchema);
-      for (const service of health.services) {
-        statuses.statuses[service] = create(HealthCheckResponseSchema, {
-          status: health.statusOf(service) ?? Serving.SERVICE_UNKNOWN,
-        });
-      }
-      return statuses;
-    }),
+    async list() {
+      return { statuses: Object.fromEntries([...health.services].map((service) => [service, response(service)])) };
+    },
 
-    watch: serverStream(wire, watch, async function* ({ service }, call: Call) {
-      const status = () => health.statusOf(service) ?? Serving.SERVICE_UNKNOWN;
-      yield create(HealthCheckResponseSchema, { status: status() });
-      await Promise.race([health.stopped, gone(call.signal)]);
-      if (call.signal.aborted) return;
-      if (status() === Serving.NOT_SERVING) yield create(HealthCheckResponseSchema, { status: status() });
-      throw serverDraining();
-    }),
+    watch: {
+      async *messages({ service }, { signal }) {
+        yield response(service);
+        await Promise.race([health.stopped, gone(signal)]);
+        if (signal.aborted) return;
+        if (statusOf(service) === Serving.NOT_SERVING) yield response(service);
+        throw serverDraining();
+      },
+    },
   };
 }
 

@@ -15,63 +15,53 @@ import {
 } from '../../gen/es/grpc/reflection/v1/reflection_pb.js';
 import {
   ServerReflection as ReflectionV1Alpha,
+  type ServerReflectionRequest as RequestV1Alpha,
   ServerReflectionResponseSchema as ResponseV1Alpha,
 } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
 import type { Call } from '../service/method.ts';
 import { serverDraining } from '../stream/drain.ts';
 import type { Serve } from './adapter.ts';
-import { bidiStream, type Wire } from './call.ts';
+import { handlers, type Wire } from './call.ts';
 
 /** Server reflection, v1 and v1alpha (older grpcurl): tools need no protos. */
 export function serveReflection(serve: Serve, wire: Wire, services: readonly DescService[]): void {
   const schema = new Schema([...services, ReflectionV1, ReflectionV1Alpha]);
-  serve(ReflectionV1, {
-    serverReflectionInfo: bidiStream(wire, ReflectionV1.method.serverReflectionInfo, (requests, call) =>
-      converse(wire, requests, call, (request) =>
-        create(ResponseV1, {
-          validHost: request.host,
-          originalRequest: request,
-          messageResponse: schema.answer(request.messageRequest),
-        }),
-      ),
-    ),
-  });
-  serve(ReflectionV1Alpha, {
-    serverReflectionInfo: bidiStream(wire, ReflectionV1Alpha.method.serverReflectionInfo, (requests, call) =>
-      converse(wire, requests, call, (request) =>
-        create(ResponseV1Alpha, {
-          validHost: request.host,
-          originalRequest: request,
-          messageResponse: inAlpha(schema.answer(request.messageRequest as Question)),
-        }),
-      ),
-    ),
-  });
+  const v1 = (request: ServerReflectionRequest) =>
+    create(ResponseV1, {
+      validHost: request.host,
+      originalRequest: request,
+      messageResponse: schema.answer(request.messageRequest),
+    });
+  const v1Alpha = (request: RequestV1Alpha) =>
+    create(ResponseV1Alpha, {
+      validHost: request.host,
+      originalRequest: request,
+      messageResponse: inAlpha(schema.answer(request.messageRequest as Question)),
+    });
+  serve(ReflectionV1, handlers(wire, ReflectionV1, { serverReflectionInfo: answerEach(v1) }));
+  serve(ReflectionV1Alpha, handlers(wire, ReflectionV1Alpha, { serverReflectionInfo: answerEach(v1Alpha) }));
 }
 
-async function* converse<Request, Response>(
-  wire: Wire,
-  requests: AsyncIterable<Request>,
-  call: Call,
-  answer: (request: Request) => Response,
-): AsyncGenerator<Response> {
-  const frames = requests[Symbol.asyncIterator]();
-  const over = Promise.withResolvers<void>();
-  const forgetDrain = wire.app.drain.onBegin(over.resolve);
-  call.signal.addEventListener('abort', () => over.resolve(), { once: true });
-  try {
-    for (;;) {
-      const next = await Promise.race([frames.next(), over.promise]);
-      if (next === undefined) {
-        if (call.signal.aborted) return;
-        throw serverDraining();
+function answerEach<Request, Response>(answer: (request: Request) => Response) {
+  return async function* (requests: AsyncIterable<Request>, { app, signal }: Call): AsyncGenerator<Response> {
+    const frames = requests[Symbol.asyncIterator]();
+    const over = Promise.withResolvers<void>();
+    const forgetDrain = app.drain.onBegin(over.resolve);
+    signal.addEventListener('abort', () => over.resolve(), { once: true });
+    try {
+      for (;;) {
+        const next = await Promise.race([frames.next(), over.promise]);
+        if (next === undefined) {
+          if (signal.aborted) return;
+          throw serverDraining();
+        }
+        if (next.done === true) return;
+        yield answer(next.value);
       }
-      if (next.done === true) return;
-      yield answer(next.value);
+    } finally {
+      forgetDrain();
     }
-  } finally {
-    forgetDrain();
-  }
+  };
 }
 
 type Question = ServerReflectionRequest['messageRequest'];

@@ -1,0 +1,88 @@
+import { create } from '@bufbuild/protobuf';
+import { type State, StateSchema } from '../../../gen/es/anabranch/v1/state_pb.js';
+import {
+  GetStateResponseSchema,
+  type PutStateRequest,
+  PutStateRequestSchema,
+  ReadStatesResponseSchema,
+  StatePieceSchema,
+  type StateService,
+  type StatePiece as WirePiece,
+} from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import { batchGetStates } from '../../app/state/batch_get.ts';
+import { getState } from '../../app/state/get.ts';
+import { putState } from '../../app/state/put.ts';
+import { readStates, type StatePiece } from '../../app/state/read.ts';
+import { invalidField } from '../../domain/errors.ts';
+import type { FramesCall, Methods } from '../method.ts';
+
+/** States: puts, looks, and reads of their bytes (S1 to S6). */
+export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' | 'batchGetStates' | 'readStates'> = {
+  async putState(requests, call) {
+    const frames = requests[Symbol.asyncIterator]();
+    const first = await frames.next();
+    if (first.done === true)
+      throw invalidField('chunk', 'at least one frame must be sent; for an empty state, an empty one');
+    call.check(PutStateRequestSchema, first.value);
+    const args = { digest: first.value.digest, chunks: chunksOf(first.value, frames, call) };
+    return { state: fromState(await putState(call.app, call.caller, args)) };
+  },
+
+  getState: {
+    async *messages({ digest, offset, length }, { app, caller }) {
+      for await (const { state, chunk } of getState(app, caller, { digest, offset, length })) {
+        const answer = create(GetStateResponseSchema);
+        if (state !== undefined) answer.state = fromState(state);
+        answer.chunk = chunk;
+        yield answer;
+      }
+    },
+  },
+
+  async batchGetStates({ digests }, { app, caller }) {
+    return { states: (await batchGetStates(app, caller, { digests })).map(fromState) };
+  },
+
+  readStates: {
+    async *messages({ trajectoryId, startStepNumber, endStepNumber, name, every }, { app, caller }) {
+      const args = { trajectoryId, startStepNumber, endStepNumber, name, every };
+      for await (const { trajectoryId: owner, pieces } of readStates(app, caller, args)) {
+        const answer = create(ReadStatesResponseSchema);
+        answer.trajectoryId = owner;
+        for (const piece of pieces) answer.pieces.push(fromPiece(piece));
+        yield answer;
+      }
+    },
+  },
+};
+
+/** One chunk at a time, as the store asks for them: memory is bounded by the chunks (S4). */
+async function* chunksOf(
+  first: PutStateRequest,
+  frames: AsyncIterator<PutStateRequest>,
+  { check }: FramesCall,
+): AsyncGenerator<Uint8Array> {
+  yield first.chunk;
+  for (;;) {
+    const next = await frames.next();
+    if (next.done === true) return;
+    check(PutStateRequestSchema, next.value);
+    if (next.value.digest !== '') throw invalidField('digest', 'must stand in the first frame only');
+    yield next.value.chunk;
+  }
+}
+
+function fromState({ digest, size }: { readonly digest: string; readonly size: number }): State {
+  return create(StateSchema, { digest, size: BigInt(size) });
+}
+
+function fromPiece(piece: StatePiece): WirePiece {
+  const wire = create(StatePieceSchema);
+  wire.stepNumber = piece.stepNumber;
+  wire.digest = piece.digest;
+  wire.mediaType = piece.mediaType;
+  wire.size = BigInt(piece.size);
+  wire.offset = BigInt(piece.offset);
+  wire.data = piece.data;
+  return wire;
+}
