@@ -5,17 +5,14 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import type { App } from '../app/app.ts';
 import { ANONYMOUS } from '../domain/caller.ts';
-import { stateMethods } from '../service/state/state.ts';
+import { rolloutService, runService, stateService, trajectoryService } from '../service/services.ts';
 import type { Logger } from '../stream/logger.ts';
 import { createRpcHandler } from './adapter.ts';
 import { type Activity, handlers, type Wire } from './call.ts';
 import { Health, healthMethods } from './health.ts';
 import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
 import { serveReflection } from './reflection.ts';
-import { rolloutService } from './rollout_service.ts';
-import { runService } from './run_service.ts';
 import { stateDownloads } from './state_download.ts';
-import { trajectoryService } from './trajectory_service.ts';
 import { createRequestValidator } from './validate.ts';
 
 export interface HandlerDeps {
@@ -50,10 +47,10 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
     logger,
     callerOf,
     routes: (serve) => {
-      serve(TrajectoryService, trajectoryService(wire));
-      serve(StateService, handlers(wire, StateService, stateMethods));
-      serve(RunService, runService(wire));
-      serve(RolloutService, rolloutService(wire));
+      serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));
+      serve(StateService, handlers(wire, StateService, stateService));
+      serve(RunService, handlers(wire, RunService, runService));
+      serve(RolloutService, handlers(wire, RolloutService, rolloutService));
       serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
       serveReflection(serve, wire, services);
     },

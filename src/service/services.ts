@@ -1,0 +1,61 @@
+import type { DescService } from '@bufbuild/protobuf';
+import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { environmentMethods } from './environment/environment.ts';
+import { experimentMethods } from './experiment/experiment.ts';
+import { groupMethods } from './group/group.ts';
+import type { Methods } from './method.ts';
+import { claimMethods } from './rollout/claim.ts';
+import { readRollouts } from './rollout/read.ts';
+import { rolloutMethods } from './rollout/rollout.ts';
+import { validationMethods } from './rollout/validation.ts';
+import { metricMethods } from './run/metric.ts';
+import { runMethods } from './run/run.ts';
+import { summaryMethods } from './run/summary.ts';
+import { runVerbs } from './run/verbs.ts';
+import { watchRun } from './run/watch.ts';
+import { stageMethods } from './stage/stage.ts';
+import { stateMethods } from './state/state.ts';
+import { taskMethods } from './task/task.ts';
+import { validatorMethods } from './task/validator.ts';
+import { appendSteps } from './trajectory/append.ts';
+import { readSteps } from './trajectory/read.ts';
+import { stepMethods } from './trajectory/step.ts';
+import { tagMethods } from './trajectory/tag.ts';
+import { trajectoryMethods } from './trajectory/trajectory.ts';
+
+/** All methods of a service. One that is missing does not compile. */
+type AllMethods<S extends DescService> = Methods<S, keyof S['method']>;
+
+export const trajectoryService: AllMethods<typeof TrajectoryService> = {
+  ...trajectoryMethods,
+  ...stepMethods,
+  ...tagMethods,
+  appendSteps,
+  readSteps,
+};
+
+export const stateService: AllMethods<typeof StateService> = stateMethods;
+
+export const runService: AllMethods<typeof RunService> = {
+  ...experimentMethods,
+  ...runMethods,
+  ...runVerbs,
+  ...stageMethods,
+  ...metricMethods,
+  ...summaryMethods,
+  watchRun,
+};
+
+export const rolloutService: AllMethods<typeof RolloutService> = {
+  ...taskMethods,
+  ...validatorMethods,
+  ...groupMethods,
+  ...rolloutMethods,
+  ...validationMethods,
+  ...claimMethods,
+  ...environmentMethods,
+  readRollouts,
+};
