@@ -4,8 +4,8 @@ const VALUE_BYTES = 24;
 const TEXT_BYTES = 8;
 
 /**
- * Returns no fewer bytes than the message of a row takes when it is encoded, for answers that must stay below a limit (RD3). All values of the row are counted,
- * so that a new field is counted too.
+ * Returns no fewer bytes than the message of a row takes when it is encoded, for answers that must stay below a limit
+ * (RD3). All values of the row are counted, so that a new field is counted too.
  */
 export function rowBytes(row: unknown): number {
   if (typeof row === 'string') return TEXT_BYTES + Buffer.byteLength(row);

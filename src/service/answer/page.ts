@@ -1,4 +1,4 @@
-import { gatherPage } from '../../app/page.ts';
+import { ANSWER_BYTES, LIMITS } from '../../domain/limits.ts';
 import {
   cursorInt,
   makePageToken,
@@ -6,7 +6,15 @@ import {
   type PageOf,
   pageLimit,
   readPageToken,
-} from '../../app/page_token.ts';
+} from '../request/page_token.ts';
+
+/**
+ * Rows fetched at first, so that a page of large rows never stands in memory as a whole. A page of the default size
+ * takes one statement.
+ */
+const FETCH = { BASIC: 256, FULL: LIMITS.defaultPageSize + 1 };
+/** Where those were small, so many times as many are fetched next. */
+const MORE = 3;
 
 /** Rows of a store in the order of a key, and the messages that show them. */
 interface ShownRows<Row, Shown, Key> {
@@ -24,7 +32,10 @@ interface ShownRows<Row, Shown, Key> {
   readonly bytesOf: (shown: Shown) => number;
 }
 
-/** Returns a page of rows that are in the order of a number, as many messages as fit into one response. Errors: INVALID_PAGE_TOKEN. */
+/**
+ * Returns a page of rows in the order of a number: at most as many as the request asks for, fewer where they do not fit
+ * into one response, but at least one if there is one. Errors: INVALID_PAGE_TOKEN.
+ */
 export function pageOf<Row, Shown>(
   args: PageArgs,
   rows: Omit<ShownRows<Row, Shown, bigint>, 'readKey'>,
@@ -38,19 +49,23 @@ export async function pageByKey<Row, Shown, Key>(
   { view = 'FULL', fetch, keyOf, readKey, writeKey = (key) => [`${key}`], show, bytesOf }: ShownRows<Row, Shown, Key>,
 ): Promise<PageOf<Shown>> {
   const cursor = readPageToken(args);
-  const { items, last, more } = await gatherPage<{ readonly key: Key; readonly shown: Shown }, Key>(
-    {
-      fetch: async (limit, after) =>
-        (await fetch({ limit, after })).map((row) => ({ key: keyOf(row), shown: show(row) })),
-      keyOf: ({ key }) => key,
-      bytesOf: ({ shown }) => bytesOf(shown),
-    },
-    pageLimit(args.pageSize),
-    cursor && readKey(cursor),
-    view,
-  );
-  return {
-    items: items.map(({ shown }) => shown),
-    nextPageToken: more && last !== undefined ? makePageToken(args.binding, writeKey(last)) : '',
-  };
+  const limit = pageLimit(args.pageSize);
+  const items: Shown[] = [];
+  let bytes = 0;
+  let last: Key | undefined;
+  const isSmall = () => (bytes / items.length) * limit < ANSWER_BYTES;
+  for (let after = cursor && readKey(cursor); ; after = last) {
+    // One more than may be shown, to know whether there is another page.
+    const asked = Math.min(items.length > 0 && isSmall() ? MORE * FETCH[view] : FETCH[view], limit + 1 - items.length);
+    const rows = await fetch({ limit: asked, after });
+    for (const row of rows) {
+      const shown = show(row);
+      bytes += bytesOf(shown);
+      const isFull = items.length === limit || (items.length > 0 && bytes > ANSWER_BYTES);
+      if (isFull && last !== undefined) return { items, nextPageToken: makePageToken(args.binding, writeKey(last)) };
+      items.push(shown);
+      last = keyOf(row);
+    }
+    if (rows.length < asked) return { items, nextPageToken: '' };
+  }
 }

@@ -7,7 +7,10 @@ const NUMBER_BYTES = 10;
 
 type SizeOf = (value: never) => number;
 
-/** Returns a function that counts no fewer bytes than a message takes when it is encoded: for answers that must stay below a limit (RD3). */
+/**
+ * Returns a function that counts no fewer bytes than a message takes when it is encoded: for answers that must stay
+ * below a limit (RD3).
+ */
 export function sizerOf<Desc extends DescMessage>(schema: Desc): (message: MessageShape<Desc>) => number {
   return messageSizer(schema) as (message: MessageShape<Desc>) => number;
 }

@@ -2,7 +2,8 @@ import { invalidField } from '../../domain/errors.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 
 /**
- * Errors: INVALID_REQUEST with the field of the first item whose values an earlier item has too. Items without values are not compared.
+ * Errors: INVALID_REQUEST with the field of the first item whose values an earlier item has too. Items without values
+ * are not compared.
  */
 export function requireDistinct<Item>(
   items: readonly Item[],

@@ -14,7 +14,7 @@ import { sizerOf } from '../answer/size.ts';
 import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 
 const rpc = RolloutService.method;
 const environmentBytes = sizerOf(EnvironmentSchema);
@@ -54,7 +54,7 @@ export const environmentMethods: Methods<
       show: toMessage,
       bytesOf: environmentBytes,
     });
-    return { environments: [...page.items], nextPageToken: page.nextPageToken };
+    return { environments: page.items, nextPageToken: page.nextPageToken };
   },
 
   startEnvironment: (request, call) => move('start', request, call),

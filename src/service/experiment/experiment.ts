@@ -11,7 +11,7 @@ import { maskedFields } from '../convert/mask.ts';
 import { fromInstant, toBranchPolicy, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 import { announceDeletion } from '../run/deletion.ts';
 import { requireNewName } from '../run/requests.ts';
 
@@ -48,7 +48,7 @@ export const experimentMethods: Methods<
       show: (row) => toMessage(row, view),
       bytesOf: experimentBytes,
     });
-    return { experiments: [...page.items], nextPageToken: page.nextPageToken };
+    return { experiments: page.items, nextPageToken: page.nextPageToken };
   },
 
   async updateExperiment(request, { app, caller }) {

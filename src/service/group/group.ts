@@ -16,7 +16,7 @@ import { maskedFields } from '../convert/mask.ts';
 import { required } from '../convert/place.ts';
 import { fromInstant, fromMap, fromStatus, toMap, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 
 const groupBytes = sizerOf(GroupSchema);
 
@@ -55,7 +55,7 @@ export const groupMethods: Methods<
       show: (row) => groupMessage(row, view),
       bytesOf: groupBytes,
     });
-    return { groups: [...page.items], nextPageToken: page.nextPageToken };
+    return { groups: page.items, nextPageToken: page.nextPageToken };
   },
 
   async updateGroup({ groupId, updateMask, ...fields }, { app, caller }) {

@@ -64,8 +64,8 @@ function countFittingClaims(claims: readonly Claim[]): number {
 }
 
 /**
- * Returns the claims whole, unless there are very many validators, or rollouts and tasks have grown since the claims were granted. Then all claims keep their
- * `input_json` if there is room, and the first ones are whole (RD3).
+ * Returns the claims whole, unless there are very many validators, or rollouts and tasks have grown since the claims
+ * were granted. Then all claims keep their `input_json` if there is room, and the first ones are whole (RD3).
  */
 function fitClaims(claims: readonly Claim[]): WireClaim[] {
   const inExtent = (extent: Extent) => claims.map((claim) => claimMessage(claim, extent));

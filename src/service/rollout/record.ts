@@ -22,9 +22,10 @@ type View = 'BASIC' | 'FULL';
 const ID_BYTES = 48;
 
 /**
- * Returns a rollout with as much of its attempts as fits into one answer (RD3): first the validations of the attempt that the rollout shows, in the largest
- * form in which all fit, then its attempts, the newest first. Results, validations, metrics, timings and environments of attempts come last, and of these the
- * shown attempt's, because the answer has them already.
+ * Returns a rollout with as much of its attempts as fits into one answer (RD3): first the validations of the attempt
+ * that the rollout shows, in the largest form in which all fit, then its attempts, the newest first. Results,
+ * validations, metrics, timings and environments of attempts come last, and of these the shown attempt's, because the
+ * answer has them already.
  */
 export function recordAnswer(
   { rollout: row, attempts: rows }: RolloutRecord,

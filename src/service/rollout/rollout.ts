@@ -1,6 +1,5 @@
 import type { Rollout as WireRollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { cursorInt } from '../../app/page_token.ts';
 import { rolloutNotFound } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import type { Rollout } from '../../domain/rollout.ts';
@@ -13,7 +12,7 @@ import {
 import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { cursorInt, pageArgsOf } from '../request/page_token.ts';
 import { toNewRollouts } from './making.ts';
 import { fromRollout, rolloutBytes } from './messages.ts';
 import { recordAnswer } from './record.ts';
@@ -69,7 +68,7 @@ export const rolloutMethods: Methods<
         bytesOf: rolloutBytes,
       },
     );
-    return { rollouts: [...page.items], nextPageToken: page.nextPageToken };
+    return { rollouts: page.items, nextPageToken: page.nextPageToken };
   },
 
   /** Labels and environments are replaced, metrics and timings merged by key (FM7). */

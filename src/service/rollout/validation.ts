@@ -4,7 +4,7 @@ import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { required } from '../convert/place.ts';
 import type { Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 import { fromOverride, fromRollout, fromValidation } from './messages.ts';
 import { toNewValidation } from './requests.ts';
 
@@ -37,6 +37,6 @@ export const validationMethods: Methods<
       show: fromOverride,
       bytesOf: overrideBytes,
     });
-    return { overrides: [...page.items], nextPageToken: page.nextPageToken };
+    return { overrides: page.items, nextPageToken: page.nextPageToken };
   },
 };

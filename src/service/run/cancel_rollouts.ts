@@ -4,9 +4,9 @@ import type { RolloutsOf } from '../../store/contract/run.ts';
 import { serverDraining } from '../../stream/drain.ts';
 
 /**
- * Cancels the rollouts of a run or stage that was marked when it was cancelled, batch by batch. If the call ends before the last batch, maintenance does the
- * rest, also after a restart. Returns how many rollouts were cancelled since the mark, by whomever. A reopening ends it early.
- * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, SERVER_DRAINING.
+ * Cancels the rollouts of a run or stage that was marked when it was cancelled, batch by batch. If the call ends before
+ * the last batch, maintenance does the rest, also after a restart. Returns how many rollouts were cancelled since the
+ * mark, by whomever. A reopening ends it early. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, SERVER_DRAINING.
  */
 export async function cancelRollouts(app: App, caller: Caller, of: RolloutsOf): Promise<bigint> {
   let cancelled = 0n;

@@ -31,8 +31,9 @@ const PATH_BYTES = 4;
 const CHARACTER_BYTES = 3;
 
 /**
- * Compares the main trajectories (RD5) and the effective configs. Values that are long are cut, and differences that do not fit are left out and marked, so
- * that the answer stays below 1 MiB (RD3). Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
+ * Compares the main trajectories (RD5) and the effective configs. Values that are long are cut, and differences that do
+ * not fit are left out and marked, so that the answer stays below 1 MiB (RD3). Errors: RUN_NOT_FOUND,
+ * TRAJECTORY_DELETED.
  */
 export async function compareRuns(app: App, caller: Caller, request: CompareRunsRequest): Promise<CompareRunsResponse> {
   requireListRange(request, LIMITS.compareRunSteps);

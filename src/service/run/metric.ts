@@ -50,8 +50,8 @@ export const metricMethods: Methods<typeof RunService, 'logMetrics' | 'readMetri
 };
 
 /**
- * Sends series by run (in the order of the request), stage, then key: whole, or downsampled to `max_points` numbers (M1). A run that is deleted meanwhile is
- * RUN_NOT_FOUND: a short answer is never a success.
+ * Sends series by run (in the order of the request), stage, then key: whole, or downsampled to `max_points` numbers
+ * (M1). A run that is deleted meanwhile is RUN_NOT_FOUND: a short answer is never a success.
  */
 async function* readMetrics(request: ReadMetricsRequest, call: Call): AsyncGenerator<ReadMetricsResponse> {
   const filter = toFilter(request);
@@ -170,7 +170,9 @@ function toMeasured({ series, extent }: Measured): MeasuredSeries {
 
 const NONE: MetricPoints = { metricSteps: [], values: [] };
 
-/** Returns all points up to the last one that was measured, so that the read ends although a client continues to log. */
+/**
+ * Returns all points up to the last one that was measured, so that the read ends although a client continues to log.
+ */
 async function* readWhole(
   call: Call,
   { series, extent }: Measured,

@@ -1,6 +1,5 @@
 import { RunSchema } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { IfExists, RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { makePageToken } from '../../app/page_token.ts';
 import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { DEFAULT_EXPERIMENT, type Stage } from '../../domain/run.ts';
@@ -12,7 +11,7 @@ import { placeOf } from '../convert/place.ts';
 import { toBranchPolicy, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { makePageToken, pageArgsOf } from '../request/page_token.ts';
 import { stageBytes, stageMessage } from '../stage/stage.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
 import { toRoot } from '../trajectory/single_step.ts';
@@ -81,7 +80,10 @@ export const runMethods: Methods<
     return { run: fromRun(found, toView(view, 'FULL')) };
   },
 
-  /** Lists the newest first, each with its progress. A page has as many runs as fit into one response with their progress (RD3). */
+  /**
+   * Lists the newest first, each with its progress. A page has as many runs as fit into one response with their
+   * progress (RD3).
+   */
   async listRuns(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const filter = toRunFilter(request);
@@ -130,7 +132,7 @@ export const runMethods: Methods<
       show: (row) => fromRun(row, 'BASIC'),
       bytesOf: runBytes,
     });
-    return { runs: [...page.items], nextPageToken: page.nextPageToken };
+    return { runs: page.items, nextPageToken: page.nextPageToken };
   },
 
   compareRuns: (request, { app, caller }) => compareRuns(app, caller, request),

@@ -11,7 +11,7 @@ import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 import { cancelRollouts } from './cancel_rollouts.ts';
 import { fromRun, fromStatusChange } from './messages.ts';
 import { progressesOf } from './progress.ts';
@@ -70,7 +70,7 @@ export const runVerbs: Methods<
       show: fromStatusChange,
       bytesOf: statusChangeBytes,
     });
-    return { changes: [...page.items], nextPageToken: page.nextPageToken };
+    return { changes: page.items, nextPageToken: page.nextPageToken };
   },
 };
 

@@ -17,7 +17,7 @@ import { required } from '../convert/place.ts';
 import { fromTimings, toTimings } from '../convert/timings.ts';
 import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses, toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 import { cancelRollouts } from '../run/cancel_rollouts.ts';
 
 export const stageBytes = sizerOf(StageSchema);
@@ -78,7 +78,7 @@ export const stageMethods: Methods<
       show: (row) => stageMessage(row, view),
       bytesOf: stageBytes,
     });
-    return { stages: [...page.items], nextPageToken: page.nextPageToken };
+    return { stages: page.items, nextPageToken: page.nextPageToken };
   },
 
   async updateStage({ stageId, updateMask, ...fields }, { app, caller }) {

@@ -10,7 +10,7 @@ import { requireDistinct } from '../convert/distinct.ts';
 import { setFilters } from '../convert/filter.ts';
 import { fromInstant, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 
 const taskBytes = sizerOf(TaskSchema);
 
@@ -45,7 +45,7 @@ export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTas
       show: (row) => taskMessage(row, view),
       bytesOf: taskBytes,
     });
-    return { tasks: [...page.items], nextPageToken: page.nextPageToken };
+    return { tasks: page.items, nextPageToken: page.nextPageToken };
   },
 };
 

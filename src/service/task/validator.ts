@@ -8,7 +8,7 @@ import { sizerOf } from '../answer/size.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { fromInstant } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 
 const validatorBytes = sizerOf(ValidatorSchema);
 
@@ -47,7 +47,7 @@ export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators'
           bytesOf: validatorBytes,
         },
       );
-      return { validators: [...page.items], nextPageToken: page.nextPageToken };
+      return { validators: page.items, nextPageToken: page.nextPageToken };
     },
   };
 

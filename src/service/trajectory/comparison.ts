@@ -52,13 +52,19 @@ export async function compareTrajectories(
   return comparison;
 }
 
-/** Shared rewards cancel out, so they are left out where that takes no reading of steps: large ones would hide small differences. */
+/**
+ * Shared rewards cancel out, so they are left out where that takes no reading of steps: large ones would hide small
+ * differences.
+ */
 function rewardDifference(a: Trajectory, b: Trajectory, shared: bigint): number {
   const [one, other] = [rewardAfter(a, shared), rewardAfter(b, shared)];
   return one === undefined || other === undefined ? b.rewardSum - a.rewardSum : other - one;
 }
 
-/** The sum of the rewards after the shared steps; undefined if some of these steps are inherited, or some of its own steps are shared. */
+/**
+ * The sum of the rewards after the shared steps; undefined if some of these steps are inherited, or some of its own
+ * steps are shared.
+ */
 function rewardAfter(trajectory: Trajectory, shared: bigint): number | undefined {
   if (trajectory.nextStepNumber === shared) return 0;
   return ownBegin(trajectory) === shared ? (trajectory.branchRewardSum ?? 0) : undefined;
@@ -83,7 +89,10 @@ export function requireListRange({ startStepNumber, endStepNumber }: ListRange, 
   throw invalidField('end_step_number', `must be at most ${most} after start_step_number`);
 }
 
-/** Shared steps cannot differ. Of the others only those are read whole whose digests differ, since equal digests mean equal steps (W6). */
+/**
+ * Shared steps cannot differ. Of the others only those are read whole whose digests differ, since equal digests mean
+ * equal steps (W6).
+ */
 async function firstDifference(one: Side, other: Side, shared: bigint): Promise<StepDifference | undefined> {
   const common = lesser(one.trajectory.nextStepNumber, other.trajectory.nextStepNumber);
   for (let from = shared; from < common; from += BigInt(PAGE)) {
@@ -103,7 +112,9 @@ async function firstDifference(one: Side, other: Side, shared: bigint): Promise<
   return create(StepDifferenceSchema, { stepNumber: common });
 }
 
-/** The first difference of a page of steps, and how many were compared: what does not count as one also changes digests. */
+/**
+ * The first difference of a page of steps, and how many were compared: what does not count as one also changes digests.
+ */
 async function compareSteps(
   one: Side,
   other: Side,

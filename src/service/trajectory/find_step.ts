@@ -6,8 +6,8 @@ import type { OwnedStep, StepView } from '../../store/contract/step.ts';
 import type { StepPlace } from '../convert/place.ts';
 
 /**
- * Returns an own or an inherited step, by its number or by a tag. Errors: STEP_NOT_FOUND, TAG_NOT_FOUND, TRAJECTORY_NOT_FOUND (it was deleted meanwhile: its
- * steps are there as long as it lives).
+ * Returns an own or an inherited step, by its number or by a tag. Errors: STEP_NOT_FOUND, TAG_NOT_FOUND,
+ * TRAJECTORY_NOT_FOUND (it was deleted meanwhile: its steps are there as long as it lives).
  */
 export async function stepAt(
   app: App,

@@ -10,7 +10,10 @@ import { toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { toOneStep } from './step_in.ts';
 
-/** A step that stands alone in its request, with its inline states; the request keeps its rules already. Errors: INVALID_REQUEST. */
+/**
+ * A step that stands alone in its request, with its inline states; the request keeps its rules already. Errors:
+ * INVALID_REQUEST.
+ */
 export function toSingleStep(step: Step, field: string): NewSteps {
   requireStepSize(step, field);
   return toOneStep(step, field);

@@ -7,7 +7,6 @@ import {
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { App } from '../../app/app.ts';
-import { cursorInt, invalidPageToken, makePageToken, pageLimit, readPageToken } from '../../app/page_token.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
@@ -18,7 +17,14 @@ import { countFitting } from '../answer/size.ts';
 import { setFilters, toBound } from '../convert/filter.ts';
 import { toInstant, toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import {
+  cursorInt,
+  invalidPageToken,
+  makePageToken,
+  pageArgsOf,
+  pageLimit,
+  readPageToken,
+} from '../request/page_token.ts';
 import { fromStoredStep } from './step_out.ts';
 
 /** Of payloads as they are stored; metrics and references to states come on top. */
@@ -71,7 +77,9 @@ const ORDERS: Readonly<Record<StepOrder, StepSort['by']>> = {
   [StepOrder.TIME]: 'TIME',
 };
 
-/** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. Exactly one of them is set. */
+/**
+ * Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. Exactly one of them is set.
+ */
 async function toStepsOf(
   app: App,
   caller: Caller,
@@ -85,7 +93,10 @@ async function toStepsOf(
   return experimentId === '' ? { taskId } : { experimentId };
 }
 
-/** A deletion removes steps batch by batch, so a page that was read beside it may lack some. Errors: TRAJECTORY_NOT_FOUND and so on. */
+/**
+ * A deletion removes steps batch by batch, so a page that was read beside it may lack some. Errors:
+ * TRAJECTORY_NOT_FOUND and so on.
+ */
 async function requireThere(
   app: App,
   caller: Caller,

@@ -8,7 +8,7 @@ import { sizerOf } from '../answer/size.ts';
 import { required } from '../convert/place.ts';
 import { fromInstant } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 
 const tagBytes = sizerOf(TagSchema);
 
@@ -32,7 +32,7 @@ export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' |
       show: toMessage,
       bytesOf: tagBytes,
     });
-    return { tags: [...page.items], nextPageToken: page.nextPageToken };
+    return { tags: page.items, nextPageToken: page.nextPageToken };
   },
 
   async deleteTag({ trajectoryId, name }, { app, caller }) {

@@ -1,7 +1,6 @@
 import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { App } from '../../app/app.ts';
-import { cursorInt, makePageToken, pageLimit, readPageToken } from '../../app/page_token.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
@@ -12,7 +11,7 @@ import { placeOf } from '../convert/place.ts';
 import { toMap, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { pageArgsOf } from '../request/page_args.ts';
+import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
 import { fromDeletedTrajectory, fromTrajectory } from './messages.ts';
 import { toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './requests.ts';
@@ -74,7 +73,7 @@ export const trajectoryMethods: Methods<
       show: (row) => fromTrajectory(row, view),
       bytesOf: trajectoryBytes,
     });
-    return { trajectories: [...page.items], nextPageToken: page.nextPageToken };
+    return { trajectories: page.items, nextPageToken: page.nextPageToken };
   },
 
   /** Labels are replaced, metrics merged by key (FM7). */
@@ -84,7 +83,10 @@ export const trajectoryMethods: Methods<
     return { trajectory: fromTrajectory(now, 'FULL') };
   },
 
-  /** Followers are told as soon as the trajectory cannot be found. If the call ends before the last row is removed, maintenance removes the rest (B2). */
+  /**
+   * Followers are told as soon as the trajectory cannot be found. If the call ends before the last row is removed,
+   * maintenance removes the rest (B2).
+   */
   async deleteTrajectory({ trajectoryId, onBranches }, { app, caller }) {
     try {
       const deletion = await app.store.deleteTrajectory(caller.namespace, trajectoryId, toOnBranches(onBranches));
@@ -137,7 +139,7 @@ export const trajectoryMethods: Methods<
       },
     );
     if (page.items.length === 0) await requireStillThere(app, caller, trajectory);
-    return { nodes: [...page.items], nextPageToken: page.nextPageToken };
+    return { nodes: page.items, nextPageToken: page.nextPageToken };
   },
 
   async compareTrajectories(request, { app, caller }) {

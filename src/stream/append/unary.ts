@@ -16,7 +16,10 @@ export interface UnaryWriteArgs {
   readonly writerEpoch: bigint | undefined;
 }
 
-/** W8: commits a batch of its own in the next group commit. It is durable when this resolves. Errors: as an append stream. */
+/**
+ * W8: commits a batch of its own in the next group commit. It is durable when this resolves. Errors: as an append
+ * stream.
+ */
 export async function commitUnary(
   app: App,
   caller: Caller,
@@ -37,7 +40,10 @@ export async function commitUnary(
   });
 }
 
-/** A caller that leaves before its batch's turn is dropped from the group. After that the batch is committed, answer or no answer. */
+/**
+ * A caller that leaves before its batch's turn is dropped from the group. After that the batch is committed, answer or
+ * no answer.
+ */
 class UnaryCall implements BatchSource {
   over = false;
   private readonly signal: AbortSignal;

@@ -17,9 +17,9 @@ export interface ClaimCall {
 const NOTHING: Claimed = { kind: 'claimed', claims: [], drained: false };
 
 /**
- * Q2: claims together with all others who ask at this moment. With `waitMs` it is a long poll: hints, polls, and the time at which a delayed rollout can
- * be claimed mean "ask again". It ends early when nothing more can come (`drained`).
- * Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+ * Q2: claims together with all others who ask at this moment. With `waitMs` it is a long poll: hints, polls, and the
+ * time at which a delayed rollout can be claimed mean "ask again". It ends early when nothing more can come
+ * (`drained`). Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
  */
 export async function claimRollouts(app: App, call: ClaimCall): Promise<Claimed> {
   const { request, maxRollouts, waitMs, signal } = call;

@@ -1,5 +1,8 @@
-import { AnabranchError } from '../domain/errors.ts';
-import { LIMITS } from '../domain/limits.ts';
+import type { DescMethod, MessageShape } from '@bufbuild/protobuf';
+import type { Caller } from '../../domain/caller.ts';
+import { AnabranchError } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { pageBindingOf } from './digest.ts';
 
 /** What every list call takes beside its filter. */
 export interface PageArgs {
@@ -7,14 +10,26 @@ export interface PageArgs {
   readonly pageSize: number;
   /** Empty: the first page. */
   readonly pageToken: string;
-  /** What the token is bound to: who asks, by which RPC, with which filter and order. A token of another query is refused. */
+  /**
+   * What the token is bound to: who asks, by which RPC, with which filter and order. A token of another query is
+   * refused.
+   */
   readonly binding: string;
 }
 
 export interface PageOf<Item> {
-  readonly items: readonly Item[];
+  readonly items: Item[];
   /** Empty: this was the last page. */
   readonly nextPageToken: string;
+}
+
+export function pageArgsOf<M extends DescMethod>(
+  caller: Caller,
+  method: M,
+  request: MessageShape<M['input']> & { readonly pageSize: number; readonly pageToken: string },
+): PageArgs {
+  const { pageSize, pageToken } = request;
+  return { pageSize, pageToken, binding: pageBindingOf(caller, method, request) };
 }
 
 export function pageLimit(pageSize: number): number {
