@@ -36,7 +36,11 @@ describe.each(ENGINES)('bad input for runs and experiments, on %s', (engine) => 
     });
     before = await picture();
   });
-  afterAll(() => server.stop());
+  // Once for all calls: a refused call undoes nothing that an earlier one did.
+  afterAll(async () => {
+    expect(await picture(), 'nothing was changed').toEqual(before);
+    await server.stop();
+  });
 
   beforeEach(async () => {
     bystander = await Bystander.open(scene);
@@ -62,7 +66,6 @@ describe.each(ENGINES)('bad input for runs and experiments, on %s', (engine) => 
       await bystander.goesOn();
       await expectRefused(call(scene), wanted);
       await bystander.goesOn();
-      expect(await picture(), 'nothing was changed').toEqual(before);
       expect(server.counts().sessions, 'all on one connection').toBe(1);
     },
   );

@@ -10,7 +10,7 @@ import { AppendCall } from './append-call.ts';
 
 const STEPS = 10_000;
 const FRAME = 500;
-const APPENDS = 200;
+const APPENDS = 60;
 const READERS = 40;
 /**
  * The average number of steps that a reader may get during one append: a reader that never pauses gets tens of
