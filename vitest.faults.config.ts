@@ -6,9 +6,16 @@ import { shared } from './test/support/vitest-shared.ts';
  * mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All others have the
  * machine to themselves: they check times, memory or fsyncs against a bound, or must see a fault that was planted.
  */
-const SIDE_BY_SIDE = ['claims', 'disk-full', 'drain', 'kill-server', 'mix', 'pooler', 'two-servers'].map(
-  (name) => `test/faults/${name}.test.ts`,
-);
+const SIDE_BY_SIDE = [
+  'claims',
+  'disk-full',
+  'drain',
+  'kill-server',
+  'mix',
+  'pooler',
+  'two-servers',
+  'writer-model',
+].map((name) => `test/faults/${name}.test.ts`);
 
 const { globalSetup, ...each } = { ...shared, testTimeout: 300_000 };
 
