@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { createClient } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
-import { describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StepOrder, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { ENGINES } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { spawnServer } from '../support/spawned-server.ts';
+import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { AppendCall } from './append-call.ts';
 
 const STEPS = 10_000;
@@ -26,12 +26,23 @@ const TRANSPORTS = [
 ] as const;
 
 describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => {
+  let database: TestDatabase;
+  let server: SpawnedServer;
+  /** A trajectory with many steps. */
+  let long: string;
+  beforeAll(async () => {
+    database = await createMigratedDatabase(engine);
+    server = await spawnServer({ database: database.url });
+    long = await filled(createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url })));
+  });
+  afterAll(async () => {
+    await server?.kill();
+    await database?.drop();
+  });
+
   it.each(TRANSPORTS)('is served while a reader by %s takes all steps it can', async (_name, transport) => {
-    await using database = await createMigratedDatabase(engine);
-    await using server = await spawnServer({ database: database.url });
     const reading = createClient(TrajectoryService, transport(server.url));
     const writing = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
-    const long = await filled(writing);
     const { call } = await opened(writing);
 
     let over = false;
@@ -60,10 +71,7 @@ describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => 
   });
 
   it('is served before forty readers with slow statements, for its appends and its reads', async () => {
-    await using database = await createMigratedDatabase(engine);
-    await using server = await spawnServer({ database: database.url });
     const client = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
-    const long = await filled(client);
     const { call, trajectoryId } = await opened(client);
     let over = false;
     let answered = 0;
