@@ -187,14 +187,6 @@ describe.each(ENGINES)('twenty concurrent callers, on %s', (engine) => {
     expect(after.run).toMatchObject({ metrics: all, revision: expect.anything() });
     expect((await doors.clients.at(-1)!.runs.getStage({ stageId })).stage!.metrics).toEqual(all);
   });
-});
-
-describe.each(ENGINES)('events within one second, on %s', (engine) => {
-  let doors: Doors;
-  beforeAll(async () => {
-    doors = await openDoors(engine);
-  });
-  afterAll(() => doors?.[Symbol.asyncDispose]());
 
   /** Uses the servers in turn: each event goes through another server than the one before. */
   const door = (i: number) => doors.clients[i % doors.clients.length]!.runs;
