@@ -1,6 +1,8 @@
 import { existsSync } from 'node:fs';
 import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
+import process from 'node:process';
 import { run } from './run.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -27,8 +29,11 @@ export const BUF = path.join(ROOT, 'node_modules/.bin/buf');
 /** Contains the program `protoc` of the package grpcio-tools in its folder `bin`. */
 const PROTOC_PACKAGE = 'grpcio-tools==1.85.1';
 export const PROTOC_BIN = path.join(CACHE, 'protoc/bin');
-/** The folder in which cargo keeps compiled files. */
-export const CARGO_TARGET = path.join(CACHE, 'cargo-target');
+/** The folder in which Cargo keeps compiled packages: in the cache of the user, so that a fresh checkout finds them. */
+export const CARGO_TARGET = path.join(
+  process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), '.cache'),
+  'anabranch/cargo-target',
+);
 
 /** Installs missing tools. A tool that cannot be installed fails the run, which names it. */
 export async function installTools(): Promise<void> {
