@@ -198,7 +198,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return updateRun(this.engine, namespace, id, changes);
   },
   cancelNextRollouts(namespace, of) {
-    return cancelNextRollouts(scopeOf(this.engine, namespace), of);
+    return cancelNextRollouts(this.engine, namespace, of);
   },
   cancelMarkedRollouts() {
     return cancelMarkedRollouts(this.engine);
@@ -254,8 +254,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   updateStage(namespace, id, changes) {
     return updateStage(this.engine, namespace, id, changes);
   },
-  moveStage(caller, id, verb, said, cancelRollouts) {
-    return moveStage(this.engine, caller, id, verb, said, cancelRollouts);
+  moveStage(caller, id, verb, said, cancelRollouts = false) {
+    return moveStage(this.engine, caller, id, { verb, said, cancelRollouts });
   },
   closeQueue(namespace, id) {
     return closeQueue(this.engine, namespace, id);
@@ -374,7 +374,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return listEnvironments(scopeOf(this.engine, namespace), of, statuses, page);
   },
   moveEnvironment(caller, id, verb, said, externalId) {
-    return moveEnvironment(this.engine, caller, id, verb, said, externalId);
+    return moveEnvironment(this.engine, caller, id, { verb, said, externalId });
   },
 
   setTag(namespace, id, name, stepNumber, expected) {

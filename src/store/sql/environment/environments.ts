@@ -2,20 +2,20 @@ import { type Selectable, sql } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, environmentNotFound } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
-import { decideMove, type Status, type Verb } from '../../../domain/lifecycle.ts';
+import type { Status, Verb } from '../../../domain/lifecycle.ts';
 import type { Environment } from '../../../domain/rollout.ts';
 import type { NewEnvironment } from '../../contract/environment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
-import type { Said } from '../../contract/run.ts';
 import type { Db, Engine } from '../engine.ts';
 import { makeOnce, type Noun } from '../requests.ts';
 import { findRolloutKey } from '../rollout/keys.ts';
 import { findRunKeys, keepRun, keepRunOf } from '../run/keys.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
 import { recordStatus } from '../status/status_changes.ts';
+import { applyVerb, type Movable, type Move } from '../status/verbs.ts';
 import type { EnvironmentsTable } from '../tables.ts';
-import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeAs } from '../transaction.ts';
+import type { CallerTransaction, NamespaceTransaction, ReadScope } from '../transaction.ts';
 import { bindLabels, readLabels, readOptionalTime } from '../values.ts';
 
 export async function createEnvironment(
@@ -79,53 +79,54 @@ async function insertEnvironment(tx: CallerTransaction, run: bigint, making: New
   return key;
 }
 
-/** L2 except Reopen, L5: applies a verb. Writes nothing if the verb is already in effect. */
-export async function moveEnvironment(
+/** A verb of an environment, which is never reopened. */
+interface EnvironmentMove extends Move {
+  readonly verb: Exclude<Verb, 'reopen'>;
+  /** Undefined: not changed. */
+  readonly externalId: string | undefined;
+}
+
+export function moveEnvironment(
   engine: Engine,
   caller: Caller,
   id: string,
-  verb: Exclude<Verb, 'reopen'>,
-  said: Said,
-  externalId: string | undefined,
+  move: EnvironmentMove,
 ): Promise<Environment> {
-  return writeAs(engine, caller, async (tx) => {
-    const row = await lockEnvironment(tx, id);
-    const stored = { message: row.status_message, resultJson: '' };
-    const to = decideMove('environment', row.status as Status, stored, verb, { message: said.message, resultJson: '' });
-    if (to !== undefined) await moveLocked(tx, row, to, said, externalId);
-    return readWritten(tx, row.key);
-  });
+  return applyVerb(engine, caller, id, ENVIRONMENTS, move);
 }
 
+const ENVIRONMENTS: Movable<LockedEnvironment, EnvironmentMove, Environment> = {
+  noun: 'environment',
+  lock: lockEnvironment,
+  entityOf: ({ run, key }) => ({ tree: run, noun: 'ENVIRONMENT', key }),
+  async apply(tx, row, to, { said, externalId }) {
+    if (to === undefined) return [];
+    const now = await tx.readNow();
+    await tx.db
+      .updateTable('environments')
+      .set({
+        ...movedColumns(row, to, said, now),
+        ...(externalId === undefined ? {} : { external_id: externalId }),
+        update_time: now,
+      })
+      .where('key', '=', row.key)
+      .execute();
+    await recordStatus(tx, ENVIRONMENTS.entityOf(row), statusMove(row, to, said));
+    return [];
+  },
+  read: findEnvironment,
+};
+
+type LockedEnvironment = Selectable<EnvironmentsTable>;
+
 /** Locks the environment, and its run against deletion. Errors: ENVIRONMENT_NOT_FOUND. */
-async function lockEnvironment(tx: NamespaceTransaction, id: string) {
+async function lockEnvironment(tx: NamespaceTransaction, id: string): Promise<LockedEnvironment> {
   const seen = await findEnvironment(tx, { id });
   if (seen === undefined || !(await keepRunOf(tx, seen))) throw environmentNotFound(id);
   const query = tx.db.selectFrom('environments').selectAll().where('key', '=', seen.key);
   const row = await tx.engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) throw environmentNotFound(id);
   return row;
-}
-
-async function moveLocked(
-  tx: CallerTransaction,
-  row: Selectable<EnvironmentsTable>,
-  to: Status,
-  said: Said,
-  externalId: string | undefined,
-): Promise<void> {
-  const now = await tx.readNow();
-  await tx.db
-    .updateTable('environments')
-    .set({
-      ...movedColumns(row, to, said, now),
-      ...(externalId === undefined ? {} : { external_id: externalId }),
-      update_time: now,
-    })
-    .where('key', '=', row.key)
-    .execute();
-  const entity = { tree: row.run, noun: 'ENVIRONMENT', key: row.key } as const;
-  await recordStatus(tx, entity, statusMove(row, to, said));
 }
 
 export async function listEnvironments(

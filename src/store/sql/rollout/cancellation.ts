@@ -5,7 +5,7 @@ import { readShown, shownOf } from '../attempt/rows.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { findStageKeys } from '../stage/keys.ts';
-import { type CallerTransaction, type ReadScope, type Transaction, write } from '../transaction.ts';
+import { type CallerTransaction, scopeOf, type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { moveMany, type PendingMove } from './requeueing.ts';
 import type { LockedRollout } from './writing.ts';
@@ -14,7 +14,7 @@ import type { LockedRollout } from './writing.ts';
 const BATCH = 200;
 
 /** A run with all its stages, or one stage of it. */
-interface Cancelled {
+export interface Cancelled {
   readonly run: bigint;
   readonly stage: bigint | undefined;
 }
@@ -52,13 +52,17 @@ export async function unmarkRollouts(tx: Transaction, { run, stage }: Cancelled)
     .execute();
 }
 
-export async function cancelNextRollouts(scope: ReadScope, of: RolloutsOf): Promise<RolloutsCancelled | undefined> {
+export async function cancelNextRollouts(
+  engine: Engine,
+  namespace: string,
+  of: RolloutsOf,
+): Promise<RolloutsCancelled | undefined> {
   if ('runId' in of) {
-    const { key: run } = await findRunKeys(scope, of.runId);
-    return cancelBatch(scope.engine, { run, stage: undefined });
+    const { key: run } = await findRunKeys(scopeOf(engine, namespace), of.runId);
+    return cancelBatch(engine, { run, stage: undefined });
   }
-  const { key: stage, run } = await findStageKeys(scope, of.stageId);
-  return cancelBatch(scope.engine, { run, stage });
+  const { key: stage, run } = await findStageKeys(scopeOf(engine, namespace), of.stageId);
+  return cancelBatch(engine, { run, stage });
 }
 
 export async function cancelMarkedRollouts(engine: Engine): Promise<boolean> {

@@ -4,7 +4,7 @@ import type { Status } from '../../../domain/lifecycle.ts';
 import type { Heartbeat } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
 import { type Transaction, write, writeIn } from '../transaction.ts';
-import { type EndedRun, lockMains, moveLocked, sealMains } from './moves.ts';
+import { type EndedRun, lockMains, moveLockedRun, sealMains } from './moves.ts';
 import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './writing.ts';
 
 /** Accepted in every status, so that a worker learns of a pause or an end. */
@@ -38,7 +38,7 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
       const caller = { namespace: row.namespace, actor: SWEEPER };
       const message = silenceOf(row, now);
       const said = { message, metadataJson: '', phase: undefined, resultJson: '' };
-      await moveLocked(tx.as(caller), row, 'FAILED', said);
+      await moveLockedRun(tx.as(caller), row, 'FAILED', said);
       ended.push({ caller, row, status: 'FAILED', message });
     }
     const sealed = await sealMains(tx, mains, ended);

@@ -1,20 +1,20 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { parseInstant } from '../../../domain/instant.ts';
-import { decideMove, isSealed, isTerminal, type SealStatus, type Status } from '../../../domain/lifecycle.ts';
+import { isSealed, isTerminal, type SealStatus, type Status } from '../../../domain/lifecycle.ts';
 import { pausesAfter } from '../../../domain/pauses.ts';
 import { progressOf } from '../../../domain/progress.ts';
 import type { Run } from '../../../domain/run.ts';
 import type { RunMove, Said } from '../../contract/run.ts';
 import type { Engine, LockedHead } from '../engine.ts';
-import { markRollouts, unmarkRollouts } from '../rollout/cancellation.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
-import { messageOfEnd, recordStatus, type StatusEntity } from '../status/status_changes.ts';
+import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
+import { applyVerb, type Movable } from '../status/verbs.ts';
 import { stillThere } from '../step/append.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { makeBranch, makeRoot } from '../trajectory/making.ts';
 import { findByKey } from '../trajectory/rows.ts';
 import { sealHeads } from '../trajectory/sealing.ts';
-import { type CallerTransaction, type Transaction, writeAs } from '../transaction.ts';
+import type { CallerTransaction, Transaction } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { bindPauses, readPauses } from './pauses.ts';
 import { findRun } from './rows.ts';
@@ -23,40 +23,33 @@ import { readPlan } from './values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
 
 /**
- * L2, L5: applies a verb to a run. Writes nothing if the verb is already in effect. Locks are taken in the order run,
- * trajectory. The main trajectory is sealed when the run ends, and replaced if a reopened run finds it sealed.
+ * Locks are taken in the order run, trajectory. The main trajectory is sealed when the run ends, and replaced if a
+ * reopened run finds it sealed.
  */
-export async function moveRun(engine: Engine, caller: Caller, id: string, move: RunMove): Promise<Run> {
-  const { said } = move;
-  const { run, changed } = await writeAs(engine, caller, async (tx) => {
-    const row = await lockRun(tx, id);
-    const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: row.result_json };
-    const to = decideMove('run', row.status as Status, stored, move.verb, said);
-    const rollouts = { run: row.key, stage: undefined };
-    if (move.verb === 'cancel' && move.cancelRollouts === true) await markRollouts(tx, rollouts, said);
-    if (move.verb === 'reopen') await unmarkRollouts(tx, rollouts);
-    const keys: bigint[] = [];
-    if (to !== undefined) {
-      const seals = isTerminal(to) && !move.keepTrajectoryOpen;
-      const mains = await lockMains(tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
-      // Read under the locks, so that no step of the trajectory has a later commit time.
-      await tx.readNow();
-      const [main] = mains.heads;
-      if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(tx, row, main, move);
-      await moveLocked(tx, row, to, said);
-      keys.push(row.key);
-      if (seals) {
-        const ended = { caller, row, status: to, message: said.message };
-        keys.push(...(await sealMains(tx, mains, [ended])));
-      }
-    }
-    const after = await findRun(tx, row);
-    if (after === undefined) throw new Error('a run locked in this transaction is missing');
-    return { run: after, changed: keys };
-  });
-  engine.announce(changed);
-  return run;
+export function moveRun(engine: Engine, caller: Caller, id: string, move: RunMove): Promise<Run> {
+  return applyVerb(engine, caller, id, RUNS, move);
 }
+
+const RUNS: Movable<LockedRun, RunMove, Run> = {
+  noun: 'run',
+  lock: lockRun,
+  entityOf,
+  rolloutsOf: ({ key }) => ({ run: key, stage: undefined }),
+  async apply(tx, row, to, move) {
+    if (to === undefined) return [];
+    const seals = isTerminal(to) && !move.keepTrajectoryOpen;
+    const mains = await lockMains(tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
+    // Read under the locks, so that no step of the trajectory has a later commit time.
+    await tx.readNow();
+    const [main] = mains.heads;
+    if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(tx, row, main, move);
+    await moveLockedRun(tx, row, to, move.said);
+    if (!seals) return [row.key];
+    const ended = { caller: tx.caller, row, status: to, message: move.said.message };
+    return [row.key, ...(await sealMains(tx, mains, [ended]))];
+  },
+  read: findRun,
+};
 
 /** A run that has ended in this transaction. */
 export interface EndedRun {
@@ -134,8 +127,8 @@ async function replaceSealedMain(
     .execute();
 }
 
-/** Moves a locked run to an allowed status, and records its StatusChange. */
-export async function moveLocked(tx: CallerTransaction, row: LockedRun, to: Status, said: Said): Promise<void> {
+/** Moves a locked run to an allowed status, and records its StatusChange. The transaction has read the time. */
+export async function moveLockedRun(tx: CallerTransaction, row: LockedRun, to: Status, said: Said): Promise<void> {
   const { now } = tx;
   const begins = to === 'RUNNING';
   await writeRun(tx, row.key, {
@@ -145,8 +138,7 @@ export async function moveLocked(tx: CallerTransaction, row: LockedRun, to: Stat
     pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });
-  const percent = await percentOf(tx, row, to);
-  await recordStatus(tx, entityOf(row), statusMove(row, to, said, percent));
+  await recordStatus(tx, entityOf(row), statusMove(row, to, said, await percentOf(tx, row, to)));
 }
 
 function entityOf({ key }: LockedRun): StatusEntity {

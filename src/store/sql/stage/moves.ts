@@ -1,45 +1,35 @@
 import type { Caller } from '../../../domain/caller.ts';
-import { decideMove, isTerminal, type Status, type Verb } from '../../../domain/lifecycle.ts';
+import { isTerminal, type Status, type Verb } from '../../../domain/lifecycle.ts';
 import type { Stage } from '../../../domain/run.ts';
 import type { Said } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
-import { markRollouts, unmarkRollouts } from '../rollout/cancellation.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
-import { messageOfEnd, recordStatus, type StatusEntity } from '../status/status_changes.ts';
-import { type CallerTransaction, writeAs, writeIn } from '../transaction.ts';
+import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
+import { applyVerb, type Movable, type Move } from '../status/verbs.ts';
+import { type CallerTransaction, writeIn } from '../transaction.ts';
 import { findStage } from './rows.ts';
 import { endOfStage, type LockedStage, lockStage, writeStage } from './writing.ts';
 
-/**
- * L2, L5: applies a verb to a stage. Writes nothing if the verb is already in effect, except that Reopen opens the
- * closed queue of a RUNNING stage.
- */
-export async function moveStage(
-  engine: Engine,
-  caller: Caller,
-  id: string,
-  verb: Verb,
-  said: Said,
-  cancelRollouts = false,
-): Promise<Stage> {
-  const { stage, changed } = await writeAs(engine, caller, async (tx) => {
-    const row = await lockStage(tx, id, CLOSING.has(verb) ? 'delete' : 'write');
-    const stored = { message: await messageOfEnd(tx, entityOf(row), row), resultJson: '' };
-    const to = decideMove('stage', row.status as Status, stored, verb, said);
-    const rollouts = { run: row.run, stage: row.key };
-    if (verb === 'cancel' && cancelRollouts) await markRollouts(tx, rollouts, said);
-    if (verb === 'reopen') await unmarkRollouts(tx, rollouts);
-    const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
-    if (to !== undefined || opens) await tx.readNow();
-    if (to !== undefined) await moveLocked(tx, row, to, said);
-    else if (opens) await writeStage(tx, row.key, { queue_close_time: null });
-    const after = await findStage(tx, { id });
-    if (after === undefined) throw new Error('a stage locked in this transaction is missing');
-    return { stage: after, changed: to !== undefined || opens };
-  });
-  if (changed) engine.announce([stage.run.key]);
-  return stage;
+export function moveStage(engine: Engine, caller: Caller, id: string, move: Move): Promise<Stage> {
+  return applyVerb(engine, caller, id, STAGES, move);
 }
+
+const STAGES: Movable<LockedStage, Move, Stage> = {
+  noun: 'stage',
+  lock: (tx, id, verb) => lockStage(tx, id, CLOSING.has(verb) ? 'delete' : 'write'),
+  entityOf,
+  rolloutsOf: ({ run, key }) => ({ run, stage: key }),
+  /** A reopening of a RUNNING stage opens its closed queue. */
+  async apply(tx, row, to, { verb, said }) {
+    const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
+    if (to === undefined && !opens) return [];
+    await tx.readNow();
+    if (to === undefined) await writeStage(tx, row.key, { queue_close_time: null });
+    else await moveLocked(tx, row, to, said);
+    return [row.run];
+  },
+  read: (tx, { id }) => findStage(tx, { id }),
+};
 
 const CLOSING: ReadonlySet<Verb> = new Set(['complete', 'fail', 'cancel']);
 
@@ -59,6 +49,7 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
   return stage;
 }
 
+/** The transaction has read the time. */
 async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, said: Said): Promise<void> {
   const { now } = tx;
   const begins = to === 'RUNNING';

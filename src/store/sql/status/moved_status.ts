@@ -3,11 +3,14 @@ import type { Said } from '../../contract/run.ts';
 import type { StatusMove } from './status_changes.ts';
 
 /** The columns of runs, stages and environments that describe their status. */
-interface StatusRow {
+export interface StatusRow {
   readonly status: string;
+  readonly status_message: string;
   readonly phase: string;
   readonly start_time: string | null;
   readonly status_changes: bigint;
+  /** Only runs have a result. */
+  readonly result_json?: string;
 }
 
 /** Returns what every verb writes to the row of a run, stage or environment. `start_time` is of the first start, `end_time` of the current end. */

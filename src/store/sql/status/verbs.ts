@@ -1,0 +1,59 @@
+import type { Caller } from '../../../domain/caller.ts';
+import { decideMove, type Status, type Verb } from '../../../domain/lifecycle.ts';
+import type { Said } from '../../contract/run.ts';
+import type { Engine } from '../engine.ts';
+import { type Cancelled, markRollouts, unmarkRollouts } from '../rollout/cancellation.ts';
+import { type CallerTransaction, writeAs } from '../transaction.ts';
+import type { StatusRow } from './moved_status.ts';
+import { messageOfEnd, type StatusEntity } from './status_changes.ts';
+
+/** A verb as it is called. */
+export interface Move {
+  readonly verb: Verb;
+  readonly said: Said;
+  /** For Cancel: requests the cancellation of the rollouts. Reopen withdraws the request. */
+  readonly cancelRollouts?: boolean;
+}
+
+/** How verbs are applied to one noun: runs, stages or environments. */
+export interface Movable<Row extends StatusRow, Of extends Move, Resource> {
+  readonly noun: Parameters<typeof decideMove>[0];
+  /** Locks the row for the verb. Errors: not found. */
+  lock(tx: CallerTransaction, id: string, verb: Verb): Promise<Row>;
+  entityOf(row: Row): StatusEntity;
+  /** The rollouts that Cancel can cancel. */
+  rolloutsOf?(row: Row): Cancelled;
+  /**
+   * Moves the locked row and records its StatusChange. `to` is undefined if the verb is already in effect. Returns the
+   * keys to announce; none if nothing changed.
+   */
+  apply(tx: CallerTransaction, row: Row, to: Status | undefined, move: Of): Promise<readonly bigint[]>;
+  /** Reads the resource, whose row is locked. */
+  read(tx: CallerTransaction, row: Row): Promise<Resource | undefined>;
+}
+
+/** L2, L5: applies a verb. Writes no StatusChange if the verb is already in effect. */
+export async function applyVerb<Row extends StatusRow, Of extends Move, Resource>(
+  engine: Engine,
+  caller: Caller,
+  id: string,
+  of: Movable<Row, Of, Resource>,
+  move: Of,
+): Promise<Resource> {
+  const { verb, said } = move;
+  const { moved, changed } = await writeAs(engine, caller, async (tx) => {
+    const row = await of.lock(tx, id, verb);
+    const stored = { message: await messageOfEnd(tx, of.entityOf(row), row), resultJson: row.result_json ?? '' };
+    const to = decideMove(of.noun, row.status as Status, stored, verb, said);
+    const rollouts = of.rolloutsOf?.(row);
+    if (rollouts !== undefined && verb === 'cancel' && move.cancelRollouts === true)
+      await markRollouts(tx, rollouts, said);
+    if (rollouts !== undefined && verb === 'reopen') await unmarkRollouts(tx, rollouts);
+    const keys = await of.apply(tx, row, to, move);
+    const after = await of.read(tx, row);
+    if (after === undefined) throw new Error(`the ${of.noun} that this transaction has locked is missing`);
+    return { moved: after, changed: keys };
+  });
+  engine.announce(changed);
+  return moved;
+}
