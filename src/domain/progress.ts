@@ -235,8 +235,9 @@ function openStageWork(stage: OpenStageTally, stagePlan: StagePlan | undefined, 
     terminalTurns + live.reduce((total, turns) => total + Math.max(turns, each), 0) + waiting * each;
   const substepsDone = Number(stage.completedSubsteps);
   const substepsExpected = Math.max(substepsDone, Number(stage.totalSubsteps ?? stagePlan?.substeps ?? 0));
-  const share = shareOf({ turnsDone, turnsExpected, substepsDone, substepsExpected });
-  return { ...workOf(1, turnsDone, turnsExpected, substepsDone, substepsExpected, share ?? 0), share };
+  const done = { turnsDone, turnsExpected, substepsDone, substepsExpected };
+  const share = shareOf(done);
+  return { ...workOf(1, done, share ?? 0), share };
 }
 
 /** A COMPLETED stage expects no more work than it finished. */
@@ -244,7 +245,8 @@ function completedWork(kind: StageKind, tally: RunTally): Work {
   const counted = tallyOf(kind, tally);
   const turns = Number(counted?.completedStages.turns ?? 0n);
   const substeps = Number(counted?.completedStages.substeps ?? 0n);
-  return workOf(Number(counted?.completed ?? 0n), turns, turns, substeps, substeps, 1);
+  const done = { turnsDone: turns, turnsExpected: turns, substepsDone: substeps, substepsExpected: substeps };
+  return workOf(Number(counted?.completed ?? 0n), done, 1);
 }
 
 /**
@@ -252,7 +254,7 @@ function completedWork(kind: StageKind, tally: RunTally): Work {
  */
 function abandonedWork(kind: StageKind, tally: RunTally): Work {
   const counted = tallyOf(kind, tally);
-  if (counted === undefined) return workOf(0, 0, 0, 0, 0, 0);
+  if (counted === undefined) return workOf(0, NOTHING_DONE, 0);
   const { turns, substeps, expectedTurns, expectedSubsteps, shares, weightedShares } = counted.abandonedStages;
   const [turnsDone, substepsDone] = [Number(turns), Number(substeps)];
   return {
@@ -271,7 +273,7 @@ function unmadeWork(kind: StageKind, plan: Plan | undefined, tally: RunTally): W
   const stagePlan = planFor(plan, kind);
   const stages = unmadeStages(kind, stagePlan, tally);
   const turnsExpected = stages * plannedRollouts(stagePlan) * expectedTurns(kind, stagePlan, tally);
-  return workOf(stages, 0, turnsExpected, 0, stages * (stagePlan?.substeps ?? 0), 0);
+  return workOf(stages, { ...NOTHING_DONE, turnsExpected, substepsExpected: stages * (stagePlan?.substeps ?? 0) }, 0);
 }
 
 function unmadeStages(kind: StageKind, stagePlan: StagePlan | undefined, tally: RunTally): number {
@@ -279,19 +281,15 @@ function unmadeStages(kind: StageKind, stagePlan: StagePlan | undefined, tally: 
 }
 
 /** Returns the work of stages that have the same share. */
-function workOf(
-  stages: number,
-  turnsDone: number,
-  turnsExpected: number,
-  substepsDone: number,
-  substepsExpected: number,
-  share: number,
-): Work {
-  const shares = { shares: stages * share, weightedShares: turnsExpected * share };
-  return { stages, turnsDone, turnsExpected, substepsDone, substepsExpected, ...shares };
+function workOf(stages: number, done: Done, share: number): Work {
+  return { stages, ...done, shares: stages * share, weightedShares: done.turnsExpected * share };
 }
 
-function shareOf(work: Omit<Work, 'stages' | 'shares' | 'weightedShares'>): number | undefined {
+type Done = Omit<Work, 'stages' | 'shares' | 'weightedShares'>;
+
+const NOTHING_DONE: Done = Object.freeze({ turnsDone: 0, turnsExpected: 0, substepsDone: 0, substepsExpected: 0 });
+
+function shareOf(work: Done): number | undefined {
   const turnShare = work.turnsExpected > 0 ? work.turnsDone / work.turnsExpected : undefined;
   const substepShare = work.substepsExpected > 0 ? work.substepsDone / work.substepsExpected : undefined;
   return turnShare !== undefined && substepShare !== undefined

@@ -67,7 +67,7 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     const scene = on.scene();
     const { tree, segments, states } = await checkpoints(scene);
     const read = (name: string, from = 0n, limit = 100) =>
-      scene.store.listStepStates(scene.namespace, tree, segments, name, from, limit);
+      scene.store.listStepStates(scene.namespace, tree, segments, { name, from, limit });
     const env = await read('env');
     expect(env.map(({ stepNumber }) => stepNumber)).toEqual([0n, 2n, 5n]);
     expect(env.map(({ state }) => state)).toEqual([0, 2, 5].map((n) => stateRef(states[n] as NewState)));
@@ -84,7 +84,7 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     const scene = on.scene();
     const { tree, segments } = await checkpoints(scene);
     const read = async (limit: number) =>
-      (await scene.store.listStepStates(scene.namespace, tree, segments, 'env', 0n, limit)).map(
+      (await scene.store.listStepStates(scene.namespace, tree, segments, { name: 'env', from: 0n, limit })).map(
         (found) => found.stepNumber,
       );
     expect(await read(1)).toEqual([0n]);

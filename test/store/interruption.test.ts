@@ -33,7 +33,7 @@ async function readMuch(here: RolloutScene): Promise<void> {
     }
   }
   await store.findCheckpoint(namespace, tree, segments, 9n, ['env', 'memory']);
-  await store.listStepStates(namespace, tree, segments, 'env', 0n, 9);
+  await store.listStepStates(namespace, tree, segments, { name: 'env', from: 0n, limit: 9 });
   await store.getLineage(namespace, leaf.ref);
   await store.listTree(namespace, tree, PAGE);
   await store.listTrajectories(namespace, { labels: new Map([['k', 'v']]) }, PAGE);

@@ -80,7 +80,7 @@ describeStore('namespaces', (on) => {
           [],
         ],
         findCheckpoint: [store.findCheckpoint(namespace, tree, segments, 9n, []), undefined],
-        listStepStates: [store.listStepStates(namespace, tree, segments, 'env', 0n, 9), []],
+        listStepStates: [store.listStepStates(namespace, tree, segments, { name: 'env', from: 0n, limit: 9 }), []],
         findStates: [store.findStates(namespace, [STATE.digest], true), []],
       },
       refused: {

@@ -105,7 +105,11 @@ async function* pickStates(
   let from = args.startStepNumber;
   let found = 0n;
   for (;;) {
-    const page = await app.store.listStepStates(caller.namespace, trajectory.ref.tree, segments, name, from, PAGE);
+    const page = await app.store.listStepStates(caller.namespace, trajectory.ref.tree, segments, {
+      name,
+      from,
+      limit: PAGE,
+    });
     for (const state of page) {
       if (found % every === 0n) yield state;
       found += 1n;

@@ -51,7 +51,7 @@ export async function compareRuns(app: App, caller: Caller, request: CompareRuns
   answer.removedConfigPaths = [...one.run.removedConfigPaths];
   const room = Math.floor((ANSWER_BYTES - totalBytes(answer.removedConfigPaths, pathBytes)) / others.length);
   for (const other of others) {
-    answer.comparisons.push(await compareSides(app, caller, one, other, request, room - COMPARISON_BYTES));
+    answer.comparisons.push(await compareSides(app, caller, [one, other], request, room - COMPARISON_BYTES));
   }
   return answer;
 }
@@ -75,8 +75,7 @@ async function openSide(app: App, caller: Caller, id: string): Promise<Side> {
 async function compareSides(
   app: App,
   caller: Caller,
-  one: Side,
-  other: Side,
+  [one, other]: readonly [Side, Side],
   range: ListRange,
   room: number,
 ): Promise<RunComparison> {

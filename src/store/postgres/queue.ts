@@ -1,5 +1,5 @@
 import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
-import { ANYTHING, byTurn, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
+import { byTurn, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
 import type { Engine, Queue, QueuedRow, StageName, Tx, Wanted } from '../sql/engine.ts';
 import { sequenceOf } from './schema.ts';
 
@@ -15,7 +15,8 @@ export async function lockQueued(
   const [only] = queues;
   if (only === undefined) return [];
   if (queues.length > 1) return lockAmong(engine, tx, queues, wanted, limit);
-  const query = queueOf(engine, rowsOf(engine), sql`${only.stage}`, taskIs(only), wanted, sql`${limit} ${LOCK}`);
+  const terms = { stage: sql`${only.stage}`, ofTask: taskIs(only), limit: sql`${limit} ${LOCK}` };
+  const query = queueOf(engine, { columns: rowsOf(engine), ...terms }, wanted);
   return engine.ask(tx, query.compile(tx) as CompiledQuery<QueuedRow>);
 }
 
@@ -23,7 +24,7 @@ export async function lockQueued(
 export function nextOfStage(engine: Parts, { namespace, id }: StageName, limit: number): CompiledQuery<QueuedRow> {
   return engine.kept.of('next of stage', [namespace, id, limit], (of, named, most) => {
     const stage = openStage(engine, { namespace: of, id: named });
-    const query = queueOf(engine, rowsOf(engine), stage, sql``, ANYTHING, sql`${most} ${LOCK}`);
+    const query = queueOf(engine, { columns: rowsOf(engine), stage, limit: sql`${most} ${LOCK}` });
     return { compile: () => query.compile(engine.db) as CompiledQuery<QueuedRow> };
   });
 }
@@ -45,10 +46,9 @@ async function lockAmong(
     const left = { ...wanted, except: [...wanted.except, ...taken.map(({ key }) => key)] };
     const quotas = await quotasOf(engine, tx, queues, left, limit - taken.length);
     if (quotas.length === 0) break;
+    const terms = { stage: sql`q.stage`, ofTask: taskIs(quotas[0]!, sql`q.task`), limit: sql`q.quota ${LOCK}` };
     const { rows } = await sql`select r.* from ${valuesOf(quotas, true)} cross join lateral (
-      ${queueOf(engine, rowsOf(engine), sql`q.stage`, taskIs(quotas[0]!, sql`q.task`), left, sql`q.quota ${LOCK}`)}) as r`.execute(
-      tx,
-    );
+      ${queueOf(engine, { columns: rowsOf(engine), ...terms }, left)}) as r`.execute(tx);
     taken.push(...(rows as QueuedRow[]));
   }
   return taken.sort(byTurn);
@@ -67,8 +67,9 @@ async function quotasOf(
   wanted: Wanted,
   limit: number,
 ): Promise<Quota[]> {
+  const terms = { stage: sql`q.stage`, ofTask: taskIs(queues[0]!, sql`q.task`), limit: sql`${limit}` };
   const next = sql`select q.stage, q.task from ${valuesOf(queues, false)} cross join lateral (
-    ${queueOf(engine, HEADS, sql`q.stage`, taskIs(queues[0]!, sql`q.task`), wanted, sql`${limit}`)}) as r
+    ${queueOf(engine, { columns: HEADS, ...terms }, wanted)}) as r
     order by ${QUEUE_ORDER} limit ${limit}`;
   const { rows } = await sql`select n.stage, n.task, count(*) as quota from (${next}) as n
     group by n.stage, n.task`.execute(tx);

@@ -146,8 +146,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   findCheckpoint(namespace, tree, segments, atOrBefore, names) {
     return findCheckpoint(scopeOf(this.engine, namespace), tree, segments, atOrBefore, names);
   },
-  listStepStates(namespace, tree, segments, name, from, limit) {
-    return listStepStates(scopeOf(this.engine, namespace), tree, segments, name, from, limit);
+  listStepStates(namespace, tree, segments, states) {
+    return listStepStates(scopeOf(this.engine, namespace), tree, segments, states);
   },
 
   putState(namespace) {
@@ -378,7 +378,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
 
   setTag(namespace, id, name, stepNumber, expected) {
-    return setTag(this.engine, namespace, id, name, stepNumber, expected);
+    return setTag(this.engine, namespace, id, { name, stepNumber, expected });
   },
   getTag(namespace, id, name) {
     return getTag(scopeOf(this.engine, namespace), id, name);

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import { ANYTHING, byTurn, openStage, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
+import { byTurn, openStage, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
 import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../sql/engine.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>;
@@ -14,15 +14,16 @@ export function readQueued(
   wanted: Wanted,
   limit: number,
 ): FoundRow[] {
+  const columns = queuedColumns(engine);
   const found: FoundRow[] = [];
   for (const queue of queues) {
-    const query = queueOf(engine, queuedColumns(engine), sql`${queue.stage}`, taskIs(queue), wanted, sql`${limit}`);
-    found.push(...rows(query));
+    const terms = { columns, stage: sql`${queue.stage}`, ofTask: taskIs(queue), limit: sql`${limit}` };
+    found.push(...rows(queueOf(engine, terms, wanted)));
   }
   if (queues.length > 1) found.sort(byTurn);
   return found.slice(0, limit);
 }
 
 export function nextOfStage(engine: Parts, stage: StageName, limit: RawBuilder<unknown>): RawBuilder<unknown> {
-  return queueOf(engine, queuedColumns(engine), openStage(engine, stage), sql``, ANYTHING, limit);
+  return queueOf(engine, { columns: queuedColumns(engine), stage: openStage(engine, stage), limit });
 }

@@ -14,7 +14,7 @@ function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
   return sql`${IS_PENDING} and r.claimable_time <= (select ${now})`;
 }
 
-export const ANYTHING: Wanted = { labels: new Map(), minPriority: 0, except: [] };
+const ANYTHING: Wanted = { labels: new Map(), minPriority: 0, except: [] };
 
 /** Conditions of a filter on rollouts (`r`) with a status. */
 export function isWanted(
@@ -50,14 +50,20 @@ export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown
     (select t.id from ${engine.table('tasks')} as t where t.key = r.task) as task_id`;
 }
 
+/** A queue in SQL. */
+export interface QueueTerms {
+  readonly columns: RawBuilder<unknown>;
+  readonly stage: RawBuilder<unknown>;
+  /** Made by `taskIs`. Default: all tasks. */
+  readonly ofTask?: RawBuilder<unknown>;
+  readonly limit: RawBuilder<unknown>;
+}
+
 /** Selects the next rollouts of one queue, in order. */
 export function queueOf(
   engine: Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>,
-  columns: RawBuilder<unknown>,
-  stage: RawBuilder<unknown>,
-  ofTask: RawBuilder<unknown>,
-  wanted: Wanted,
-  limit: RawBuilder<unknown>,
+  { columns, stage, ofTask = sql``, limit }: QueueTerms,
+  wanted: Wanted = ANYTHING,
 ): RawBuilder<unknown> {
   return sql`select ${columns} from ${engine.table('rollouts')} as r
     where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, isClaimable(engine))} order by ${QUEUE_ORDER} limit ${limit}`;

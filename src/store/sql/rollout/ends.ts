@@ -40,15 +40,21 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
   const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
     const row = await lockRollout(tx, end.id);
     const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.said.message });
+    const ending = { ...end, digest };
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
-    const { stored, said } = await outcomesOf(tx, row, attempt, end, digest);
+    const { stored, said } = await outcomesOf(tx, row, attempt, ending);
     const to = decideRolloutMove(heldOf(row), stored, VERBS[end.status], end.attempt, said);
-    if (to !== undefined) await endLocked(tx, row, attempt, end, digest);
+    if (to !== undefined) await endLocked(tx, row, attempt, ending);
     const after = await readWritten(tx, row);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
   });
   engine.announce(changed.filter((key) => key !== null));
   return rollout;
+}
+
+/** An end with the digest by which a repeated call is compared; empty for a cancellation. */
+interface DigestedEnd extends RolloutEnd {
+  readonly digest: string;
 }
 
 /**
@@ -59,8 +65,7 @@ async function outcomesOf(
   tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow | undefined,
-  { status, said, result }: RolloutEnd,
-  digest: string,
+  { status, said, result, digest }: DigestedEnd,
 ): Promise<{ readonly stored: Outcome; readonly said: Outcome }> {
   const message = await messageOfEnd(tx, entityOf(row), row);
   if (status !== 'CANCELLED' && attempt !== undefined && attempt.end_digest === '') {
@@ -75,8 +80,7 @@ async function endLocked(
   tx: CallerTransaction,
   row: LockedRollout,
   attempt: AttemptRow | undefined,
-  end: RolloutEnd,
-  digest: string,
+  end: DigestedEnd,
 ): Promise<void> {
   const live = attempt !== undefined && row.status !== 'PENDING';
   const heads = await lockAttempts(tx, [row], 'bounded');
@@ -85,7 +89,7 @@ async function endLocked(
   const came = live ? (await readAttemptEnds(tx, [row.key])).get(row.key) : undefined;
   const now = await tx.readNow();
   const shown = live
-    ? await endAttempt(tx, row, attempt, end, digest, came)
+    ? await endAttempt(tx, row, attempt, end, came)
     : attempt === undefined
       ? NOTHING_SHOWN
       : shownOf(attempt);
@@ -122,8 +126,7 @@ async function endAttempt(
   tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow,
-  end: RolloutEnd,
-  digest: string,
+  end: DigestedEnd,
   came: AttemptEnd | undefined,
 ): Promise<Shown> {
   const reported = await writeReport(tx, row, attempt, end);
@@ -138,7 +141,7 @@ async function endAttempt(
     reward: reward === undefined ? rewardAt(came) : bindReal(reward),
     turns: turnsAt(came),
     ...reported,
-    end_digest: digest,
+    end_digest: end.digest,
   });
   return shown ?? NOTHING_SHOWN;
 }

@@ -179,7 +179,7 @@ class Making {
   ): Promise<void> {
     if (missing.length === 0) return;
     const { tx, stage } = this;
-    const { engine, caller, namespace } = tx;
+    const { engine, caller } = tx;
     const keys = await engine.nextKeys(tx.db, 'rollouts', missing.length);
     const counts = new Map<bigint, { rollouts: bigint }>();
     const rows = missing.map((rollout, i) => {
@@ -187,7 +187,7 @@ class Making {
       if (group === undefined) throw new Error('the group created in this transaction is missing');
       counts.set(group.key, { rollouts: (counts.get(group.key)?.rollouts ?? 0n) + 1n });
       const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
-      return newRow(namespace, stage, rollout, { key: keys[i]!, group: group.key, task }, this.tx.now, this.tx.mark);
+      return newRow(tx, stage, rollout, { key: keys[i]!, group: group.key, task });
     });
     await engine.insertRows(tx.db, ROLLOUTS, rows);
     const creations = keys.map((key) => {
@@ -201,12 +201,10 @@ class Making {
 
 /** Returns the row of a new PENDING rollout. */
 function newRow(
-  namespace: string,
+  { namespace, now, mark }: CallerTransaction,
   { run, key: stage }: StageKeys,
   making: NewRollout,
   { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
-  now: string,
-  mark: bigint,
 ): RowOf<typeof ROLLOUTS> {
   const { startFrom, attemptTimeoutMs } = making;
   return {

@@ -8,7 +8,7 @@ import type { Engine } from '../engine.ts';
 import { readGroups, selectGroups } from '../group/rows.ts';
 import { readRollout, selectPage } from '../rollout/rows.ts';
 import { readStage, selectStages } from '../stage/rows.ts';
-import type { ReadScope } from '../transaction.ts';
+import { type ReadScope, scopeOf } from '../transaction.ts';
 import { findRun } from './rows.ts';
 import { tallyRuns } from './tallies.ts';
 
@@ -48,7 +48,7 @@ export async function readChangedGroups(
   page: Page<ChangeCursor>,
 ): Promise<ChangedPage<Group>> {
   const byIndex = scope.engine.byIndex();
-  const { keys, next } = await findPage(byIndex, 'groups', scope.namespace, run, where, page);
+  const { keys, next } = await findPage(scopeOf(byIndex, scope.namespace), 'groups', run, where, page);
   return { rows: await groupsOf(byIndex, keys), next };
 }
 
@@ -59,7 +59,7 @@ export async function readChangedRollouts(
   page: Page<ChangeCursor>,
 ): Promise<ChangedPage<Rollout> & { readonly groups: readonly Group[] }> {
   const byIndex = scope.engine.byIndex();
-  const { keys, groups, next } = await findPage(byIndex, 'rollouts', scope.namespace, run, where, page);
+  const { keys, groups, next } = await findPage(scopeOf(byIndex, scope.namespace), 'rollouts', run, where, page);
   return {
     rows: await rolloutsOf(byIndex, keys),
     groups: where.since === undefined ? [] : await groupsOf(byIndex, [...new Set(groups)]),
@@ -99,13 +99,13 @@ interface FoundPage {
  * each row once.
  */
 async function findPage(
-  engine: Engine,
+  scope: ReadScope,
   table: 'groups' | 'rollouts',
-  namespace: string,
   run: bigint,
   { since, allStages }: ChangedIn,
   { after, limit }: Page<ChangeCursor>,
 ): Promise<FoundPage> {
+  const { engine } = scope;
   const order: readonly string[] = since === undefined ? SNAPSHOT_ORDERS[table] : BY_MARK;
   const conditions =
     since === undefined ? [allStages ? EVERY_ROW : ofOpenStage(engine)] : engine.changedSince(sql.ref('c.mark'), since);
@@ -116,11 +116,11 @@ async function findPage(
     sql`order by ${sql.join(order.map((name) => sql.ref(`${rows}.${name}`)))} limit ${sql.lit(limit)}`;
   const parts = conditions.map(
     (condition) => sql`select * from (select ${list(columns)} from ${engine.table(table)} as c
-      where c.run = ${run} and c.namespace = ${namespace} and ${condition} and (${list(order)}) > (${cursor}) ${end('c')}) as p`,
+      where c.run = ${run} and c.namespace = ${scope.namespace} and ${condition} and (${list(order)}) > (${cursor}) ${end('c')}) as p`,
   );
   const { rows } = await sql<
     Record<string, bigint>
-  >`select * from (${sql.join(parts, sql` union all `)}) as f ${end('f')}`.execute(engine.db);
+  >`select * from (${sql.join(parts, sql` union all `)}) as f ${end('f')}`.execute(scope.db);
   const last = rows.at(-1);
   return {
     keys: rows.map(({ key }) => key!),

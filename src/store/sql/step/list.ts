@@ -96,7 +96,7 @@ async function rowsOfLineage(
     const [first, last] = [window[0], window.at(-1)];
     if (first === undefined || last === undefined) break;
     const within = { ...where, of: { tree, segments: window } };
-    rows.push(...(await rowsOf(scope, within, order, undefined, page.limit - rows.length, view)));
+    rows.push(...(await rowsOf(scope, within, order, { after: undefined, limit: page.limit - rows.length }, view)));
     if (descending) high = first.from;
     else low = last.to;
   }
@@ -108,18 +108,18 @@ async function rowsInOrder(
   scope: ReadScope,
   where: StepFilter,
   order: StepSort,
-  { after: cursor, limit }: StepPage,
+  page: StepPage,
   view: StepView,
 ): Promise<ListedStep[]> {
   if (!('segments' in where.of) || where.of.segments.length <= MOST_SEGMENTS) {
-    return rowsOf(scope, where, order, cursor, limit, view);
+    return rowsOf(scope, where, order, page, view);
   }
   const { tree, segments } = where.of;
   let first: ListedStep[] = [];
   for (const piece of piecesOf(segments)) {
     const within = { ...where, of: { tree, segments: piece } };
-    const rows = await rowsOf(scope, within, order, cursor, limit, view);
-    first = [...first, ...rows].sort(byOrder(order)).slice(0, limit);
+    const rows = await rowsOf(scope, within, order, page, view);
+    first = [...first, ...rows].sort(byOrder(order)).slice(0, page.limit);
     await nextTurn();
   }
   return first;
@@ -145,8 +145,7 @@ async function rowsOf(
   scope: ReadScope,
   where: StepFilter,
   order: StepSort,
-  cursor: StepCursor | undefined,
-  limit: number,
+  { after: cursor, limit }: Pick<StepPage, 'after' | 'limit'>,
   view: StepView,
 ): Promise<ListedStep[]> {
   const { engine } = scope;

@@ -5,13 +5,18 @@ import type { Tag } from '../../contract/tag.ts';
 import type { Db, Engine } from '../engine.ts';
 import { type ReadScope, writeIn } from '../transaction.ts';
 
+interface NewTag {
+  readonly name: string;
+  readonly stepNumber: bigint;
+  /** Step that the tag must point to now; -1: none. Undefined: not checked. */
+  readonly expected: bigint | undefined;
+}
+
 export async function setTag(
   engine: Engine,
   namespace: string,
   trajectoryId: string,
-  name: string,
-  stepNumber: bigint,
-  expected: bigint | undefined,
+  { name, stepNumber, expected }: NewTag,
 ): Promise<Tag> {
   return writeIn(engine, namespace, async (tx) => {
     const query = visible(tx, trajectoryId);
