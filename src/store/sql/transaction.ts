@@ -47,8 +47,8 @@ export class Transaction {
   }
 
   /**
-   * Time of the latest `readNow`, as text for time columns. Functions that stamp rows use it, so their callers must have
-   * read it.
+   * The time that was read last, as text for time columns. Functions that stamp rows use it: their callers decide when
+   * it is read.
    */
   get now(): string {
     if (this.stamp.now === undefined) throw new Error('the time of this transaction was not read');
