@@ -152,10 +152,10 @@ export async function listEnvironments(
 
 /** Returns undefined if the environment does not exist. */
 export async function findEnvironment(
-  scope: ReadScope,
+  { db, namespace }: ReadScope,
   place: { readonly id: string } | { readonly key: bigint },
 ): Promise<Environment | undefined> {
-  const query = selectEnvironments(scope.db, scope.namespace);
+  const query = selectEnvironments(db, namespace);
   const at = 'id' in place ? query.where('e.id', '=', place.id) : query.where('e.key', '=', place.key);
   const row = await at.executeTakeFirst();
   return row === undefined ? undefined : readEnvironment(row);

@@ -33,8 +33,8 @@ export async function createExperiment(
   });
 }
 
-async function findByKey(scope: ReadScope, key: bigint): Promise<Experiment | undefined> {
-  const row = await selectExperiments(scope.db, scope.namespace, 'FULL').where('x.key', '=', key).executeTakeFirst();
+async function findByKey({ db, namespace }: ReadScope, key: bigint): Promise<Experiment | undefined> {
+  const row = await selectExperiments(db, namespace, 'FULL').where('x.key', '=', key).executeTakeFirst();
   return row === undefined ? undefined : readExperiment(row);
 }
 
@@ -79,15 +79,15 @@ async function insertExperiment(tx: NamespaceTransaction, making: NewExperiment)
 }
 
 export async function listExperiments(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   filter: ExperimentFilter,
   page: Page<bigint>,
   view: BookView,
 ): Promise<Experiment[]> {
-  let query = selectExperiments(scope.db, scope.namespace, view);
+  let query = selectExperiments(db, namespace, view);
   if (filter.environmentName !== undefined) query = query.where('x.environment_name', '=', filter.environmentName);
   if (filter.agentType !== undefined) query = query.where('x.agent_type', '=', filter.agentType);
-  for (const tag of filter.tags ?? []) query = query.where(scope.engine.hasItem(sql.ref('x.tags'), tag));
+  for (const tag of filter.tags ?? []) query = query.where(engine.hasItem(sql.ref('x.tags'), tag));
   if (page.after !== undefined) query = query.where('x.key', '<', page.after);
   const rows = await query.orderBy('x.key', 'desc').limit(page.limit).execute();
   return rows.map(readExperiment);

@@ -44,8 +44,11 @@ export function selectExperiments(db: Db, namespace: string, view: BookView) {
 }
 
 /** Returns an experiment by id or name in FULL view, or undefined. */
-export async function findExperiment(scope: ReadScope, place: ExperimentPlace): Promise<Experiment | undefined> {
-  const query = selectExperiments(scope.db, scope.namespace, 'FULL');
+export async function findExperiment(
+  { db, namespace }: ReadScope,
+  place: ExperimentPlace,
+): Promise<Experiment | undefined> {
+  const query = selectExperiments(db, namespace, 'FULL');
   const row = await ('id' in place
     ? query.where('x.id', '=', place.id)
     : query.where('x.name', '=', place.name)

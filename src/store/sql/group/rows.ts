@@ -41,13 +41,11 @@ export function selectGroups(db: Db, view: BookView) {
 
 /** Returns a group in FULL view, or undefined. */
 export async function findGroup(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   place: GroupPlace | { readonly key: bigint },
 ): Promise<Group | undefined> {
-  const query = selectGroups(scope.db, 'FULL')
-    .where('g.namespace', '=', scope.namespace)
-    .where('s.namespace', '=', scope.namespace);
-  const [group] = await readGroups(scope.engine, scope.db, at(query, place));
+  const query = selectGroups(db, 'FULL').where('g.namespace', '=', namespace).where('s.namespace', '=', namespace);
+  const [group] = await readGroups(engine, db, at(query, place));
   return group;
 }
 

@@ -36,15 +36,15 @@ export async function downsample(
 }
 
 /** Returns the keys of those series that belong to the namespace. */
-async function keysOf(scope: ReadScope, series: readonly MeasuredSeries[]): Promise<Set<bigint>> {
+async function keysOf({ db, namespace }: ReadScope, series: readonly MeasuredSeries[]): Promise<Set<bigint>> {
   const ours = new Set<bigint>();
   for (const some of chunksOf(series)) {
     const keys = some.map(({ key }) => key);
-    const rows = await scope.db
+    const rows = await db
       .selectFrom('metric_series')
       .select('key')
       .where('key', 'in', padded(keys))
-      .where('namespace', '=', scope.namespace)
+      .where('namespace', '=', namespace)
       .execute();
     for (const { key } of rows) ours.add(key);
   }

@@ -133,12 +133,12 @@ function behind(engine: Engine, place: number, after: Series): RawBuilder<unknow
 }
 
 /** Returns the row keys of runs, in the order requested. Errors: RUN_NOT_FOUND. */
-async function runKeys(scope: ReadScope, runs: readonly string[]): Promise<bigint[]> {
+async function runKeys({ db, namespace }: ReadScope, runs: readonly string[]): Promise<bigint[]> {
   if (runs.length === 0) return [];
-  const rows = await scope.db
+  const rows = await db
     .selectFrom('runs')
     .select(['id', 'key'])
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where('id', 'in', padded(runs))
     .where('hidden', '=', 0)
     .execute();
@@ -178,15 +178,19 @@ interface Window extends SeriesExtent {
  * Counts the first points of each series, at most `WINDOW`, in one statement for all series. The counts are returned as
  * one text, because SQLite has no lateral joins.
  */
-async function measure(scope: ReadScope, series: readonly bigint[], range: MetricRange): Promise<Window[]> {
-  const points = scope.engine.table('metric_points');
+async function measure(
+  { engine, db, namespace }: ReadScope,
+  series: readonly bigint[],
+  range: MetricRange,
+): Promise<Window[]> {
+  const points = engine.table('metric_points');
   const { rows } = await sql<{ key: bigint; counted: string | null; last_step: bigint | null }>`
     select m.key,
       (select count(*) || ' ' || count(case when w.value = 'NaN' then 1 end) || ' ' || min(w.metric_step) || ' ' || max(w.metric_step)
         from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${WINDOW}) as w) as counted,
       (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step
-    from ${scope.engine.table('metric_series')} as m where m.namespace = ${scope.namespace} and m.key in (${sql.join(padded(series))})`.execute(
-    scope.db,
+    from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
+    db,
   );
   return rows.flatMap(({ key, counted, last_step }) => {
     if (counted === null || last_step === null) return [];
@@ -220,17 +224,17 @@ function inRange({ from, to }: MetricRange): RawBuilder<unknown> {
 }
 
 export async function readPoints(
-  scope: ReadScope,
+  { db, namespace }: ReadScope,
   series: bigint,
   { from, to }: MetricRange,
   limit: number,
   numbersOnly: boolean,
 ): Promise<MetricPoints> {
-  let query = scope.db
+  let query = db
     .selectFrom('metric_points')
     .select(['metric_step', 'value'])
     .where('series', '=', series)
-    .where('namespace', '=', scope.namespace);
+    .where('namespace', '=', namespace);
   if (from !== undefined) query = query.where('metric_step', '>=', from);
   if (to !== undefined) query = query.where('metric_step', '<', to);
   if (numbersOnly) query = query.where('value', '<>', bindReal(Number.NaN));

@@ -22,12 +22,12 @@ export async function readLiveRollouts(
 }
 
 /** Has no order or limit, so that planners do not prefer the index by key to the index of live rollouts. */
-async function liveKeys(scope: ReadScope, run: bigint): Promise<bigint[]> {
-  const rows = await scope.db
+async function liveKeys({ db, namespace }: ReadScope, run: bigint): Promise<bigint[]> {
+  const rows = await db
     .selectFrom('rollouts as r')
     .select('r.key')
     .where('r.run', '=', run)
-    .where('r.namespace', '=', scope.namespace)
+    .where('r.namespace', '=', namespace)
     // Matches the condition of the index of live rollouts literally.
     .where(sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`)
     .execute();

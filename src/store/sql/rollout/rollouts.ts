@@ -38,13 +38,11 @@ import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
 import { type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage, selectRollout } from './rows.ts';
 import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
 
-export async function getRollout(scope: ReadScope, id: string): Promise<RolloutRecord | undefined> {
-  const { engine } = scope;
-  const { db } = engine;
-  const place = db.selectFrom('rollouts').where('namespace', '=', scope.namespace).where('id', '=', id);
+export async function getRollout({ engine, db, namespace }: ReadScope, id: string): Promise<RolloutRecord | undefined> {
+  const place = db.selectFrom('rollouts').where('namespace', '=', namespace).where('id', '=', id);
   const key = place.select('key').$asScalar();
   const [rollouts, attempts, validations, overrides, environments] = await engine.readSnapshot([
-    selectRollout(engine, db, scope.namespace, { id }, 'FULL').compile(),
+    selectRollout(engine, db, namespace, { id }, 'FULL').compile(),
     selectAttempts(db, key).compile(),
     selectValidations(db, key).compile(),
     selectStandingOverrides(db, key).compile(),
@@ -210,8 +208,8 @@ function inPlace<Row>(
   return stage === undefined ? inRun : inRun.where('r.stage', '=', stage);
 }
 
-function keyOfTask(scope: ReadScope, id: string) {
-  return scope.db.selectFrom('tasks').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
+function keyOfTask({ db, namespace }: ReadScope, id: string) {
+  return db.selectFrom('tasks').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
 interface Place {

@@ -147,11 +147,11 @@ export type RolloutPlace = { readonly id: string } | { readonly key: bigint };
 
 /** Returns a rollout, by default in FULL view; undefined if it does not exist. */
 export async function findRollout(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   place: RolloutPlace,
   view: BookView = 'FULL',
 ): Promise<Rollout | undefined> {
-  const row = await selectRollout(scope.engine, scope.db, scope.namespace, place, view).executeTakeFirst();
+  const row = await selectRollout(engine, db, namespace, place, view).executeTakeFirst();
   return row === undefined ? undefined : readRollout(row);
 }
 

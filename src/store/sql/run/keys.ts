@@ -9,11 +9,9 @@ export interface RunKeys {
 }
 
 /** Errors: RUN_NOT_FOUND. */
-export async function findRunKeys(scope: ReadScope, id: string): Promise<RunKeys> {
-  const query = scope.engine.kept.of('keys of run', [scope.namespace, id], (of, own) =>
-    selectRunKeys(scope.db, of, own),
-  );
-  const [row] = (await scope.db.executeQuery(query)).rows;
+export async function findRunKeys({ engine, db, namespace }: ReadScope, id: string): Promise<RunKeys> {
+  const query = engine.kept.of('keys of run', [namespace, id], (of, own) => selectRunKeys(db, of, own));
+  const [row] = (await db.executeQuery(query)).rows;
   if (row === undefined) throw runNotFound(id);
   return row;
 }

@@ -84,11 +84,11 @@ export async function readRuns(engine: Engine, query: RunQuery | CompiledQuery<u
 
 /** Returns a run by id, key, or name in an experiment, by default in FULL view; undefined if there is none. */
 export async function findRun(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   place: RunPlace | { readonly key: bigint },
   view: BookView = 'FULL',
 ): Promise<Run | undefined> {
-  const { rows } = await scope.db.executeQuery(oneRun(scope.engine, scope.namespace, place, view));
+  const { rows } = await db.executeQuery(oneRun(engine, namespace, place, view));
   const row = rows[0];
   return row === undefined ? undefined : readRun(row);
 }

@@ -33,33 +33,37 @@ export async function readRunChanges(
   return { run, stages, tally, horizon, since };
 }
 
-async function readStages(scope: ReadScope, run: Run, { since, allStages }: ChangedIn): Promise<Stage[]> {
-  let query = selectStages(scope.db, 'BASIC').where('s.run', '=', run.key).where('s.namespace', '=', scope.namespace);
-  if (since !== undefined) query = query.where((eb) => eb.or(scope.engine.changedSince(sql.ref('s.mark'), since)));
+async function readStages(
+  { engine, db, namespace }: ReadScope,
+  run: Run,
+  { since, allStages }: ChangedIn,
+): Promise<Stage[]> {
+  let query = selectStages(db, 'BASIC').where('s.run', '=', run.key).where('s.namespace', '=', namespace);
+  if (since !== undefined) query = query.where((eb) => eb.or(engine.changedSince(sql.ref('s.mark'), since)));
   else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
   const rows = await query.orderBy('s.key').execute();
   return rows.map(readStage);
 }
 
 export async function readChangedGroups(
-  scope: ReadScope,
+  { engine, namespace }: ReadScope,
   run: bigint,
   where: ChangedIn,
   page: Page<ChangeCursor>,
 ): Promise<ChangedPage<Group>> {
-  const byIndex = scope.engine.byIndex();
-  const { keys, next } = await findPage(scopeOf(byIndex, scope.namespace), 'groups', run, where, page);
+  const byIndex = engine.byIndex();
+  const { keys, next } = await findPage(scopeOf(byIndex, namespace), 'groups', run, where, page);
   return { rows: await groupsOf(byIndex, keys), next };
 }
 
 export async function readChangedRollouts(
-  scope: ReadScope,
+  { engine, namespace }: ReadScope,
   run: bigint,
   where: ChangedIn,
   page: Page<ChangeCursor>,
 ): Promise<ChangedPage<Rollout> & { readonly groups: readonly Group[] }> {
-  const byIndex = scope.engine.byIndex();
-  const { keys, groups, next } = await findPage(scopeOf(byIndex, scope.namespace), 'rollouts', run, where, page);
+  const byIndex = engine.byIndex();
+  const { keys, groups, next } = await findPage(scopeOf(byIndex, namespace), 'rollouts', run, where, page);
   return {
     rows: await rolloutsOf(byIndex, keys),
     groups: where.since === undefined ? [] : await groupsOf(byIndex, [...new Set(groups)]),
@@ -99,13 +103,12 @@ interface FoundPage {
  * each row once.
  */
 async function findPage(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   table: 'groups' | 'rollouts',
   run: bigint,
   { since, allStages }: ChangedIn,
   { after, limit }: Page<ChangeCursor>,
 ): Promise<FoundPage> {
-  const { engine } = scope;
   const order: readonly string[] = since === undefined ? SNAPSHOT_ORDERS[table] : BY_MARK;
   const conditions =
     since === undefined ? [allStages ? EVERY_ROW : ofOpenStage(engine)] : engine.changedSince(sql.ref('c.mark'), since);
@@ -116,11 +119,11 @@ async function findPage(
     sql`order by ${sql.join(order.map((name) => sql.ref(`${rows}.${name}`)))} limit ${sql.lit(limit)}`;
   const parts = conditions.map(
     (condition) => sql`select * from (select ${list(columns)} from ${engine.table(table)} as c
-      where c.run = ${run} and c.namespace = ${scope.namespace} and ${condition} and (${list(order)}) > (${cursor}) ${end('c')}) as p`,
+      where c.run = ${run} and c.namespace = ${namespace} and ${condition} and (${list(order)}) > (${cursor}) ${end('c')}) as p`,
   );
   const { rows } = await sql<
     Record<string, bigint>
-  >`select * from (${sql.join(parts, sql` union all `)}) as f ${end('f')}`.execute(scope.db);
+  >`select * from (${sql.join(parts, sql` union all `)}) as f ${end('f')}`.execute(db);
   const last = rows.at(-1);
   return {
     keys: rows.map(({ key }) => key!),

@@ -142,13 +142,16 @@ export async function listRuns(
 }
 
 /** The list without filters, which user interfaces poll, so its queries are cached. */
-function listAllRuns(scope: ReadScope, { after, limit }: Page<bigint>, view: BookView): Promise<Run[]> {
-  const { engine } = scope;
-  const all = (of: string) => selectVisibleRuns(engine, scope.db, of, view).orderBy('r.key', 'desc');
+function listAllRuns(
+  { engine, db, namespace }: ReadScope,
+  { after, limit }: Page<bigint>,
+  view: BookView,
+): Promise<Run[]> {
+  const all = (of: string) => selectVisibleRuns(engine, db, of, view).orderBy('r.key', 'desc');
   const query =
     after === undefined
-      ? engine.kept.page(`runs ${view}`, limit, [scope.namespace], (most, of) => all(of).limit(most))
-      : engine.kept.page(`runs after ${view}`, limit, [scope.namespace, after], (most, of, before) =>
+      ? engine.kept.page(`runs ${view}`, limit, [namespace], (most, of) => all(of).limit(most))
+      : engine.kept.page(`runs after ${view}`, limit, [namespace, after], (most, of, before) =>
           all(of).where('r.key', '<', before).limit(most),
         );
   return readRuns(engine, query);
@@ -166,11 +169,11 @@ export async function listRunTrees(
   return readRuns(scope.engine, query.orderBy('r.key').limit(limit));
 }
 
-async function experimentKey(scope: ReadScope, place: ExperimentPlace): Promise<bigint> {
-  const visible = scope.db
+async function experimentKey({ db, namespace }: ReadScope, place: ExperimentPlace): Promise<bigint> {
+  const visible = db
     .selectFrom('experiments')
     .select('key')
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where(sql<boolean>`not hidden`);
   const row = await ('id' in place
     ? visible.where('id', '=', place.id)
@@ -180,8 +183,8 @@ async function experimentKey(scope: ReadScope, place: ExperimentPlace): Promise<
   return row.key;
 }
 
-async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined> {
-  const query = scope.db.selectFrom('runs').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
+async function runKey({ db, namespace }: ReadScope, id: string): Promise<bigint | undefined> {
+  const query = db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
   return (await query.where('hidden', '=', 0).executeTakeFirst())?.key;
 }
 

@@ -33,17 +33,17 @@ export async function listRunTree(scope: ReadScope, runId: string, page: Page<bi
 
 /** Returns ids of parents by key; most are on the page. Undefined if a parent no longer exists. */
 async function parentsOf(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   rows: readonly RunValues[],
 ): Promise<ReadonlyMap<number, string> | undefined> {
   const ids = new Map(rows.map((row) => [Number(row[KEY]), row[ID]]));
   const parents = rows.flatMap(({ [PARENT]: parent }) => (parent === null ? [] : [Number(parent)]));
   const missing = new Set(parents.filter((key) => !ids.has(key)));
   if (missing.size === 0) return ids;
-  const query = scope.engine.kept.of('ids of runs', [scope.namespace, padded([...missing].map(BigInt))], (of, among) =>
-    scope.db.selectFrom('runs').select(['key', 'id']).where('namespace', '=', of).where('key', 'in', among),
+  const query = engine.kept.of('ids of runs', [namespace, padded([...missing].map(BigInt))], (of, among) =>
+    db.selectFrom('runs').select(['key', 'id']).where('namespace', '=', of).where('key', 'in', among),
   );
-  const { rows: found } = await scope.db.executeQuery(query);
+  const { rows: found } = await db.executeQuery(query);
   for (const { key, id } of found) ids.set(Number(key), id);
   return found.length < missing.size ? undefined : ids;
 }

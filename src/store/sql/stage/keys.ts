@@ -9,11 +9,9 @@ export interface StageKeys {
 }
 
 /** Errors: STAGE_NOT_FOUND. */
-export async function findStageKeys(scope: ReadScope, id: string): Promise<StageKeys> {
-  const query = scope.engine.kept.of('keys of stage', [scope.namespace, id], (of, own) =>
-    selectStageKeys(scope.db, of, own),
-  );
-  const [row] = (await scope.db.executeQuery(query)).rows;
+export async function findStageKeys({ engine, db, namespace }: ReadScope, id: string): Promise<StageKeys> {
+  const query = engine.kept.of('keys of stage', [namespace, id], (of, own) => selectStageKeys(db, of, own));
+  const [row] = (await db.executeQuery(query)).rows;
   if (row === undefined) throw stageNotFound(id);
   return row;
 }

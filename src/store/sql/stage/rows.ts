@@ -46,12 +46,12 @@ export function selectStages(db: Db, view: BookView) {
 }
 
 /** Returns a stage in FULL view, or undefined. */
-export async function findStage(scope: ReadScope, place: StagePlace): Promise<Stage | undefined> {
-  const query = selectStages(scope.db, 'FULL').where('s.namespace', '=', scope.namespace);
+export async function findStage({ db, namespace }: ReadScope, place: StagePlace): Promise<Stage | undefined> {
+  const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
   const row = await ('id' in place
     ? query.where('s.id', '=', place.id)
     : query
-        .where('r.namespace', '=', scope.namespace)
+        .where('r.namespace', '=', namespace)
         .where('r.id', '=', place.runId)
         .where('s.kind', '=', place.kind)
         .where('s.number', '=', place.number)

@@ -193,21 +193,25 @@ export async function findStates(
   });
 }
 
-async function lookUp(scope: ReadScope, digests: readonly Digest[]): Promise<StateInfo[]> {
-  const rows = await scope.db
+async function lookUp({ db, namespace }: ReadScope, digests: readonly Digest[]): Promise<StateInfo[]> {
+  const rows = await db
     .selectFrom('states')
     .select(['digest', 'size'])
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where('digest', 'in', digests.map(bindDigest))
     .execute();
   return rows.map((row) => ({ digest: readDigest(row.digest), size: Number(row.size) }));
 }
 
-export async function readState(scope: ReadScope, digest: Digest, offset: number): Promise<Uint8Array> {
-  const row = await scope.db
+export async function readState(
+  { engine, db, namespace }: ReadScope,
+  digest: Digest,
+  offset: number,
+): Promise<Uint8Array> {
+  const row = await db
     .selectFrom('states')
     .select(['size', 'encoding', 'data', 'upload'])
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where('digest', '=', bindDigest(digest))
     .executeTakeFirst();
   if (row === undefined) throw stateNotFound(digest);
@@ -223,7 +227,7 @@ export async function readState(scope: ReadScope, digest: Digest, offset: number
   }
   if (offset >= Number(row.size)) return new Uint8Array();
   if (upload === null) throw stateCorrupt(digest);
-  return (await readChunk(scope.engine, digest, upload, BigInt(Math.floor(offset / CHUNK_BYTES)))).subarray(
+  return (await readChunk(engine, digest, upload, BigInt(Math.floor(offset / CHUNK_BYTES)))).subarray(
     offset % CHUNK_BYTES,
   );
 }

@@ -143,8 +143,8 @@ function readChange(
   };
 }
 
-async function isThere(scope: ReadScope, owner: StatusOwner): Promise<boolean> {
-  return (await ownerQuery(scope.db, scope.namespace, owner).executeTakeFirst()) !== undefined;
+async function isThere({ db, namespace }: ReadScope, owner: StatusOwner): Promise<boolean> {
+  return (await ownerQuery(db, namespace, owner).executeTakeFirst()) !== undefined;
 }
 
 /** Selects the tree and the row key of a visible owner. */

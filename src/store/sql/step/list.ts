@@ -191,12 +191,15 @@ function filterConditions(scope: ReadScope, where: StepFilter): RawBuilder<unkno
 }
 
 /** Condition on the trajectory `o` for its run, experiment or task. */
-function belongs(scope: ReadScope, of: Exclude<StepFilter['of'], { readonly tree: bigint }>): RawBuilder<unknown> {
+function belongs(
+  { engine, namespace }: ReadScope,
+  of: Exclude<StepFilter['of'], { readonly tree: bigint }>,
+): RawBuilder<unknown> {
   if ('taskId' in of) return sql`o.task_id = ${of.taskId}`;
   const [column, table, id] =
     'runId' in of ? ['run', 'runs', of.runId] : ['experiment', 'experiments', of.experimentId];
-  return sql`${sql.ref(`o.${column}`)} = (select b.key from ${scope.engine.table(table as 'runs' | 'experiments')} as b
-    where b.namespace = ${scope.namespace} and b.id = ${id} and not b.hidden)`;
+  return sql`${sql.ref(`o.${column}`)} = (select b.key from ${engine.table(table as 'runs' | 'experiments')} as b
+    where b.namespace = ${namespace} and b.id = ${id} and not b.hidden)`;
 }
 
 function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {

@@ -11,13 +11,12 @@ import { readDigest, readOptionalReal } from '../values.ts';
 import { BASIC, FULL, readStateRef, type StateRow, StepReader, type StepRow } from './rows.ts';
 
 export async function readSteps(
-  scope: ReadScope,
+  { engine, namespace }: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   range: StepRange,
   view: StepView,
 ): Promise<OwnedStep[]> {
-  const { engine } = scope;
   const last = range.from + BigInt(range.maxSteps);
   const window = clipSegments(segments, range.from, last < range.to ? last : range.to);
   if (window.length === 0) return [];
@@ -29,7 +28,7 @@ export async function readSteps(
     from g
     cross join ${engine.table('trajectories')} as o
     cross join ${engine.table('steps')} as s
-    where o.tree = g.tree and o.key = g.key and o.namespace = ${scope.namespace}
+    where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
       and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
       and (s.step_number = ${range.from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, range.from)} + ${BigInt(range.maxBytes)})
     order by s.step_number`);
@@ -144,7 +143,7 @@ export function sortStates(states: StateRef[]): StateRef[] {
 }
 
 export async function readOutlines(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   from: bigint,
@@ -153,13 +152,13 @@ export async function readOutlines(
   const window = clipSegments(segments, from, from + BigInt(limit));
   if (window.length === 0) return [];
   const { rows } = await sql<{ step_number: bigint; reward: number | string | null; content_digest: Uint8Array }>`
-    with ${segmentTable(scope.engine, tree, window)}
+    with ${segmentTable(engine, tree, window)}
     select s.step_number, s.reward, s.content_digest
     from g
-    cross join ${scope.engine.table('steps')} as s
-    where s.tree = g.tree and s.namespace = ${scope.namespace}
+    cross join ${engine.table('steps')} as s
+    where s.tree = g.tree and s.namespace = ${namespace}
       and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-    order by s.step_number`.execute(scope.db);
+    order by s.step_number`.execute(db);
   return rows.map((row) => ({
     stepNumber: row.step_number,
     reward: readOptionalReal(row.reward),
@@ -218,12 +217,11 @@ async function latestWith(
 }
 
 export async function listStepStates(
-  scope: ReadScope,
+  { engine, namespace }: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   { name, from, limit }: NamedStates,
 ): Promise<OwnedState[]> {
-  const { engine } = scope;
   const end = segments.at(-1)?.to ?? 0n;
   const found: OwnedState[] = [];
   // States may be rare. Windows of step numbers grow until the page is full, so that no statement sorts a whole
@@ -242,7 +240,7 @@ export async function listStepStates(
       from g
       cross join ${engine.table('trajectories')} as o
       cross join ${engine.table('step_states')} as s
-      where o.tree = g.tree and o.key = g.key and o.namespace = ${scope.namespace}
+      where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
         and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
         and s.name = ${name}
       order by s.step_number

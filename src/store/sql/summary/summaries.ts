@@ -72,11 +72,11 @@ async function conditionsOf(
   return conditions;
 }
 
-export async function runKeys(scope: ReadScope, ids: readonly string[]): Promise<bigint[]> {
-  const rows = await scope.db
+export async function runKeys({ db, namespace }: ReadScope, ids: readonly string[]): Promise<bigint[]> {
+  const rows = await db
     .selectFrom('runs')
     .select(['id', 'key'])
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where('id', 'in', ids)
     .where('hidden', '=', 0)
     .execute();
@@ -85,11 +85,11 @@ export async function runKeys(scope: ReadScope, ids: readonly string[]): Promise
   return rows.map(({ key }) => key);
 }
 
-export async function experimentKey(scope: ReadScope, id: string): Promise<bigint> {
-  const row = await scope.db
+export async function experimentKey({ db, namespace }: ReadScope, id: string): Promise<bigint> {
+  const row = await db
     .selectFrom('experiments')
     .select('key')
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where('id', '=', id)
     .where('hidden', '=', 0)
     .executeTakeFirst();

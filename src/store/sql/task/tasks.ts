@@ -141,28 +141,25 @@ export function selectTasks(db: Db, view: BookView = 'FULL') {
     .select([large('input_json').as('input_json'), large('metadata_json').as('metadata_json')]);
 }
 
-export async function findTask(scope: ReadScope, id: string): Promise<Task | undefined> {
-  const row = await selectTasks(scope.db)
-    .where('k.namespace', '=', scope.namespace)
-    .where('k.id', '=', id)
-    .executeTakeFirst();
+export async function findTask({ db, namespace }: ReadScope, id: string): Promise<Task | undefined> {
+  const row = await selectTasks(db).where('k.namespace', '=', namespace).where('k.id', '=', id).executeTakeFirst();
   return row === undefined ? undefined : readTask(row);
 }
 
 export async function listTasks(
-  scope: ReadScope,
+  { engine, db, namespace }: ReadScope,
   filter: TaskFilter,
   page: Page<bigint>,
   view: BookView,
 ): Promise<Task[]> {
   const { ids, category, difficulty, sourceType, tags } = filter;
   if (ids?.length === 0) return [];
-  let query = selectTasks(scope.db, view).where('k.namespace', '=', scope.namespace);
+  let query = selectTasks(db, view).where('k.namespace', '=', namespace);
   if (ids !== undefined) query = query.where('k.id', 'in', ids);
   if (category !== undefined) query = query.where('k.category', '=', category);
   if (difficulty !== undefined) query = query.where('k.difficulty', '=', difficulty);
   if (sourceType !== undefined) query = query.where('k.source_type', '=', sourceType);
-  for (const tag of tags ?? []) query = query.where(scope.engine.hasItem(sql.ref('k.tags'), tag));
+  for (const tag of tags ?? []) query = query.where(engine.hasItem(sql.ref('k.tags'), tag));
   if (page.after !== undefined) query = query.where('k.key', '<', page.after);
   const rows = await query.orderBy('k.key', 'desc').limit(page.limit).execute();
   return rows.map(readTask);

@@ -157,11 +157,8 @@ export function selectValidators(db: Db) {
     ]);
 }
 
-export async function findValidator(scope: ReadScope, id: string): Promise<Validator | undefined> {
-  const row = await selectValidators(scope.db)
-    .where('v.namespace', '=', scope.namespace)
-    .where('v.id', '=', id)
-    .executeTakeFirst();
+export async function findValidator({ db, namespace }: ReadScope, id: string): Promise<Validator | undefined> {
+  const row = await selectValidators(db).where('v.namespace', '=', namespace).where('v.id', '=', id).executeTakeFirst();
   return row === undefined ? undefined : readValidator(row);
 }
 

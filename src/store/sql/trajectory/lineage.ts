@@ -39,16 +39,16 @@ export async function ownerIn(scope: ReadScope, ref: TrajectoryRef, stepNumber: 
  * join takes the tree from the chain. With a parameter, Postgres could underestimate the rows of the tree and scan them
  * all for each ancestor.
  */
-function readPiece(scope: ReadScope, { tree, key }: TrajectoryRef, from: bigint) {
+function readPiece({ db, namespace }: ReadScope, { tree, key }: TrajectoryRef, from: bigint) {
   const columns = ['t.tree', 't.key', 't.parent', 't.branch_point', 't.id', 't.name', 't.hidden'] as const;
-  return scope.db
+  return db
     .withRecursive('chain(tree, key, parent, branch_point, id, name, hidden, place)', (cte) =>
       cte
         .selectFrom('trajectories as t')
         .select([...columns, sql<bigint>`1`.as('place')])
         .where('t.tree', '=', tree)
         .where('t.key', '=', key)
-        .where('t.namespace', '=', scope.namespace)
+        .where('t.namespace', '=', namespace)
         .unionAll((eb) =>
           eb
             .selectFrom('trajectories as t')
@@ -65,14 +65,18 @@ function readPiece(scope: ReadScope, { tree, key }: TrajectoryRef, from: bigint)
 }
 
 /** Returns trajectories of a tree by key. Omits those that do not exist or are being purged. */
-export async function getOwners(scope: ReadScope, tree: bigint, keys: readonly bigint[]): Promise<Map<bigint, Owner>> {
-  const rows = await scope.db
+export async function getOwners(
+  { engine, db, namespace }: ReadScope,
+  tree: bigint,
+  keys: readonly bigint[],
+): Promise<Map<bigint, Owner>> {
+  const rows = await db
     .selectFrom('trajectories as t')
     .select(['t.key', 't.id', 't.name', 't.hidden'])
     .where('t.tree', '=', tree)
-    .where('t.namespace', '=', scope.namespace)
+    .where('t.namespace', '=', namespace)
     .where('t.purging', '=', 0)
-    .where(scope.engine.among(sql.ref('t.key'), keys))
+    .where(engine.among(sql.ref('t.key'), keys))
     .execute();
   return new Map(rows.map(({ key, id, name, hidden }) => [key, { id, name, hidden: isSet(hidden) }]));
 }

@@ -39,18 +39,22 @@ export function selectTrajectories(db: Db) {
 
 export type TrajectoryQuery = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', TrajectoryRow>;
 
-export async function findById(scope: ReadScope, id: string): Promise<Trajectory | undefined> {
-  const query = scope.engine.kept.of('trajectory by id', [scope.namespace, id], (of, own) =>
-    selectTrajectories(scope.db).where('t.namespace', '=', of).where('t.id', '=', own),
+export async function findById({ engine, db, namespace }: ReadScope, id: string): Promise<Trajectory | undefined> {
+  const query = engine.kept.of('trajectory by id', [namespace, id], (of, own) =>
+    selectTrajectories(db).where('t.namespace', '=', of).where('t.id', '=', own),
   );
-  return readFirst(scope.db, query);
+  return readFirst(db, query);
 }
 
-export async function findByKey(scope: ReadScope, tree: bigint, key: bigint): Promise<Trajectory | undefined> {
-  const query = scope.engine.kept.of('trajectory by key', [tree, key, scope.namespace], (inTree, own, of) =>
-    selectTrajectories(scope.db).where('t.tree', '=', inTree).where('t.key', '=', own).where('t.namespace', '=', of),
+export async function findByKey(
+  { engine, db, namespace }: ReadScope,
+  tree: bigint,
+  key: bigint,
+): Promise<Trajectory | undefined> {
+  const query = engine.kept.of('trajectory by key', [tree, key, namespace], (inTree, own, of) =>
+    selectTrajectories(db).where('t.tree', '=', inTree).where('t.key', '=', own).where('t.namespace', '=', of),
   );
-  return readFirst(scope.db, query);
+  return readFirst(db, query);
 }
 
 async function readFirst(db: Db, query: CompiledQuery<TrajectoryRow>): Promise<Trajectory | undefined> {

@@ -49,16 +49,16 @@ export async function getTag(scope: ReadScope, trajectoryId: string, name: strin
   return readTag(trajectoryId, await tagOf(scope.db, row, name), name);
 }
 
-export async function listTags(scope: ReadScope, trajectoryId: string, page: Page<string>): Promise<Tag[]> {
+export async function listTags({ db, namespace }: ReadScope, trajectoryId: string, page: Page<string>): Promise<Tag[]> {
   // One statement, so that a deleted trajectory is not mistaken for one without tags.
-  const rows = await scope.db
+  const rows = await db
     .selectFrom('trajectories as t')
     .leftJoin('tags as g', (join) => {
       const own = join.onRef('g.tree', '=', 't.tree').onRef('g.trajectory', '=', 't.key');
       return page.after === undefined ? own : own.on('g.name', '>', page.after);
     })
     .select(['g.name', 'g.step_number', 'g.update_time'])
-    .where('t.namespace', '=', scope.namespace)
+    .where('t.namespace', '=', namespace)
     .where('t.id', '=', trajectoryId)
     .where('t.hidden', '=', 0)
     .orderBy('g.name')
@@ -91,11 +91,11 @@ interface TagRow {
   readonly update_time: string;
 }
 
-function visible(scope: ReadScope, id: string) {
-  return scope.db
+function visible({ db, namespace }: ReadScope, id: string) {
+  return db
     .selectFrom('trajectories')
     .select(['tree', 'key', 'next_step_number'])
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where('id', '=', id)
     .where('hidden', '=', 0);
 }

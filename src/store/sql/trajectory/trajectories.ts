@@ -95,12 +95,12 @@ export async function listTrajectories(
   return rows.map(readTrajectory);
 }
 
-function keyOfRun(scope: ReadScope, id: string) {
-  return scope.db.selectFrom('runs').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
+function keyOfRun({ db, namespace }: ReadScope, id: string) {
+  return db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
-function keyOfExperiment(scope: ReadScope, id: string) {
-  return scope.db.selectFrom('experiments').select('key').where('namespace', '=', scope.namespace).where('id', '=', id);
+function keyOfExperiment({ db, namespace }: ReadScope, id: string) {
+  return db.selectFrom('experiments').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
 /**
@@ -108,24 +108,24 @@ function keyOfExperiment(scope: ReadScope, id: string) {
  * that are being purged.
  */
 async function placeOf(
-  scope: ReadScope,
+  { db, namespace }: ReadScope,
   id: string | undefined,
 ): Promise<{ tree: bigint; key: bigint } | 'nowhere' | undefined> {
   if (id === undefined) return undefined;
-  const row = await scope.db
+  const row = await db
     .selectFrom('trajectories')
     .select(['tree', 'key'])
-    .where('namespace', '=', scope.namespace)
+    .where('namespace', '=', namespace)
     .where('id', '=', id)
     .where('purging', '=', 0)
     .executeTakeFirst();
   return row ?? 'nowhere';
 }
 
-export async function listTree(scope: ReadScope, tree: bigint, page: Page<bigint>): Promise<Trajectory[]> {
-  let query = selectTrajectories(scope.db)
+export async function listTree({ db, namespace }: ReadScope, tree: bigint, page: Page<bigint>): Promise<Trajectory[]> {
+  let query = selectTrajectories(db)
     .where('t.tree', '=', tree)
-    .where('t.namespace', '=', scope.namespace)
+    .where('t.namespace', '=', namespace)
     .where('t.purging', '=', 0);
   if (page.after !== undefined) query = query.where('t.key', '>', page.after);
   const rows = await query.orderBy('t.key').limit(page.limit).execute();
