@@ -46,7 +46,6 @@ export async function overrideValidation(
   attempt: number | undefined,
   { success, reason, actor }: NewOverride,
 ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }> {
-  const { namespace } = caller;
   const overridden = await writeAs(engine, caller, async (tx) => {
     const row = await lockRollout(tx, id);
     const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
@@ -60,7 +59,7 @@ export async function overrideValidation(
     };
     await tx.db
       .insertInto('validation_overrides')
-      .values({ rollout: row.key, namespace, ...entry, override_time: now })
+      .values({ rollout: row.key, namespace: tx.namespace, ...entry, override_time: now })
       .execute();
     await judge(tx, row, judged, { override: bindFlag(success) });
     const rollout = await readWritten(tx, row);

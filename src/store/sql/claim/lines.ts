@@ -52,14 +52,11 @@ export async function readScope(
   tx: Transaction,
   { caller, runId, stageId, taskIds }: ClaimRequest,
 ): Promise<ClaimScope> {
-  const { namespace } = caller;
-  const [stages, tasks] = await together([
-    readStages(tx.in(namespace), runId, stageId),
-    readTasks(tx.in(namespace), taskIds),
-  ]);
+  const own = tx.in(caller.namespace);
+  const [stages, tasks] = await together([readStages(own, runId, stageId), readTasks(own, taskIds)]);
   const isClosed =
     stages.length === 0
-      ? await isOver(tx.in(namespace), runId, stageId)
+      ? await isOver(own, runId, stageId)
       : (runId !== undefined || stageId !== undefined) && stages.every(({ closed }) => isSet(closed));
   const open = stages.filter(({ paused }) => !isSet(paused));
   const queues = open.flatMap(({ key }): Queue[] =>

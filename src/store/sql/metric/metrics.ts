@@ -35,9 +35,9 @@ export async function logMetrics(
  * Creates missing series in order of identity, so that concurrent transactions do not deadlock. A series that another
  * transaction created first is used as it is.
  */
-async function makeSeries(tx: Transaction, { namespace, runId, series }: PointBatch): Promise<void> {
-  const { key: run } = await keepRun(tx.in(namespace), runId);
-  const stages = await stageKeys(tx.in(namespace), run, series);
+async function makeSeries(tx: NamespaceTransaction, { runId, series }: PointBatch): Promise<void> {
+  const { key: run } = await keepRun(tx, runId);
+  const stages = await stageKeys(tx, run, series);
   const wanted = series.map(({ stageId, name }) => {
     const stage = stageId === undefined ? 0n : stages.get(stageId);
     if (stage === undefined) throw stageNotFound(stageId ?? '', runId);
@@ -48,7 +48,7 @@ async function makeSeries(tx: Transaction, { namespace, runId, series }: PointBa
     const missing = some.filter(({ stage, name }) => !there.has(tupleKey(stage, name)));
     if (missing.length === 0) continue;
     const keys = await tx.engine.nextKeys(tx.db, 'metric_series', missing.length);
-    const rows = missing.map((place, i) => ({ key: keys[i]!, namespace, run, ...place }));
+    const rows = missing.map((place, i) => ({ key: keys[i]!, namespace: tx.namespace, run, ...place }));
     for (const values of inPowersOfTwo(rows, CHUNK)) {
       await tx.db
         .insertInto('metric_series')

@@ -45,8 +45,7 @@ function placeOf({ runId, kind, number }: NewStage) {
 
 /** Returns false if the stage exists. */
 async function insertStage(tx: CallerTransaction, run: bigint, making: NewStage): Promise<boolean> {
-  const { engine } = tx;
-  const { namespace } = tx.caller;
+  const { engine, namespace } = tx;
   const { id, status, phase } = making;
   const now = await tx.readNow();
   const key = await engine.nextKey(tx.db, 'stages');
@@ -90,18 +89,9 @@ async function insertStage(tx: CallerTransaction, run: bigint, making: NewStage)
     .executeTakeFirst();
   if (inserted === undefined) return false;
   const { share } = await endOfStage(tx, { run, id });
-  await recordStatus(
-    tx,
-    { tree: run, noun: 'STAGE', key },
-    {
-      ordinal: 0n,
-      from: null,
-      to: status,
-      message: '',
-      phase,
-      progressPercent: share === undefined ? undefined : share * 100,
-    },
-  );
+  const progressPercent = share === undefined ? undefined : share * 100;
+  const creation = { ordinal: 0n, from: null, to: status, message: '', phase, progressPercent };
+  await recordStatus(tx, { tree: run, noun: 'STAGE', key }, creation);
   return true;
 }
 
