@@ -27,31 +27,27 @@ export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => str
   );
   const policies = policiesOf(rollouts);
   const groupIds = new Map<bigint, string>();
-  return rollouts.map((rollout, i) => {
-    const { taskId, inputJson, priority, maxTurns, startFrom, modelUri, metadataJson } = rollout;
+  return rollouts.map(({ $typeName: _, $unknown: __, ...rollout }, i) => {
+    const { rolloutId, attemptTimeout, retryDelay, startFrom, maxTurns, ...fields } = rollout;
     const field = `rollouts[${i}]`;
     const groupNumber = required(rollout.groupNumber, `${field}.group_number`);
     const groupId = groupIds.get(groupNumber) ?? newId();
     groupIds.set(groupNumber, groupId);
     return {
-      id: rollout.rolloutId || newId(),
+      ...fields,
+      id: rolloutId || newId(),
       groupId,
       groupNumber,
       number: required(rollout.number, `${field}.number`),
-      taskId,
       labels: toMap(rollout.labels),
-      inputJson,
-      priority,
       maxTurns,
       maxAttempts: rollout.maxAttempts || DEFAULT_ATTEMPTS,
-      attemptTimeoutMs: toMillis(rollout.attemptTimeout),
-      retryDelayMs: toMillis(rollout.retryDelay) ?? DEFAULT_RETRY_DELAY_MS,
+      attemptTimeoutMs: toMillis(attemptTimeout),
+      retryDelayMs: toMillis(retryDelay) ?? DEFAULT_RETRY_DELAY_MS,
       startFrom: startFrom && {
         trajectoryId: startFrom.trajectoryId,
         stepNumber: required(startFrom.stepNumber, `${field}.start_from.step_number`),
       },
-      modelUri,
-      metadataJson,
       onSuccess: policies.get(groupNumber) ?? 'CONTINUE',
     };
   });
