@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
-import { type App, createApp } from './app/app.ts';
 import { type Config, describeDatabase, isLoopback } from './config/config.ts';
 import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
@@ -11,6 +10,7 @@ import { refuseForRoom } from './rpc/refusal.ts';
 import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
+import { type App, createApp } from './stream/app.ts';
 import type { AppSettings } from './stream/settings.ts';
 
 /** The composition root: builds the server from the store outward, and stops it in reverse order. */

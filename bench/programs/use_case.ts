@@ -10,7 +10,6 @@ import {
   SummarizeRequestSchema,
   SummaryKey,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { type App, createApp } from '../../src/app/app.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { groupMethods } from '../../src/service/group/group.ts';
@@ -20,6 +19,7 @@ import { runMethods } from '../../src/service/run/run.ts';
 import { summaryMethods } from '../../src/service/run/summary.ts';
 import { runVerbs } from '../../src/service/run/verbs.ts';
 import { openStore } from '../../src/store/open.ts';
+import { type App, createApp } from '../../src/stream/app.ts';
 import { openRolloutSql } from '../rollout_sql.ts';
 import { openRunSql } from '../run_sql.ts';
 import { percentile, program } from './program.ts';

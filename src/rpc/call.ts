@@ -10,7 +10,6 @@ import {
 } from '@bufbuild/protobuf';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
-import { type App, appWithin } from '../app/app.ts';
 import type { AnabranchError } from '../domain/errors.ts';
 import type {
   BidiStream,
@@ -22,6 +21,7 @@ import type {
   ServerStream,
   Unary,
 } from '../service/method.ts';
+import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/logger.ts';
 import { callerOf, cutOf } from './caller.ts';
 import { type Purpose, toConnectError } from './errors.ts';

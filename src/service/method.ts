@@ -9,8 +9,8 @@ import type {
   MessageInitShape,
   MessageShape,
 } from '@bufbuild/protobuf';
-import type { App } from '../app/app.ts';
 import type { Caller } from '../domain/caller.ts';
+import type { App } from '../stream/app.ts';
 
 /** What a method knows of its call besides the request. */
 export interface Call {

@@ -35,16 +35,15 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
-  // Long-lived parts, which know neither wire nor engine. What is not in `src/service` or here yet is in `src/app`.
-  'src/stream': { rooms: [...STORE, 'src/app'], packages: [] },
-  'src/app': { rooms: [...STORE, 'src/stream'], packages: [] },
-  // The methods of the services, a folder a noun, with what they share in `request`. Nouns that are not here yet are in `src/app` and `src/rpc`.
+  // Long-lived parts, which know neither wire nor engine.
+  'src/stream': { rooms: STORE, packages: [] },
+  // The methods of the services, a folder a noun, with what they share in `request`.
   'src/service': {
-    rooms: [...STORE, 'src/app', 'src/stream', 'gen'],
+    rooms: [...STORE, 'src/stream', 'gen'],
     packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/*'],
   },
   'src/rpc': {
-    rooms: ['src/app', 'src/domain', 'src/listen/envelope.ts', 'src/service', 'src/stream', 'gen'],
+    rooms: ['src/domain', 'src/listen/envelope.ts', 'src/service', 'src/stream', 'gen'],
     packages: [
       ...CONNECT,
       '@connectrpc/connect-node',
@@ -82,7 +81,6 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/start_error.ts': { rooms: [], packages: [] },
   'src/server.ts': {
     rooms: [
-      'src/app',
       'src/config',
       'src/domain',
       'src/listen',

@@ -1,7 +1,7 @@
 import { beforeAll, expect, it } from 'vitest';
 import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { App } from '../../src/app/app.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { App } from '../../src/stream/app.ts';
 import { makeDeepTree, turnsDuring } from '../store/deep_tree.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';

@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest';
-import { appWithin } from '../../src/app/app.ts';
-import { readStates } from '../../src/app/state/read.ts';
 import type { Caller } from '../../src/domain/caller.ts';
+import { readStates } from '../../src/service/state/read.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { appWithin } from '../../src/stream/app.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';

@@ -1,14 +1,18 @@
 import { randomUUID } from 'node:crypto';
+import { create } from '@bufbuild/protobuf';
 import { v7 } from 'uuid';
 import { afterAll, beforeAll, describe } from 'vitest';
+import { BatchGetStatesRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { type App, createApp } from '../../src/app/app.ts';
 import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import type { StoredStep } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { stateMethods } from '../../src/service/state/state.ts';
+import type { StateInfo } from '../../src/store/contract/state.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { NewTrajectory } from '../../src/store/contract/trajectory.ts';
+import { type App, createApp } from '../../src/stream/app.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/stream/append/session.ts';
 import { openAppendSession } from '../../src/stream/append/session.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
@@ -142,6 +146,14 @@ export class AppScene {
       words.map((word, i) => step(BigInt(i), word)),
     );
     return this.now(made);
+  }
+
+  /** Asks which states are stored, and renews their time. */
+  async statesHere(digests: readonly string[]): Promise<StateInfo[]> {
+    const { app, caller } = this;
+    const request = create(BatchGetStatesRequestSchema, { digests: [...digests] });
+    const { states = [] } = await stateMethods.batchGetStates(request, { app, caller, signal: app.call.signal });
+    return states.map(({ digest = '', size }) => ({ digest, size: Number(size) }));
   }
 
   async now(trajectory: { readonly id: string }): Promise<Trajectory> {

@@ -8,7 +8,6 @@ import {
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { App } from '../../src/app/app.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import { experimentMethods } from '../../src/service/experiment/experiment.ts';
 import { groupMethods } from '../../src/service/group/group.ts';
@@ -20,6 +19,7 @@ import { runVerbs } from '../../src/service/run/verbs.ts';
 import { stepMethods } from '../../src/service/trajectory/step.ts';
 import { tagMethods } from '../../src/service/trajectory/tag.ts';
 import { trajectoryMethods } from '../../src/service/trajectory/trajectory.ts';
+import type { App } from '../../src/stream/app.ts';
 
 /** Methods of a service as functions of what a request is made of, without the wire and its checks. */
 type Asked<S extends DescService, Names extends keyof S['method']> = {

@@ -1,11 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { appWithin } from '../../src/app/app.ts';
-import { batchGetStates } from '../../src/app/state/batch_get.ts';
-import { getState } from '../../src/app/state/get.ts';
-import { putState } from '../../src/app/state/put.ts';
-import { type ReadStatesArgs, readStates, type StatesRead } from '../../src/app/state/read.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { getState } from '../../src/service/state/get.ts';
+import { putState } from '../../src/service/state/put.ts';
+import { type ReadStatesArgs, readStates, type StatesRead } from '../../src/service/state/read.ts';
+import { appWithin } from '../../src/stream/app.ts';
 import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
@@ -92,7 +91,7 @@ describeApp('states', (on) => {
       })(),
     });
     await expect(broken).rejects.toThrow('the client is gone');
-    expect(await batchGetStates(scene.app, scene.caller, { digests: [sha256(bytes)] })).toEqual([]);
+    expect(await scene.statesHere([sha256(bytes)])).toEqual([]);
   });
 
   it('S4: a state over 256 MiB is refused while it is sent', async () => {
@@ -153,9 +152,9 @@ describeApp('states', (on) => {
     const one = await put(scene, Buffer.from('one'), 1);
     const two = await put(scene, Buffer.from('two'), 1);
     const digests = [two.digest, sha256('none'), one.digest, two.digest];
-    expect(await batchGetStates(scene.app, scene.caller, { digests })).toEqual([two, one]);
-    expect(await batchGetStates(scene.app, scene.caller, { digests: [one.digest, two.digest] })).toEqual([one, two]);
-    expect(await refusalOf(batchGetStates(scene.app, scene.caller, { digests: [one.digest, 'X'] }))).toMatchObject({
+    expect(await scene.statesHere(digests)).toEqual([two, one]);
+    expect(await scene.statesHere([one.digest, two.digest])).toEqual([one, two]);
+    expect(await refusalOf(scene.statesHere([one.digest, 'X']))).toMatchObject({
       violations: [{ field: 'digests[1]' }],
     });
   });
@@ -168,16 +167,16 @@ describeApp('states', (on) => {
       `update states set renew_time = '2001-01-01T00:00:00.000000Z' where namespace = '${scene.caller.namespace}'`,
     );
     await sql.close();
-    await batchGetStates(scene.app, scene.caller, { digests: [asked.digest] });
+    await scene.statesHere([asked.digest]);
     await maintain(on.store, { stateTtlHours: 24, requestDays: 7 }, () => false);
     const digests = [asked.digest, other.digest];
-    expect(await batchGetStates(scene.app, scene.caller, { digests })).toEqual([asked]);
+    expect(await scene.statesHere(digests)).toEqual([asked]);
   });
 
   it('S1, N1: another namespace sees no state of this one', async () => {
     const scene = on.scene();
     const { digest } = await put(scene, Buffer.from('secret'), 6);
-    expect(await batchGetStates(scene.app, on.scene().caller, { digests: [digest] })).toEqual([]);
+    expect(await on.scene(scene.app).statesHere([digest])).toEqual([]);
     expect((await refusalOf(get(on.scene(), digest))).reason).toBe('STATE_NOT_FOUND');
   });
 

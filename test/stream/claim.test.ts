@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import type { App } from '../../src/app/app.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import type { App } from '../../src/stream/app.ts';
 import { type ClaimCall, claimRollouts } from '../../src/stream/rollouts/claim.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
 import { describeApp } from '../service/on_app.ts';

@@ -1,8 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { createApp } from '../../src/app/app.ts';
-import { batchGetStates } from '../../src/app/state/batch_get.ts';
-import { putState } from '../../src/app/state/put.ts';
+import { putState } from '../../src/service/state/put.ts';
+import { createApp } from '../../src/stream/app.ts';
 import { maintain, startMaintenance } from '../../src/stream/maintenance.ts';
 import { describeApp, state, step } from '../service/on_app.ts';
 import { laterByTheClock } from '../store/collection.ts';
@@ -20,7 +19,7 @@ describeApp('maintenance', (on) => {
     const [loose, kept] = [await put('loose'), await put('kept')];
     const trajectory = await scene.create();
     await scene.write(trajectory, [step(0n, 'a', { states: [state(undefined, { digest: kept.digest })] })]);
-    const here = () => batchGetStates(scene.app, scene.caller, { digests: [loose.digest, kept.digest] });
+    const here = () => scene.statesHere([loose.digest, kept.digest]);
     await maintain(on.store, { stateTtlHours: 24, requestDays: 7 }, () => false);
     expect(await here()).toHaveLength(2);
     await laterByTheClock();

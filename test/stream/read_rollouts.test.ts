@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import type { App } from '../../src/app/app.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import type { App } from '../../src/stream/app.ts';
 import { type ReadRolloutsArgs, readRollouts } from '../../src/stream/rollouts/read.ts';
 import type { RolloutsRead } from '../../src/stream/rollouts/read_group.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';

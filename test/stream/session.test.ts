@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { type App, appWithin } from '../../src/app/app.ts';
 import type { Caller } from '../../src/domain/caller.ts';
 import { AnabranchError, invalidField } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { type App, appWithin } from '../../src/stream/app.ts';
 import { commitUnary, type UnaryWriteArgs } from '../../src/stream/append/unary.ts';
 import { type AppScene, all, describeApp, frame, state, step } from '../service/on_app.ts';
 import { refusalOf } from '../store/scene.ts';

@@ -1,9 +1,9 @@
 import { expect, it } from 'vitest';
-import type { App } from '../../src/app/app.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { Horizon } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import type { App } from '../../src/stream/app.ts';
 import { type RunShown, type WatchRunArgs, watchRun } from '../../src/stream/runs/watch.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
 import { all, describeApp } from '../service/on_app.ts';

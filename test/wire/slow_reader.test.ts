@@ -16,13 +16,13 @@ import {
   CreateTrajectoryRequestSchema,
   ReadStepsRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { createApp } from '../../src/app/app.ts';
 import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { Port } from '../../src/listen/port.ts';
 import { createHandler } from '../../src/rpc/handler.ts';
 import { openStore } from '../../src/store/open.ts';
+import { createApp } from '../../src/stream/app.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from './raw.ts';

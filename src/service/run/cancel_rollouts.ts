@@ -1,6 +1,6 @@
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import type { RolloutsOf } from '../../store/contract/run.ts';
+import type { App } from '../../stream/app.ts';
 import { serverDraining } from '../../stream/drain.ts';
 
 /**

@@ -9,13 +9,13 @@ import {
   RunComparisonSchema,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { CompareTrajectoriesResponse } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { cutJson } from '../../domain/compare.ts';
 import { type Json, jsonDifferences, parseJson } from '../../domain/json.ts';
 import { ANSWER_BYTES, LIMITS } from '../../domain/limits.ts';
 import type { Run } from '../../domain/run.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { App } from '../../stream/app.ts';
 import { findRun } from '../../stream/find.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import { countFitting, totalBytes } from '../answer/size.ts';

@@ -1,5 +1,5 @@
-import type { App } from '../../app/app.ts';
 import type { BookDeletion } from '../../store/contract/book_deletion.ts';
+import type { App } from '../../stream/app.ts';
 
 /** Announces what a deletion of a run or an experiment hides: whoever follows or watches it is told at once (B4). */
 export function announceDeletion(app: App, { keys, runs, trajectories }: BookDeletion) {

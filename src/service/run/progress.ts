@@ -1,8 +1,8 @@
 import { ProgressSchema, type Progress as WireProgress } from '../../../gen/es/anabranch/v1/run_pb.js';
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { progressOf } from '../../domain/progress.ts';
 import type { Run } from '../../domain/run.ts';
+import type { App } from '../../stream/app.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromProgress } from './messages.ts';
 

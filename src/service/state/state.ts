@@ -9,12 +9,12 @@ import {
   type StateService,
   type StatePiece as WirePiece,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
-import { batchGetStates } from '../../app/state/batch_get.ts';
-import { getState } from '../../app/state/get.ts';
-import { putState } from '../../app/state/put.ts';
-import { readStates, type StatePiece } from '../../app/state/read.ts';
 import { invalidField } from '../../domain/errors.ts';
+import { parseDigest } from '../../domain/ids.ts';
 import type { FramesCall, Methods } from '../method.ts';
+import { getState } from './get.ts';
+import { putState } from './put.ts';
+import { readStates, type StatePiece } from './read.ts';
 
 /** States: puts, looks, and reads of their bytes (S1 to S6). */
 export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' | 'batchGetStates' | 'readStates'> = {
@@ -39,8 +39,10 @@ export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' 
     },
   },
 
-  async batchGetStates({ digests }, { app, caller }) {
-    return { states: (await batchGetStates(app, caller, { digests })).map(fromState) };
+  /** Returns which states are stored, in the order of the request, each once; renews their time (S6). */
+  async batchGetStates(request, { app, caller }) {
+    const digests = new Set(request.digests.map((digest, i) => parseDigest(digest, `digests[${i}]`)));
+    return { states: (await app.store.findStates(caller.namespace, [...digests], true)).map(fromState) };
   },
 
   readStates: {

@@ -1,7 +1,5 @@
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { GetCheckpointRequest } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { App } from '../../app/app.ts';
-import { stateCorrupt, wholeState } from '../../app/state/bytes.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
@@ -9,9 +7,11 @@ import type { StoredStep } from '../../domain/step.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
+import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import { placeOf } from '../convert/place.ts';
+import { stateCorrupt, wholeState } from '../state/bytes.ts';
 import { stepAt } from './find_step.ts';
 import { fromStoredStep } from './step_out.ts';
 

@@ -7,13 +7,13 @@ import {
   type StepDifference,
   StepDifferenceSchema,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { stepDifference } from '../../domain/compare.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { type Segment, sharedSteps } from '../../domain/lineage.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type { StepOutline } from '../../store/contract/step.ts';
+import type { App } from '../../stream/app.ts';
 import { requireRange } from '../../stream/steps/read.ts';
 import { readPage, trajectoryDeleted } from '../../stream/steps/step_page.ts';
 

@@ -1,8 +1,8 @@
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { App } from '../../stream/app.ts';
 import type { StepPlace } from '../convert/place.ts';
 
 /**

@@ -6,11 +6,11 @@ import {
   StepOrder,
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../store/contract/step.ts';
+import type { App } from '../../stream/app.ts';
 import { findExperiment, findRun, findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import { countFitting } from '../answer/size.ts';

@@ -1,4 +1,3 @@
-import type { App } from '../../app/app.ts';
 import type { OpenRequest, SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
@@ -7,6 +6,7 @@ import { isSealed, type SealStatus, type TrajectoryStatus } from '../../domain/l
 import { LIMITS } from '../../domain/limits.ts';
 import type { NewSteps } from '../../domain/step.ts';
 import type { AppendBatch, Grant } from '../../store/contract/append.ts';
+import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import type { BatchSource, Committed } from './committer.ts';
 

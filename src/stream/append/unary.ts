@@ -1,9 +1,9 @@
-import type { App } from '../../app/app.ts';
 import type { SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import type { NewSteps } from '../../domain/step.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
+import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
 import type { BatchSource, Committed } from './committer.ts';
 

@@ -1,6 +1,6 @@
-import type { App } from '../../app/app.ts';
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
 import type { ClaimRequest } from '../../store/contract/rollout.ts';
+import type { App } from '../app.ts';
 import { WatchPace } from '../watch_pace.ts';
 import type { Claimed } from './claim_collector.ts';
 

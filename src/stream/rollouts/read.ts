@@ -1,8 +1,8 @@
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { stageNotFound } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
+import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import { WatchPace } from '../watch_pace.ts';
 import { orDeleted, type Place, type RolloutsRead, readGroup, stageNow } from './read_group.ts';

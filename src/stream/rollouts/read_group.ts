@@ -1,4 +1,3 @@
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
@@ -7,6 +6,7 @@ import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Stage } from '../../domain/run.ts';
 import type { StoredStep } from '../../domain/step.ts';
 import { rolloutCursor } from '../../store/contract/rollout.ts';
+import type { App } from '../app.ts';
 import { rowBytes } from '../row_bytes.ts';
 import type { StepsRead } from '../steps/read.ts';
 import { readRange } from '../steps/read.ts';

@@ -1,4 +1,3 @@
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
@@ -6,6 +5,7 @@ import { type Progress, progressOf } from '../../domain/progress.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import { findRun } from '../find.ts';
 import { rowParts } from '../row_bytes.ts';

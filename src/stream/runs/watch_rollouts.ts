@@ -1,8 +1,8 @@
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Page } from '../../store/contract/page.ts';
 import type { ChangeCursor, ChangedIn } from '../../store/contract/run.ts';
+import type { App } from '../app.ts';
 import { rowParts } from '../row_bytes.ts';
 
 /** Rows read by one statement. */

@@ -1,9 +1,9 @@
-import type { App } from '../../app/app.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField } from '../../domain/errors.ts';
 import type { StoredStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import { findTrajectory } from '../find.ts';
 import type { Follower } from './feed.ts';

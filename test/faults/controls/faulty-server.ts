@@ -7,12 +7,12 @@ import process from 'node:process';
 import { parseArgs } from 'node:util';
 import { pino } from 'pino';
 import { v7 } from 'uuid';
-import { createApp } from '../../../src/app/app.ts';
 import { loadConfig } from '../../../src/config/config.ts';
 import { LIMITS } from '../../../src/domain/limits.ts';
 import { Port } from '../../../src/listen/port.ts';
 import { createHandler } from '../../../src/rpc/handler.ts';
 import { openStore } from '../../../src/store/open.ts';
+import { createApp } from '../../../src/stream/app.ts';
 import { FAULTS, faultyStore } from './faulty-store.ts';
 
 const fault = FAULTS.find((name) => name === process.env.FAULT);

@@ -3,8 +3,8 @@ import { invalidField } from '../../domain/errors.ts';
 import { digestMismatch, parseDigest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { StateInfo, StateUpload } from '../../store/contract/state.ts';
+import type { App } from '../../stream/app.ts';
 import { serverDraining } from '../../stream/drain.ts';
-import type { App } from '../app.ts';
 
 export interface PutStateArgs {
   /** The digest as the first frame states it; empty or undefined: not stated. */

@@ -1,13 +1,13 @@
 import type { CallScope, Store } from '../store/contract/store.ts';
-import { Committer } from '../stream/append/committer.ts';
-import { type ChangeHub, createChangeHub } from '../stream/change_hub.ts';
-import { createDrain, type Drain } from '../stream/drain.ts';
-import { createLineageCache, type LineageCache } from '../stream/lineage_cache.ts';
-import type { Logger } from '../stream/logger.ts';
-import { type Maintenance, startMaintenance } from '../stream/maintenance.ts';
-import { type ClaimCollector, createClaimCollector } from '../stream/rollouts/claim_collector.ts';
-import { type AppSettings, DEFAULT_SETTINGS } from '../stream/settings.ts';
-import { createFeeds, type Feeds } from '../stream/steps/feed.ts';
+import { Committer } from './append/committer.ts';
+import { type ChangeHub, createChangeHub } from './change_hub.ts';
+import { createDrain, type Drain } from './drain.ts';
+import { createLineageCache, type LineageCache } from './lineage_cache.ts';
+import type { Logger } from './logger.ts';
+import { type Maintenance, startMaintenance } from './maintenance.ts';
+import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
+import { type AppSettings, DEFAULT_SETTINGS } from './settings.ts';
+import { createFeeds, type Feeds } from './steps/feed.ts';
 
 export interface Ids {
   /** An id for a trajectory: a UUIDv7. */

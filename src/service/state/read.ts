@@ -5,11 +5,11 @@ import type { Segment } from '../../domain/lineage.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
+import type { App } from '../../stream/app.ts';
 import { serverDraining } from '../../stream/drain.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import { requireRange, requireStart } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
-import type { App } from '../app.ts';
 import { stateBytes, stateCorrupt } from './bytes.ts';
 
 export interface ReadStatesArgs {

@@ -2,7 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField, stateNotFound } from '../../domain/errors.ts';
 import { parseDigest } from '../../domain/ids.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
-import type { App } from '../app.ts';
+import type { App } from '../../stream/app.ts';
 import { stateBytes } from './bytes.ts';
 
 export interface GetStateArgs {
