@@ -120,7 +120,7 @@ describe('the import check itself', () => {
 
   it.each([
     ['src/domain/step.ts', 'node:fs'],
-    ['src/domain/step.ts', '../app/app.ts'],
+    ['src/domain/step.ts', '../stream/app.ts'],
     ['src/stream/maintenance.ts', '../store/sql/step/steps.ts'],
     ['src/stream/maintenance.ts', '../../gen/es/anabranch/v1/step_pb.js'],
     ['src/store/sqlite/open.ts', '../postgres/pool.ts'],
@@ -128,7 +128,7 @@ describe('the import check itself', () => {
     ['src/rpc/routes.ts', '../store/contract/store.ts'],
     ['src/client/writer.ts', '../domain/step.ts'],
     ['src/listen/port.ts', '../domain/errors.ts'],
-    ['src/cli/tree.ts', '../app/app.ts'],
+    ['src/cli/tree.ts', '../stream/app.ts'],
     ['src/utils/x.ts', './y.ts'],
     ['src/domain/step.ts', './ids.js'],
     ['src/config/config.ts', 'fs'],
