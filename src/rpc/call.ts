@@ -56,22 +56,17 @@ function callOf({ app, validator }: Wire, context: CallContext): FramesCall {
   };
 }
 
-type Handlers<S extends DescService, Names extends keyof S['method']> = Pick<
-  ServiceImpl<S>,
-  Names & keyof ServiceImpl<S>
->;
-
-/** Returns handlers for methods of a service. A unary method without side effects reads (see `Purpose`). */
-export function handlers<S extends DescService, Names extends keyof S['method']>(
+/** Returns the handlers of a service. A unary method without side effects reads (see `Purpose`). */
+export function handlers<S extends DescService>(
   wire: Wire,
   service: S,
-  methods: Methods<S, Names>,
-): Handlers<S, Names> {
+  methods: Methods<S, keyof S['method']>,
+): ServiceImpl<S> {
   const made = Object.entries<AnyMethod>(methods).map(([name, method]) => [
     name,
     handlerOf(wire, service.method[name] as DescMethod, method),
   ]);
-  return Object.fromEntries(made);
+  return Object.fromEntries(made) as ServiceImpl<S>;
 }
 
 type AnyMethod =
