@@ -83,7 +83,7 @@ describe('serve', () => {
       `Cannot listen on 127.0.0.1:${port}: the port is in use. Stop the program that uses it, or choose another port with --listen HOST:PORT.`,
     );
     holder.close();
-    expect((await serveOnce(['--database', database])).code, 'the file was let go of').toBe(0);
+    expect((await serveOnce(['--database', database])).code, 'the file was released').toBe(0);
   });
 
   it('reports a file that another server uses in one line, with that server', async () => {

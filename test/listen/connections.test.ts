@@ -56,11 +56,11 @@ async function listen(limits: Partial<PortLimits>) {
     const busy = await peer();
     busy.socket.write(GET.replace('/', path));
     const calls = endings.length + 1;
-    await until(() => endings.length === calls, 'the call is under way');
+    await until(() => endings.length === calls, 'the call is in progress');
     return { peer: busy, end: endings.at(-1)! };
   }
 
-  const settled = () => until(() => port.counts().requests === 0, 'no call is under way');
+  const settled = () => until(() => port.counts().requests === 0, 'no call is in progress');
   return { port, number, url, warnings, peer, busyPeer, settled };
 }
 
@@ -79,7 +79,7 @@ class Peer {
 
   async get(path = '/'): Promise<void> {
     this.socket.write(GET.replace('/', path));
-    await until(() => this.received.includes('\r\n\r\n'), 'an answer is there');
+    await until(() => this.received.includes('\r\n\r\n'), 'an answer has arrived');
   }
 }
 
@@ -89,7 +89,7 @@ describe('A4: at the bound on connections', () => {
     const silent = await peer();
     const session: http2.ClientHttp2Session = await http2Session(url);
     const goaway = once(session, 'goaway');
-    await until(() => port.counts().sessions === 1, 'the session is there');
+    await until(() => port.counts().sessions === 1, 'the session is open');
     const usedLast = await peer();
     await rawCall(session, '/', new Uint8Array());
     await settled();
@@ -125,7 +125,7 @@ describe('A4: at the bound on connections', () => {
     const busy = await busyPeer();
     const session = await http2Session(url);
     const call = rawCall(session, '/call', new Uint8Array());
-    await until(() => port.counts().requests === 2, 'both calls are under way');
+    await until(() => port.counts().requests === 2, 'both calls are in progress');
     for (let i = 0; i < 3; i += 1) {
       const idle = await peer();
       await peer();
@@ -298,7 +298,7 @@ describe('A4: the server warns the operator', () => {
     await peer();
     const { peer: busy } = await busyPeer();
     await (await peer()).get();
-    await until(() => warnings.length >= 2, 'the second warning is there');
+    await until(() => warnings.length >= 2, 'the second warning is logged');
     expect(warnings).toEqual([
       { closedIdle: 1, refused: 0 },
       { closedIdle: 0, refused: 1 },

@@ -237,7 +237,7 @@ describe('A7: the answer does not wait for the body', () => {
     let received = '';
     socket.on('data', (piece: Buffer) => (received += piece.toString('latin1')));
     socket.write(`POST / HTTP/1.1\r\n${headers}\r\nContent-Length: 1000000000\r\n\r\n`);
-    await until(() => received.includes('\r\n\r\n'), 'the answer is there');
+    await until(() => received.includes('\r\n\r\n'), 'the answer has arrived');
     expect(received).toContain(`HTTP/1.1 ${status} `);
     socket.destroy();
 

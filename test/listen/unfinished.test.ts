@@ -91,7 +91,7 @@ describe('MS2: the bytes of unfinished messages', () => {
 
       const small = Array.from({ length: 100 }, unfinished);
       for (const message of small) expect([message.hold(1), message.hold(4)]).toEqual([undefined, undefined]);
-      expect(all.bytes, 'there is no room').toBe(full);
+      expect(all.bytes, 'no room is left').toBe(full);
       const reservation = hold(small[0]!, 5);
       expect(reservation, 'no longer small').toEqual({ waits: true });
 
@@ -120,7 +120,7 @@ describe('MS2: the bytes of unfinished messages', () => {
           const reading = open.filter(
             ({ message: { heldBytes, countedBytes } }) => heldBytes === countedBytes || heldBytes <= smallMessageBytes,
           );
-          expect(reading.length, 'messages that are read on').toBeGreaterThan(0);
+          expect(reading.length, 'messages whose reading continues').toBeGreaterThan(0);
           const one = reading[random.next().value! % reading.length]!;
           if (one.message.heldBytes < one.bytes) void one.message.hold(one.message.heldBytes + 1);
           else {

@@ -119,9 +119,9 @@ describeStore('appending', (on) => {
     await scene.delete(made, 'KEEP_SHARED');
     expect((await refusalOf(scene.append(made, [wordStep(2n, 'c')]))).reason).toBe('TRAJECTORY_NOT_FOUND');
     await scene.delete(made, 'KEEP_SHARED').catch(() => undefined);
-    const gone = await scene.createWith(['a']);
-    await scene.delete(gone);
-    expect((await refusalOf(scene.append(gone, [next]))).reason).toBe('TRAJECTORY_NOT_FOUND');
+    const deleted = await scene.createWith(['a']);
+    await scene.delete(deleted);
+    expect((await refusalOf(scene.append(deleted, [next]))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
   it('W3: of two different steps sent concurrently for one number, one is stored and the other is refused', async () => {

@@ -163,7 +163,7 @@ describeStore('deleting runs and experiments', (on) => {
       expect(await store.listTrajectories(namespace, {}, ALL)).toEqual([]);
       expect(await store.listTrajectories(namespace, { runId: run.id }, ALL)).toEqual([]);
       expect(await store.listTrajectories(namespace, { experimentId: experiment.id }, ALL)).toEqual([]);
-      const gone: [string, Promise<unknown>][] = [
+      const callsOnDeleted: [string, Promise<unknown>][] = [
         ['RUN_NOT_FOUND', here.move(run, 'start')],
         ['RUN_NOT_FOUND', store.updateRun(namespace, run.id, { phase: 'x' })],
         ['RUN_NOT_FOUND', store.heartbeatRun(namespace, run.id)],
@@ -190,8 +190,8 @@ describeStore('deleting runs and experiments', (on) => {
         ['RUN_NOT_FOUND', deleteRun(here, run)],
         ['EXPERIMENT_NOT_FOUND', deleteExperiment(here, experiment, 'CASCADE')],
       ];
-      const told = await Promise.all(gone.map(([, call]) => reason(call)));
-      expect(told).toEqual(gone.map(([wanted]) => wanted));
+      const told = await Promise.all(callsOnDeleted.map(([, call]) => reason(call)));
+      expect(told).toEqual(callsOnDeleted.map(([wanted]) => wanted));
     };
     await check();
     await purgeAll();

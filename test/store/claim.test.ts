@@ -246,9 +246,9 @@ describeStore('claims', (on) => {
       scene.request({ workerId: 'e' }),
     ]);
     const of = outcomes.map((outcome) => claimed(outcome).claims);
-    const dealt = of.flat().map(({ rollout }) => rollout.id);
-    expect(new Set(dealt).size).toBe(10);
-    expect([...dealt].sort()).toEqual([...ids].sort());
+    const claimedIds = of.flat().map(({ rollout }) => rollout.id);
+    expect(new Set(claimedIds).size).toBe(10);
+    expect([...claimedIds].sort()).toEqual([...ids].sort());
     expect(of.map((claims) => claims.length)).toEqual([3, 3, 2, 1, 1]);
     for (const [i, worker] of ['a', 'b', 'c', 'd', 'e'].entries()) {
       for (const { rollout } of of[i]!) expect(rollout.workerId).toBe(worker);

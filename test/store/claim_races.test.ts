@@ -19,7 +19,7 @@ describeClaims('concurrent claims', (scenes, on) => {
   it('Q4, F2: of many concurrent claims none gets the rollout of another, and the whole queue is claimed', async () => {
     const { scene, stage } = await fresh();
     const ids = await scene.queue(stage, 60);
-    const dealt: string[] = [];
+    const claimedIds: string[] = [];
     await Promise.all(
       Array.from({ length: 12 }, async (_, worker) => {
         for (let left = 60; left > 0; left -= 1) {
@@ -27,11 +27,11 @@ describeClaims('concurrent claims', (scenes, on) => {
           const outcomes = await scene.store.claimRollouts(requests);
           const claims = outcomes.flatMap((outcome) => [...claimed(outcome).claims]);
           if (claims.length === 0) return;
-          dealt.push(...claims.map(({ rollout }) => rollout.id));
+          claimedIds.push(...claims.map(({ rollout }) => rollout.id));
         }
       }),
     );
-    expect([...dealt].sort()).toEqual([...ids].sort());
+    expect([...claimedIds].sort()).toEqual([...ids].sort());
     for (const id of ids) expect((await scene.record(id)).attempts).toHaveLength(1);
   });
 
@@ -207,18 +207,18 @@ describe('rollouts that another transaction locks, on postgres', () => {
     const ids = [];
     for (const place of stages) ids.push(...(await scene.queue(place, 40)));
     const twin = new RolloutScene(second, scene.namespace);
-    const dealt: string[] = [];
+    const claimedIds: string[] = [];
     await Promise.all(
       [scene, twin].flatMap((side) =>
         Array.from({ length: 4 }, async () => {
-          for (let left = 100; left > 0 && dealt.length < ids.length; left -= 1) {
+          for (let left = 100; left > 0 && claimedIds.length < ids.length; left -= 1) {
             const claims = await side.claims({ count: 3 });
-            dealt.push(...claims.map(({ rollout }) => rollout.id));
+            claimedIds.push(...claims.map(({ rollout }) => rollout.id));
           }
         }),
       ),
     );
-    expect([...dealt].sort()).toEqual(ids.sort());
+    expect([...claimedIds].sort()).toEqual(ids.sort());
   });
 
   it('Q5: claiming from the far end of a long queue costs no more, whatever the statistics say', async () => {

@@ -61,20 +61,20 @@ describeClaims('claims of rollouts that start at a step', (scenes) => {
 
   it('Q3: a rollout whose start point was deleted is FAILED, and the claim takes the next one', async () => {
     const { scene, stage, run } = await fresh();
-    const [kept, gone] = [await scene.createWith(['a']), await scene.createWith(['a'])];
-    const lost = await scene.queue(stage, 5, { startFrom: { trajectoryId: gone.id, stepNumber: 0n }, priority: 1 });
+    const [kept, deleted] = [await scene.createWith(['a']), await scene.createWith(['a'])];
+    const lost = await scene.queue(stage, 5, { startFrom: { trajectoryId: deleted.id, stepNumber: 0n }, priority: 1 });
     const [good = ''] = await scene.queue(stage, 1, {
       groupNumber: 1n,
       startFrom: { trajectoryId: kept.id, stepNumber: 0n },
     });
-    await scene.delete(gone);
+    await scene.delete(deleted);
     const claim = await scene.claimOne({ runId: run.id });
     expect(claim.rollout.id).toBe(good);
     expect(await scene.claims({ count: 9 })).toEqual([]);
     for (const id of lost) {
       const { rollout, attempts } = await scene.record(id);
       expect(rollout).toMatchObject({ status: 'FAILED', attempt: 0, trajectoryId: '', turns: 0n });
-      expect(rollout.statusMessage).toContain(`step 0 of trajectory ${gone.id}, was deleted`);
+      expect(rollout.statusMessage).toContain(`step 0 of trajectory ${deleted.id}, was deleted`);
       expect(rollout.endTime).toBeDefined();
       expect(attempts).toEqual([]);
       expect(await scene.history('ROLLOUT', { id })).toMatchObject([{}, { newStatus: 'FAILED', actor: 'anabranch' }]);

@@ -68,17 +68,17 @@ describeStoreOn(['postgres'], 'B4: a deletion of a run that commits while others
     const here = new RolloutScene(on.store);
     const [one, other] = [await here.place(), await here.place()];
     for (const { stage } of [one, other]) await here.queue(stage, 1);
-    const [gone] = await here.claims({ runId: one.run.id });
+    const [ofDeletedRun] = await here.claims({ runId: one.run.id });
     const [kept] = await here.claims({ runId: other.run.id });
     const gate = await gateOf('runs');
     const deleting = on.store.deleteRun(here.namespace, one.run.id, 'CASCADE', true);
     await waitingForLocks((text) => gate.client.query(text).then(({ rows }) => rows), 1);
-    const beating = here.heartbeat([tokenOf(gone!), tokenOf(kept!)]);
+    const beating = here.heartbeat([tokenOf(ofDeletedRun!), tokenOf(kept!)]);
     await waitingForLocks((text) => gate.client.query(text).then(({ rows }) => rows), 2);
     await gate.open();
     await deleting;
     expect(await beating).toMatchObject([
-      { id: gone!.rollout.id, kept: false, status: undefined, runStatus: undefined },
+      { id: ofDeletedRun!.rollout.id, kept: false, status: undefined, runStatus: undefined },
       { id: kept!.rollout.id, kept: true, runStatus: 'RUNNING' },
     ]);
   });

@@ -32,7 +32,7 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   await here.fail(second);
   await here.retry(tokenOf(second));
   const [again] = await here.claims({ stageId: stage.id });
-  if (again === undefined) throw new Error('what is tried again was not claimed');
+  if (again === undefined) throw new Error('the retried rollout was not claimed');
   await here.cancel(again.rollout.id);
   const cancelled = await here.stage(run, { kind: 'EVAL', status: 'RUNNING', number: 78n });
   await here.store.moveStage(here.caller, cancelled.id, 'cancel', SILENT, true);

@@ -84,9 +84,9 @@ describe('trajectories that another transaction locks, on postgres', () => {
 
   it('W7: a missing trajectory is NOT_FOUND, not busy, also beside a locked one', async () => {
     const scene = new Scene(store);
-    const [held, gone, free] = [await scene.create(), await scene.create(), await scene.create()];
-    await scene.delete(gone);
-    const batches = [held, gone, free].map((each) => scene.batch(each, [wordStep(0n, 'a')]));
+    const [held, deleted, free] = [await scene.create(), await scene.create(), await scene.create()];
+    await scene.delete(deleted);
+    const batches = [held, deleted, free].map((each) => scene.batch(each, [wordStep(0n, 'a')]));
     const outcomes = await holding(rowOf(held.ref.key), () => store.append(batches, 'never'));
     expect(outcomes).toMatchObject([
       { kind: 'busy' },

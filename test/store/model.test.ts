@@ -114,7 +114,8 @@ class Twin {
       expect(now.rewardSum).toBe(sumOf(naive.rewards) ?? 0);
       expect(now.branchRewardSum).toBe(sumOf(naive.rewards.slice(naive.branchPoint + 1)));
     }
-    for (const gone of this.#all.filter(({ hidden }) => hidden)) expect(await scene.isThere(gone.row.id)).toBe(false);
+    for (const removed of this.#all.filter(({ hidden }) => hidden))
+      expect(await scene.isThere(removed.row.id)).toBe(false);
     await this.#compareTrees();
     const own = this.#all.map((naive) => this.#ownEnd(naive));
     this.rows = { trajectories: this.#all.length, steps: own.reduce((sum, n) => sum + n, 0) };
@@ -224,9 +225,9 @@ class Twin {
 
   /** Removes a trajectory and all below it, then hidden ancestors without remaining branches. */
   #purge(naive: Naive): void {
-    const gone = new Set<Naive>([naive]);
-    for (const each of this.#all) if (each.parent !== undefined && gone.has(each.parent)) gone.add(each);
-    this.#all = this.#all.filter((each) => !gone.has(each));
+    const removed = new Set<Naive>([naive]);
+    for (const each of this.#all) if (each.parent !== undefined && removed.has(each.parent)) removed.add(each);
+    this.#all = this.#all.filter((each) => !removed.has(each));
     const { parent } = naive;
     if (parent?.hidden === true && this.#children(parent).length === 0) this.#purge(parent);
   }

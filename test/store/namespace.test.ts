@@ -7,7 +7,7 @@ import { describeStore } from './on_store.ts';
 import { readWhole, refusalOf, Scene } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
 
-const STATE = newState('a secret of one tenant');
+const STATE = newState('a secret of one namespace');
 const PAGE = { limit: 100, after: undefined };
 
 /** A namespace with a row of every kind. */
@@ -141,7 +141,7 @@ describeStore('namespaces', (on) => {
     await other.delete(twin, 'CASCADE');
     await collectUnused(on.store);
     expect(await dumpNamespace(on.sql, one.namespace)).toBe(before);
-    expect((await readWhole(on.store, one.namespace, STATE.digest)).toString()).toBe('a secret of one tenant');
+    expect((await readWhole(on.store, one.namespace, STATE.digest)).toString()).toBe('a secret of one namespace');
   });
 
   it('N1: namespaces that differ in one character are distinct', async () => {

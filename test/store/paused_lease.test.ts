@@ -25,7 +25,9 @@ describeStore('leases of paused runs', (on) => {
     await scene.move(run, 'resume');
     expect(await on.store.sweepLeases(100), 'when it is resumed').toBe(0);
     const { leaseEndTime } = await scene.rollout(silent!.rollout.id);
-    expect(leaseEndTime, 'they have 200 s left').toBeLessThanOrEqual((await scene.run(run.id)).updateTime + 200n * S);
+    expect(leaseEndTime, '200 s of the leases are left').toBeLessThanOrEqual(
+      (await scene.run(run.id)).updateTime + 200n * S,
+    );
     await letPass(on.sql, scene, 150);
     expect(await on.store.sweepLeases(100)).toBe(0);
     await letPass(on.sql, scene, 60);
@@ -96,7 +98,7 @@ describeStore('leases of paused runs', (on) => {
     await letPass(on.sql, scene, 1000);
     await scene.move(run, 'resume');
     const later = (await scene.rollout(id)).leaseEndTime! - leaseEndTime!;
-    expect(later, 'less the 1000 s that all times were moved back').toBeGreaterThanOrEqual(0n);
+    expect(later, 'minus the 1000 s by which all times were moved back').toBeGreaterThanOrEqual(0n);
     await letPass(on.sql, scene, 300);
     await scene.store.sweepLeases(100);
     expect((await scene.rollout(id)).leaseEndTime).toBe(leaseEndTime! + later - 300n * S);

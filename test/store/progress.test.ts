@@ -179,9 +179,9 @@ describeStore('progress with rollouts', (on) => {
     expect((await tallyOf(here, run)).openStages[0]?.terminalRollouts).toEqual({ count: 1n, tried: 1n, turns: 2n });
     // A rollout whose trajectory is deleted has no turns to show.
     await here.queue(stage, 1, { groupNumber: 1n });
-    const gone = await here.claimOne();
-    await play(here, gone, 3);
-    await here.delete(gone.trajectory);
+    const withoutTrajectory = await here.claimOne();
+    await play(here, withoutTrajectory, 3);
+    await here.delete(withoutTrajectory.trajectory);
     expect((await tallyOf(here, run)).openStages[0]?.liveTurns).toEqual([0n]);
   });
 

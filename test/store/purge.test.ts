@@ -64,7 +64,7 @@ describeStore('a deletion in several transactions', (on) => {
     const { id } = child;
     const state = { name: 'env', digest: STATES[0]!.digest, mediaType: '', data: STATES[0]!.data };
     const target = { trajectoryId: id, uid: undefined, writerEpoch: epoch };
-    const gone = [
+    const callsOnDeleted = [
       scene.append(child, [wordStep(3n, 'd')], { writerEpoch: epoch }),
       scene.append(child, [wordStep(2n, 'c')], { writerEpoch: epoch }),
       scene.open(child),
@@ -80,7 +80,7 @@ describeStore('a deletion in several transactions', (on) => {
       store.deleteTrajectory(namespace, id, 'CASCADE'),
       scene.branch(root, 1n, making, request),
     ];
-    expect(await Promise.all(gone.map(reason))).toEqual(gone.map(() => 'TRAJECTORY_NOT_FOUND'));
+    expect(await Promise.all(callsOnDeleted.map(reason))).toEqual(callsOnDeleted.map(() => 'TRAJECTORY_NOT_FOUND'));
     expect(await scene.isThere(id)).toBe(false);
     expect((await store.listTree(namespace, root.ref.tree, PAGE)).map((each) => each.id)).toEqual([root.id]);
     expect((await store.listTrajectories(namespace, {}, PAGE)).map((each) => each.id)).toEqual([root.id]);

@@ -74,7 +74,7 @@ describeStore('reads concurrent with a delete', (on) => {
     'RD4: a list by %s contains no step without its states: deleted steps are replaced by the next ones',
     async (_name, order) => {
       const scene = on.scene();
-      const [gone, kept] = [await createWithStates(scene, 3), await createWithStates(scene, 3)];
+      const [deleted, kept] = [await createWithStates(scene, 3), await createWithStates(scene, 3)];
       const list = () =>
         scene.store.listSteps(
           scene.namespace,
@@ -84,7 +84,7 @@ describeStore('reads concurrent with a delete', (on) => {
           'FULL',
         );
       expect(statesOf(await list())).toHaveLength(4);
-      const found = await between('left join', () => scene.delete(gone), list);
+      const found = await between('left join', () => scene.delete(deleted), list);
       expect(found.map(({ owner }) => owner.id)).toEqual([kept.id, kept.id, kept.id]);
       expect(statesOf(found).toSorted()).toEqual([0, 1, 2]);
     },

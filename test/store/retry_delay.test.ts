@@ -109,13 +109,13 @@ describeClaims('the delay before the next attempt', (scenes, on) => {
     const { scene, ids } = await queued({ retryDelayMs: 100_000, maxAttempts: 2 });
     for (const attempt of [1, 2, 3]) {
       const claim = await scene.claimOne();
-      expect(claim.rollout.attempt, 'the token of the lease rises').toBe(attempt);
+      expect(claim.rollout.attempt, 'the token of the lease increases').toBe(attempt);
       const released = await scene.release(tokenOf(claim), { refundAttempt: true, message: 'preempted' });
       expect(released).toMatchObject({ status: 'PENDING', attempt, refundedAttempts: attempt });
     }
     const counted = await scene.claimOne();
     await scene.release(tokenOf(counted));
-    expect(await claimable(scene, counted), 'the first that counts').toBe(100n * S);
+    expect(await claimable(scene, counted), 'the first attempt that counts').toBe(100n * S);
     await letPass(on.sql, scene, 101);
     const refunded = await scene.claimOne();
     await scene.release(tokenOf(refunded), { refundAttempt: true });

@@ -41,7 +41,11 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
   const fill = async (scene: RolloutScene, stage: Stage): Promise<string[]> => {
     const ids = await scene.queue(stage, 6, { maxAttempts: 5, labels: new Map([['stage', stage.id]]) });
     const labels = new Map([['stage', stage.id]]);
-    const [released, held, running, done, gone] = await scene.claims({ count: 5, labels, stageId: stage.id });
+    const [released, held, running, done, withoutTrajectory] = await scene.claims({
+      count: 5,
+      labels,
+      stageId: stage.id,
+    });
     const metrics = new Map([['tokens', 1]]);
     for (const { rollout } of [released!, running!]) {
       await scene.store.updateRollout(scene.namespace, rollout.id, 1, { metrics });
@@ -54,7 +58,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     await scene.release(tokenOf(released!));
     await scene.store.updateRollout(scene.namespace, held!.rollout.id, undefined, { phase: 'env' });
     await scene.complete(done!);
-    await scene.delete(gone!.trajectory);
+    await scene.delete(withoutTrajectory!.trajectory);
     return ids;
   };
 

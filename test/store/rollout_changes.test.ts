@@ -13,7 +13,7 @@ describeStore('changes of groups and rollouts', (on) => {
   const page = (limit = 1000, after?: ChangeCursor) => ({ limit, after });
   const horizonOf = async (here: RolloutScene, run: Run): Promise<Horizon> => {
     const read = await here.store.readRunChanges(here.namespace, run.id, undefined, true);
-    if (read === undefined) throw new Error('the run is not there');
+    if (read === undefined) throw new Error('the run was not found');
     return read.horizon;
   };
   const changed = async (here: RolloutScene, run: Run, where: Partial<ChangedIn>) => {

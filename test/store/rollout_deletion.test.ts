@@ -96,9 +96,9 @@ describeStore('deleting runs with rollouts', (on) => {
     const here = scene();
     await furnishRollouts(here, await here.makeRun({ status: 'RUNNING' }));
     const before = await countRows(on.sql, here.namespace);
-    const gone = await here.makeRun({ status: 'RUNNING' });
-    await furnishRollouts(here, gone);
-    expect((await deleteRun(here, gone)).trajectories).toBe(FURNISHED_TRAJECTORIES);
+    const deletedRun = await here.makeRun({ status: 'RUNNING' });
+    await furnishRollouts(here, deletedRun);
+    expect((await deleteRun(here, deletedRun)).trajectories).toBe(FURNISHED_TRAJECTORIES);
     expect(await purgeAll(3)).toBeGreaterThan(6);
     expect(await countRows(on.sql, here.namespace)).toEqual(before);
   });
@@ -109,12 +109,12 @@ describeStore('deleting runs with rollouts', (on) => {
       const { run, stage } = await here.place();
       await here.queue(stage, 60);
       const claimers = Array.from({ length: 12 }, async (_, worker) => {
-        const [place, gone] =
+        const [place, refusal] =
           worker % 2 === 0 ? [{ runId: run.id }, 'RUN_NOT_FOUND'] : [{ stageId: stage.id }, 'STAGE_NOT_FOUND'];
         for (let i = 0; i < 4; i += 1) {
           const [outcome] = await here.store.claimRollouts([here.request({ ...place, count: 1 })]);
           if (outcome?.kind === 'refused') {
-            expect(outcome.error).toMatchObject({ reason: gone });
+            expect(outcome.error).toMatchObject({ reason: refusal });
             return;
           }
           claimed(outcome);

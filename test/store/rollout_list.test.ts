@@ -84,13 +84,13 @@ describeStore('listing and changing rollouts', (on) => {
     const { scene, stage } = await fresh();
     await scene.task('t');
     const other = await scene.place();
-    const gone = await scene.place();
+    const deletedPlace = await scene.place();
     const ids: string[] = [];
-    for (const [i, place] of [stage, other.stage, gone.stage, stage, other.stage].entries()) {
+    for (const [i, place] of [stage, other.stage, deletedPlace.stage, stage, other.stage].entries()) {
       ids.push(...(await scene.queue(place, 3, { groupNumber: BigInt(i), taskId: i === 4 ? '' : 't' })));
     }
     for (const workerId of ['a', 'b', 'a']) await scene.claims({ count: 5, workerId });
-    await scene.store.deleteRun(scene.namespace, gone.run.id, 'REFUSE', true);
+    await scene.store.deleteRun(scene.namespace, deletedPlace.run.id, 'REFUSE', true);
     const listed = async (filter: Partial<RolloutFilter>): Promise<number[]> => {
       const all: Rollout[] = [];
       for (let after: RolloutCursor | undefined; ; after = { key: all.at(-1)!.key }) {

@@ -123,7 +123,7 @@ export class RolloutScene extends RunScene {
   /** Includes validations and environments of the attempt that the rollout shows. */
   async record(id: string): Promise<RolloutRecord & Pick<Attempt, 'validations' | 'environmentIds'>> {
     const found = await this.store.getRollout(this.namespace, id);
-    if (found === undefined) throw new Error(`rollout ${id} is not there`);
+    if (found === undefined) throw new Error(`rollout ${id} was not found`);
     const { validations = [], environmentIds = [] } = shownAttempt(found.rollout, found.attempts) ?? {};
     return { ...found, validations, environmentIds };
   }

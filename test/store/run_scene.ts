@@ -51,7 +51,7 @@ export class RunScene extends Scene {
 
   async run(id: string): Promise<Run> {
     const found = await this.store.getRun(this.namespace, { id });
-    if (found === undefined) throw new Error(`run ${id} is not there`);
+    if (found === undefined) throw new Error(`run ${id} was not found`);
     return found;
   }
 

@@ -17,7 +17,7 @@ export class Watcher {
 
   async read(allStages = false): Promise<RunChangesRead> {
     const found = await this.#here.store.readRunChanges(this.#here.namespace, this.#id, this.#horizon, allStages);
-    if (found === undefined) throw new Error(`run ${this.#id} is gone`);
+    if (found === undefined) throw new Error(`run ${this.#id} was not found`);
     this.#horizon = found.horizon;
     this.run = found.run;
     return found;

@@ -49,7 +49,7 @@ export class Scene {
 
   async get(id: string): Promise<Trajectory> {
     const found = await this.store.getTrajectory(this.namespace, id);
-    if (found === undefined) throw new Error(`trajectory ${id} is not there`);
+    if (found === undefined) throw new Error(`trajectory ${id} was not found`);
     return found;
   }
 

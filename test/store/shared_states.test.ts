@@ -86,16 +86,16 @@ describeStoreOn(['postgres'], 'states that trajectories share', (on) => {
 
   it('S2: a state that loses its last step during an append that refers to it is not collected', async () => {
     const scene = on.scene();
-    const [gone, made] = [await scene.create(), await scene.create()];
+    const [deleted, made] = [await scene.create(), await scene.create()];
     const [shared, blocked] = [newState('shared'), newState('blocked')];
-    await appendTo(scene, gone, [shared], [shared]);
+    await appendTo(scene, deleted, [shared], [shared]);
     let appending: Promise<unknown> | undefined;
     let collecting: Promise<unknown> | undefined;
     await holding(insertOf(scene, blocked), async () => {
       // The append has found the shared state, refers to it without a lock, and waits for the other one.
       appending = appendTo(scene, made, [shared, blocked], [shared, blocked]);
       await waiting();
-      await scene.delete(gone);
+      await scene.delete(deleted);
       collecting = collectUnused(scene.store);
       // Looks for transactions to wait for, and finds the append.
       await expect.poll(looksForReferrers, { timeout: 5000, interval: 5 }).toBe(true);

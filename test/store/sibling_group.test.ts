@@ -21,7 +21,7 @@ describeStore('groups of siblings', (on) => {
     here.store.getOrCreateGroup(here.namespace, newGroup(id, fields));
   const get = async (here: RolloutScene, stage: Stage, number = 0n) => {
     const group = await here.store.getGroup(here.namespace, { stageId: stage.id, number });
-    if (group === undefined) throw new Error(`group ${number} is not there`);
+    if (group === undefined) throw new Error(`group ${number} was not found`);
     return group;
   };
   /** Rollouts of one group, each claimed and ended. */

@@ -63,7 +63,7 @@ describeStore('the catalogue of tasks', (on) => {
     upsert: (...given: TaskUpsert[]) => here.store.upsertTasks(here.namespace, given),
     get: async (id: string) => {
       const task = await here.store.getTask(here.namespace, id);
-      if (task === undefined) throw new Error(`task ${id} is not there`);
+      if (task === undefined) throw new Error(`task ${id} was not found`);
       return task;
     },
     ids: async (

@@ -289,7 +289,7 @@ describeStore('validations', (on) => {
     await override(undefined, 1);
     const now = await here.record(id);
     expect(now.attempts.map(({ success }) => success)).toEqual([false, true]);
-    expect(now.rollout.revision, 'an older attempt is no change of the rollout').toBe(rollout.revision);
+    expect(now.rollout.revision, 'a change of an older attempt does not change the rollout').toBe(rollout.revision);
   });
 
   it('Q2: other fields of a rollout require the lease, alone and with those of an attempt', async () => {

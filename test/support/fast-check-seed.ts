@@ -17,6 +17,6 @@ function wholeNumber(name: string): number | undefined {
   const text = process.env[name];
   if (text === undefined || text === '') return undefined;
   const value = Number(text);
-  if (!Number.isSafeInteger(value)) throw new Error(`${name} is ${text}: a whole number is wanted`);
+  if (!Number.isSafeInteger(value)) throw new Error(`${name} is ${text}: expected a whole number`);
   return value;
 }

@@ -88,7 +88,7 @@ describe.each(ENGINES)('A2: draining, on %s', (engine) => {
 
     const again = await startTestServer({ engine, database: server.database });
     const { trajectory } = await connect(again).trajectories.getTrajectory({ trajectoryId });
-    expect(trajectory!.nextStepNumber, 'what was acked is stored').toBeGreaterThanOrEqual(acked);
+    expect(trajectory!.nextStepNumber, 'acked steps are stored').toBeGreaterThanOrEqual(acked);
     await again.stop();
     await server.stop();
   });
@@ -126,7 +126,7 @@ describe('A2: draining', () => {
   it('GET /healthz returns 503 on a connection that was open before', async () => {
     await using server = await startTestServer();
     const socket = net.connect(server.port, '127.0.0.1');
-    await until(() => server.counts().sockets === 1, 'the connection is there');
+    await until(() => server.counts().sockets === 1, 'the connection is open');
     const drained = server.drain();
     socket.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
     const answer = await new Promise<string>((resolve) => socket.once('data', (piece) => resolve(piece.toString())));
@@ -138,7 +138,7 @@ describe('A2: draining', () => {
     await using server = await startTestServer();
     const idle = net.connect(server.port, '127.0.0.1');
     const session = await http2Session(server.url);
-    await until(() => server.counts().sockets === 2, 'both are there');
+    await until(() => server.counts().sockets === 2, 'both have arrived');
     const begun = performance.now();
     await server.drain();
     expect(performance.now() - begun).toBeLessThan(5_000);

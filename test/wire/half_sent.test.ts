@@ -92,7 +92,7 @@ describe('MS2: bytes of unfinished messages of all connections', () => {
     const sessions = await Promise.all(Array.from({ length: 8 }, () => http2Session(server.url)));
     const calls = sessions.map((each) => new RawCall(each, GET));
     for (const { stream } of calls) stream.write(body.subarray(0, -1));
-    await until(() => server.counts().unfinishedBytes > 3 * MIB, 'the server is at its bound');
+    await until(() => server.counts().unfinishedBytes > 3 * MIB, 'the server has reached its limit');
     expect(await rawCall(session, CREATE, EMPTY)).toMatchObject({ status: 0 });
     expect(server.counts().unfinishedBytes).toBeLessThanOrEqual(4 * MIB);
     for (const { stream } of calls) stream.end(body.subarray(-1));
@@ -115,16 +115,16 @@ describe('MS2: at the limit for all connections, small messages do not wait', ()
     sessions = await Promise.all(Array.from({ length: PARTS + 1 }, () => http2Session(server.url)));
     large = sessions.map((each) => new RawCall(each, GET));
     for (const { stream } of large.slice(1)) stream.write(body.subarray(0, PART));
-    await until(() => server.counts().unfinishedBytes === PARTS * PART, 'four messages are there in part');
+    await until(() => server.counts().unfinishedBytes === PARTS * PART, 'four messages have partly arrived');
     large[0]!.stream.write(body.subarray(0, -1));
-    await until(() => server.counts().unfinishedBytes === FULL - 1, 'the fifth is there but for its last byte');
+    await until(() => server.counts().unfinishedBytes === FULL - 1, 'the fifth has arrived except for its last byte');
   });
   afterAll(async () => {
     expect(server.counts().unfinishedBytes, 'the large messages still wait').toBe(FULL - 1);
     for (const [i, { stream }] of large.entries()) stream.end(body.subarray(i === 0 ? -1 : PART));
     for (const { outcome } of large) expect(await outcome).toMatchObject({ status: 3, reason: 'INVALID_REQUEST' });
     for (const each of [...sessions, session]) each.destroy();
-    await until(() => server.counts().requests === 0, 'no call is under way');
+    await until(() => server.counts().requests === 0, 'no call is in progress');
     expect(server.counts()).toMatchObject({ unfinishedBytes: 0, turns: 0 });
     await server.stop();
   });

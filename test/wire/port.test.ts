@@ -59,9 +59,9 @@ describe('one port for HTTP/1.1 and HTTP/2', () => {
     half.write('PR');
     const slow = net.connect(number, '127.0.0.1');
     slow.write('GET / HTTP/1.1\r\nHo');
-    await until(() => port.counts().sockets === 3, 'all are there');
+    await until(() => port.counts().sockets === 3, 'all are open');
     await Promise.all([silent, half, slow].map((socket) => once(socket.resume(), 'close')));
-    await until(() => port.counts().sockets === 0, 'all are gone');
+    await until(() => port.counts().sockets === 0, 'all are closed');
   });
 
   it('A2: a client that vanished is detected by a ping and disconnected, and its calls end', async () => {
@@ -70,10 +70,10 @@ describe('one port for HTTP/1.1 and HTTP/2', () => {
     const socket = net.connect(number, '127.0.0.1');
     const preface = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0';
     socket.write(Buffer.from(preface, 'latin1'));
-    await until(() => port.counts().sessions === 1, 'the session is there');
+    await until(() => port.counts().sessions === 1, 'the session is open');
     socket.resume();
     await once(socket, 'close');
-    await until(() => port.counts().sessions === 0 && port.counts().sockets === 0, 'it is gone');
+    await until(() => port.counts().sessions === 0 && port.counts().sockets === 0, 'it is closed');
   });
 
   it('a client that answers pings stays connected', async () => {
@@ -89,11 +89,11 @@ describe('one port for HTTP/1.1 and HTTP/2', () => {
   it('an idle connection gets a GOAWAY after a while, one with a call does not', async () => {
     const { port, number } = await listen({ idleMs: 300 });
     const [idle, busy] = [await connect(number), await connect(number)];
-    const gone = once(idle, 'close');
+    const closed = once(idle, 'close');
     const call = busy.request({ ':path': '/never', ':method': 'POST' });
     call.on('error', () => undefined);
-    await until(() => port.counts().requests === 1, 'the call is there');
-    await gone;
+    await until(() => port.counts().requests === 1, 'the call has arrived');
+    await closed;
     expect(busy.closed).toBe(false);
     call.close();
     await once(busy, 'close');

@@ -162,7 +162,7 @@ export async function speak(port: number, bytes: string | Uint8Array, silentMs =
 export async function until(holds: () => boolean, what: string, withinMs = 10_000): Promise<void> {
   const deadline = performance.now() + withinMs;
   while (!holds()) {
-    if (performance.now() > deadline) throw new Error(`waited ${withinMs} ms in vain until ${what}`);
+    if (performance.now() > deadline) throw new Error(`waited ${withinMs} ms, but this did not happen: ${what}`);
     await wait(5);
   }
 }

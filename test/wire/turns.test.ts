@@ -99,7 +99,7 @@ const append = (way: Way, textBytes: number, compressed = false, stepNumber = 0n
     compressed,
   );
 
-const handlers = (count: number) => until(() => server.counts().handlers === count, `${count} handlers are under way`);
+const handlers = (count: number) => until(() => server.counts().handlers === count, `${count} handlers are running`);
 
 async function endOf(trajectory: string): Promise<bigint> {
   return (await client.trajectories.getTrajectory({ trajectoryId: trajectory })).trajectory!.nextStepNumber;
@@ -150,7 +150,7 @@ describe('MS1: a turn ends when its message has reached the handler', () => {
     async (way) => {
       const deaf = await http2Session(server.url, { settings: { initialWindowSize: 0 } });
       call(APPEND, append(way, 100_000), deaf);
-      await until(() => server.counts().requests > 0, 'the call is there');
+      await until(() => server.counts().requests > 0, 'the call has arrived');
       for (let end = 0n; end === 0n; end = await endOf(trajectoryId));
       const outcome = await call(APPEND, append(way, 700_000, true, 1n)).outcome;
       expect(outcome.http).toBe(200);
@@ -186,7 +186,7 @@ describe('MS1: requests that are reset', () => {
     '$name: two small requests that are reset block no large messages',
     async (way) => {
       const [first, second] = [call(CLAIM, claim(way)), call(CLAIM, claim(way))];
-      await until(() => server.counts().requests >= 2, 'both are there');
+      await until(() => server.counts().requests >= 2, 'both have arrived');
       second.stream.close(8);
       await second.outcome;
       first.stream.close(8);

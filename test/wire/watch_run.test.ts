@@ -236,11 +236,11 @@ async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: W
       for (let next = messages.next(); ; ) {
         if (cut !== undefined && taken >= cut.messages) lose();
         // Waits for a message, or for the end of all changes, after which the state may be complete already.
-        const came = final === undefined ? await Promise.race([next, settled]) : await next;
-        if (came?.done === true) return picture;
-        if (came !== undefined) {
+        const received = final === undefined ? await Promise.race([next, settled]) : await next;
+        if (received?.done === true) return picture;
+        if (received !== undefined) {
           taken += 1;
-          paint(picture, came.value);
+          paint(picture, received.value);
           next = messages.next();
         }
         if (untilTerminal || final === undefined || !matches(picture, final, allStages)) continue;
@@ -254,7 +254,7 @@ async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: W
       throw error;
     }
   }
-  throw new Error('the last call has neither ended nor told all');
+  throw new Error('the last call has neither ended nor reached the final state');
 }
 
 function paint(picture: Picture, { run, stages, progress, caughtUp }: Told): void {

@@ -195,7 +195,7 @@ describe.each([
 
   it.each(wires)('O1, W11: $name reads unchanged what every other protocol wrote', async (wire) => {
     const streaming = wires.filter((other) => other.bidiStreams);
-    expect(written.size, 'every wire wrote').toBe(wires.length + streaming.length);
+    expect(written.size, 'every protocol wrote').toBe(wires.length + streaming.length);
     for (const story of written.values()) await expectStory(clients.get(wire)!, story, wire.codec === 'JSON');
   });
 });

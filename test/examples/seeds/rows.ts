@@ -77,7 +77,7 @@ const STATUSES: Readonly<Record<string, Status>> = {
 
 export function statusOf(value: Value | undefined): Status {
   const status = STATUSES[textOf(value)];
-  if (status === undefined) throw new Error(`${JSON.stringify(value)} is no status of theirs`);
+  if (status === undefined) throw new Error(`${JSON.stringify(value)} is not a status of CUA or SSDB`);
   return status;
 }
 

@@ -44,7 +44,8 @@ function faultsOf({ trajectoryId, sent }: Ledger, { rows, read, end }: StoredTra
   const faults: string[] = [];
   rows.forEach(({ number, content }, i) => {
     if (number !== BigInt(i)) faults.push(`${trajectoryId}: row ${i} is step ${number}`);
-    if (sent[Number(number)]?.content !== content) faults.push(`${trajectoryId}: step ${number} was never sent so`);
+    if (sent[Number(number)]?.content !== content)
+      faults.push(`${trajectoryId}: step ${number} was never sent with this content`);
   });
   if (end !== BigInt(rows.length)) faults.push(`${trajectoryId}: ends at ${end}, and has ${rows.length} rows`);
   const same = read.length === rows.length && read.every(({ content }, i) => content === rows[i]?.content);

@@ -36,7 +36,9 @@ export function checkClaims(
       wrong('a lease is granted once', `${tokenName(entry)} was granted to ${entry.worker} too`),
     ),
     ...[...claims.values()].flatMap((entry) => checkClaim(entry, journal, known, died)),
-    ...(stored.strays === 0 ? [] : [wrong('a trajectory is an attempt’s', `${stored.strays} are no attempt's`)]),
+    ...(stored.strays === 0
+      ? []
+      : [wrong('every trajectory belongs to an attempt', `${stored.strays} belong to no attempt`)]),
   ];
 }
 
@@ -49,7 +51,7 @@ function checkSiblings({ rollouts, groups }: StoredRollouts, { groups: count, gr
   const rule = 'no sibling is lost';
   const places = new Set(rollouts.map(({ group, number }) => `${group}/${number}`));
   const wanted = Array.from({ length: count * groupSize }, (_, i) => `${Math.floor(i / groupSize)}/${i % groupSize}`);
-  const found = wanted.filter((place) => !places.has(place)).map((place) => wrong(rule, `${place} is gone`));
+  const found = wanted.filter((place) => !places.has(place)).map((place) => wrong(rule, `${place} is missing`));
   if (rollouts.length !== wanted.length) found.push(wrong(rule, `${rollouts.length} rollouts of ${wanted.length}`));
   for (const { number, ...counted } of groups) {
     const own = rollouts.filter(({ group }) => group === number);
@@ -120,7 +122,7 @@ function checkClaim(
 ): Violation[] {
   const found: Violation[] = [];
   if (!known.has(tokenName(entry)))
-    found.push(wrong('every attempt is accounted for', `${tokenName(entry)} was granted, and is not there`));
+    found.push(wrong('every attempt is accounted for', `${tokenName(entry)} was granted, and is not stored`));
   if (journal.outcomeOf(entry) === undefined && !died(entry.worker))
     found.push(
       wrong('every attempt is accounted for', `${entry.worker} never reported the end of ${tokenName(entry)}`),

@@ -186,7 +186,7 @@ async function readBack(client: AnabranchClient, filler: Filler): Promise<{ step
     for await (const { steps: page } of client.trajectories.readSteps({ trajectoryId: filler.trajectoryId })) {
       for (const step of page) {
         const content = contentOf(step.infoJson, step.states[0]?.digest);
-        if (content !== filler.sent[steps]?.content) faults.push(`step ${step.stepNumber} is another`);
+        if (content !== filler.sent[steps]?.content) faults.push(`step ${step.stepNumber} has other content`);
         steps += 1;
       }
     }

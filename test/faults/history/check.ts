@@ -190,7 +190,7 @@ function checkFollow({ stored, sent, tell }: Context, follow: Follow): void {
   const { trajectory, from, got, marks } = follow;
   const say = (what: string) => tell('C6', trajectory, `${follow.follower}, following from ${from}: ${what}`);
   const broken = firstBreak(got, from);
-  if (broken !== undefined) say(`step ${broken.got} came where ${broken.due} was due`);
+  if (broken !== undefined) say(`got step ${broken.got}, expected ${broken.due}`);
   const finals = finalContents(stored, trajectory);
   for (const step of got) {
     if ((sent.get(step.content)?.begin ?? 0) > step.tick) say(`got step ${step.number} before it was sent`);
@@ -219,7 +219,7 @@ function checkPrefix({ stored, tell }: Context, { id, parent, branchPoint, read 
 function checkTables({ tell }: Context, { id, rows, read, states }: StoredTrajectory): void {
   for (const { number, digest } of read) {
     if (digest !== undefined && states.get(number) !== digest)
-      tell('C8', id, `the state of step ${number} is ${states.get(number) ?? 'gone'}, not ${digest}`);
+      tell('C8', id, `the state of step ${number} is ${states.get(number) ?? 'missing'}, not ${digest}`);
   }
   const own = read.filter(({ owner }) => owner === id);
   if (own.length !== rows.length) tell('C8', id, `the API tells ${own.length} own steps, the table ${rows.length}`);

@@ -78,7 +78,7 @@ class RawStream {
       for await (const answer of client.trajectories.appendSteps(this.#frames(), { signal: this.#abort.signal }))
         this.#take(answer);
       if (this.#unacked.length > 0)
-        throw new Error(`the server ended OK, but acked only below ${this.#unacked[0]!.number}`);
+        throw new Error(`the server ended with OK, but acked only below ${this.#unacked[0]!.number}`);
     } catch (error) {
       const reason = reasonOf(error);
       const outcome = reason !== undefined && REFUSALS.has(reason) ? 'refused' : 'unknown';

@@ -160,7 +160,7 @@ async function readOnce(mix: Mix, node: Node, rpc: string): Promise<void> {
   const reason = reasonOf(result);
   if (reason === 'TRAJECTORY_NOT_FOUND' || reason === 'TRAJECTORY_DELETED') {
     count(mix, `${rpc}, deleted`);
-    if (node.deletion === 'none') violation(`${reason}, but no deletion was begun`);
+    if (node.deletion === 'none') violation(`${reason}, but no deletion was started`);
   } else if (reason === 'INTERNAL' || !(result instanceof ConnectError) || !isTransient(result)) {
     violation(String(result));
   } else {
@@ -199,7 +199,7 @@ function stateFaultsOf({ node, attached }: Known, step: Step, stepNumber: number
     .map(({ name, digest }) => `state ${name} of step ${stepNumber} is ${digest}`);
   if (hasState(stepNumber) && !names.has('env')) wrong.push(`step ${stepNumber} has no state`);
   if (attached.get(owner)?.has(stepNumber) && !names.has(ATTACHED)) {
-    wrong.push(`step ${stepNumber} has not the state that was attached to it`);
+    wrong.push(`step ${stepNumber} lacks the state that was attached to it`);
   }
   return wrong;
 }

@@ -113,7 +113,7 @@ const remove: Act = async (mix, trees) => {
     (error: unknown) => (error instanceof Refused ? error.reason : Promise.reject(error)),
   );
   if (outcome !== (refused ? 'HAS_BRANCHES' : 'OK')) {
-    mix.violations.push(`${name} of ${node.id} with ${kept.length} living branches was answered ${outcome}`);
+    mix.violations.push(`${name} of ${node.id} with ${kept.length} remaining branches was answered ${outcome}`);
   }
   if (refused) return;
   for (const each of deleted) each.deletion = 'answered';

@@ -48,8 +48,8 @@ async function attached(strace: ChildProcess, pids: readonly number[]): Promise<
   const output: string[] = [];
   for await (const line of createInterface(strace.stderr!)) {
     output.push(line);
-    const [, watched, gone] = /Process (\d+) attached|, (\d+)\): No such process/u.exec(line) ?? [];
-    wanted.delete(Number(watched ?? gone));
+    const [, watched, ended] = /Process (\d+) attached|, (\d+)\): No such process/u.exec(line) ?? [];
+    wanted.delete(Number(watched ?? ended));
     if (wanted.size === 0) {
       strace.stderr!.resume();
       return;

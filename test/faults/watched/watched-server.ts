@@ -100,7 +100,7 @@ async function untilEmpty(glance: () => Promise<Glance>, withinMs: number): Prom
   for (;;) {
     const { counts } = await glance();
     if (Object.values(counts).every((count) => count === 0)) return;
-    if (performance.now() > deadline) throw new Error(`after ${withinMs} ms there is still ${JSON.stringify(counts)}`);
+    if (performance.now() > deadline) throw new Error(`still open after ${withinMs} ms: ${JSON.stringify(counts)}`);
     await wait(20);
   }
 }
