@@ -19,8 +19,8 @@ import { collect, servicesOf } from './services.ts';
 
 const ROOT = { stepNumber: 0n, actions: [{ content: { text: 'root' } }] };
 
-describeApp('making runs', (on) => {
-  it('ID1: the same request id with the same request gives the same run, as it is now', async () => {
+describeApp('creating runs', (on) => {
+  it('ID1: a repeated request with one request id returns the same run in its current state', async () => {
     const { app, caller, rpc } = on.scene();
     const request = { mainTrajectory: { root: ROOT }, requestId: 'r' };
     const first = await rpc.createRun(request);
@@ -34,7 +34,7 @@ describeApp('making runs', (on) => {
     expect(branched.run?.number).toBe(2n); // another RPC, another scope
   });
 
-  it('M4, C-33: a run that exists comes with where to go on: its end, and the last checkpointed stage', async () => {
+  it('M4, C-33: a run that exists is returned with its end and its last checkpointed stage, from which to continue', async () => {
     const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
     const request = { name: 'resumed', ifExists: IfExists.RETURN_EXISTING };
@@ -50,7 +50,7 @@ describeApp('making runs', (on) => {
     expect(found.resumeStage).toMatchObject({ kind: StageKind.TRAIN_STEP, number: 2n, modelCheckpointUri: 's3://2' });
   });
 
-  it('runs that name no experiment, or that of this name, are in `default`, which is made once', async () => {
+  it('runs without an experiment, or with this name, are in `default`, which is created once', async () => {
     const { app, caller, rpc } = on.scene();
     const made = [await rpc.createRun({}), await rpc.createRun({ experimentName: 'default', name: 'named' })];
     expect(made.map(({ run }) => [run?.experimentName, run?.number, run?.name])).toEqual([
@@ -66,7 +66,7 @@ describeApp('making runs', (on) => {
     });
   });
 
-  it('W11: the root of the main trajectory is checked as any step, and the field is named', async () => {
+  it('W11: the root of the main trajectory is validated like any step, and the error names the field', async () => {
     const { rpc } = on.scene();
     const mainTrajectory = { root: { ...ROOT, infoJson: '{' } };
     const refusal = await refusalOf(rpc.createRun({ mainTrajectory }));
@@ -75,7 +75,7 @@ describeApp('making runs', (on) => {
 });
 
 describeApp('listing runs', (on) => {
-  it('lists each run once, newest first, and each with its own progress, in pages of any size', async () => {
+  it('lists each run once, newest first, with its own progress, in pages of any size', async () => {
     const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
     const names = Array.from({ length: 7 }, (_, i) => `run-${7 - i}`);
@@ -93,7 +93,7 @@ describeApp('listing runs', (on) => {
     }
   });
 
-  it('S-13: lists a tree parents first, whichever of its runs is named, in pages of any size', async () => {
+  it('S-13: lists a tree with parents first, whichever of its runs is named, in pages of any size', async () => {
     const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
     const root = await books.makeRunWith(['a', 'b'], { name: 'root' });
@@ -121,7 +121,7 @@ describeApp('listing runs', (on) => {
     }
   });
 
-  it.each([1, 2, 0])('S-35: lists all trees of an experiment parents first, in pages of %i', async (pageSize) => {
+  it.each([1, 2, 0])('S-35: lists all trees of an experiment with parents first, in pages of %i', async (pageSize) => {
     const { caller, rpc } = on.scene();
     const books = new RunScene(on.store, caller.namespace);
     const experiment = await books.experiment();
@@ -151,7 +151,7 @@ describeApp('listing runs', (on) => {
 });
 
 describeApp('CompareRuns', (on) => {
-  it('RD5: a main trajectory that goes meanwhile is told; a run that has none is compared by its config alone', async () => {
+  it('RD5: a main trajectory that is deleted meanwhile causes an error; a run without one is compared by its config alone', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;
     const store = wrappedStore(on.store, {
       getTrajectory: async (...args) => {
@@ -184,7 +184,7 @@ describeApp('CompareRuns', (on) => {
 });
 
 describeApp('deleting runs', (on) => {
-  it('B4: what is deleted is not found at once, and its rows go soon, without waiting for maintenance', async () => {
+  it('B4: a deleted run is not found at once, and its rows are purged soon, without waiting for maintenance', async () => {
     let purges = Promise.withResolvers<void>();
     const store = wrappedStore(on.store, {
       purgeDeleted: async (limit) => {
@@ -205,7 +205,7 @@ describeApp('deleting runs', (on) => {
     expect(await app.store.getStage(caller.namespace, { id: stage.id })).toBe(undefined);
     expect(await books.isThere(run.mainTrajectory!.id)).toBe(false);
     await purges.promise;
-    // The id is free again once the rows are gone.
+    // The id can be used again once the rows are purged.
     await books.makeRun({ id: run.id, experiment: { id: experiment.id } });
     purges = Promise.withResolvers();
     const gone = await rpc.deleteExperiment({ experimentId: experiment.id });
@@ -237,7 +237,7 @@ describeApp('ReadMetrics', (on) => {
       });
   }
 
-  it('M1: series come by run as asked for, the run’s own first, then those of stages, by key, each with its points', async () => {
+  it('M1: series are in the order of the requested runs, those of the run before those of its stages, then by key, with their points', async () => {
     const scene = on.scene();
     const { namespace } = scene.caller;
     const books = new RunScene(on.store, namespace);
@@ -264,7 +264,7 @@ describeApp('ReadMetrics', (on) => {
     ]);
   });
 
-  it('M1: max_points downsamples longer series, leaves NaN out, and reports what was logged', async () => {
+  it('M1: max_points downsamples longer series, omits NaN, and returns the number of logged points', async () => {
     const scene = on.scene();
     const { namespace } = scene.caller;
     const run = await new RunScene(on.store, namespace).makeRun();
@@ -299,7 +299,7 @@ describeApp('ReadMetrics', (on) => {
     expect(short).toMatchObject({ pointCount: 3n, nanCount: 1n, metricSteps: [0n, 2n], values: [1, 3] });
   });
 
-  it('a run that is deleted while it is read is told, and never looks like one with fewer points', async () => {
+  it('a run that is deleted during the read causes an error, and never looks like one with fewer points', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;
     const store = wrappedStore(on.store, {
       measureSeries: async (...args) => {

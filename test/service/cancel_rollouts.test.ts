@@ -20,7 +20,7 @@ describeApp('rollouts that are cancelled with their run', (on) => {
     return { scene, runId: run.id, open };
   };
 
-  /** Tells when maintenance has found nothing more to cancel. */
+  /** Resolves when maintenance has found nothing more to cancel. */
   const watched = (replaced: Partial<Pick<RunStore, 'cancelNextRollouts'>> = {}) => {
     const done = Promise.withResolvers<void>();
     const cancelMarkedRollouts = async () => {
@@ -31,7 +31,7 @@ describeApp('rollouts that are cancelled with their run', (on) => {
     return { store: wrappedStore(on.store, { ...replaced, cancelMarkedRollouts }), done: done.promise };
   };
 
-  it('L2: the call is answered after the last batch, with their number', async () => {
+  it('L2: the call is answered after the last batch, with the number of cancelled rollouts', async () => {
     const { scene, runId, open } = await cancelledRun(450);
     const { app, caller } = on.scene(undefined, scene.namespace);
     expect(await cancelRollouts(app, caller, { runId })).toBe(450n);
@@ -48,7 +48,7 @@ describeApp('rollouts that are cancelled with their run', (on) => {
     expect(await cancelRollouts(app, caller, { stageId: stage.id })).toBe(3n);
   });
 
-  it('L2: if the call ends before the last batch, maintenance cancels the others', async () => {
+  it('L2: if the call ends before the last batch, maintenance cancels the remaining ones', async () => {
     const { scene, runId, open } = await cancelledRun(450);
     let calls = 0;
     const { store, done } = watched({

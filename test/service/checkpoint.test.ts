@@ -27,14 +27,14 @@ describeApp('GetCheckpoint', (on) => {
     return { scene, root, branch, get };
   }
 
-  it('RD3: is the latest step with a state, inherited ones included, with its states inline', async () => {
+  it('RD3: returns the latest step with a state, including inherited ones, with its states inline', async () => {
     const { root, get } = await setUp();
     const found = await get();
     expect(found).toMatchObject({ trajectoryId: root.id, step: { stepNumber: 1n } });
     expect(inlineOf(found)).toEqual({ agent: 'mem1', env: 'env1' });
   });
 
-  it('RD3: at a number, by tag, at or before a number, and having the named states', async () => {
+  it('RD3: finds it at a number, by tag, at or before a number, and with the named states', async () => {
     const { get } = await setUp();
     expect((await get({ stepNumber: 0n })).step?.stepNumber).toBe(0n);
     expect((await get({ tag: 'best' })).step?.stepNumber).toBe(1n);
@@ -44,7 +44,7 @@ describeApp('GetCheckpoint', (on) => {
     expect((await get({ atOrBefore: 0n, stateNames: [''] })).step?.stepNumber).toBe(0n);
   });
 
-  it('RD3: says what is missing', async () => {
+  it('RD3: the error says what is missing', async () => {
     const { get, branch } = await setUp();
     const reason = async (fields: Fields) => (await refusalOf(get(fields))).reason;
     expect(await reason({ stepNumber: 4n })).toBe('CHECKPOINT_NOT_FOUND');
@@ -59,7 +59,7 @@ describeApp('GetCheckpoint', (on) => {
     expect((await refusalOf(checkpoint(scene, empty.id))).reason).toBe('CHECKPOINT_NOT_FOUND');
   });
 
-  it('RD3: states come inline while the answer stays below 1 MiB, each of at most 512 KiB', async () => {
+  it('RD3: states are inline while the answer stays below 1 MiB, each up to 512 KiB', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const inline = ['a', 'b', 'c'].map((name) => state(randomBytes(LIMITS.inlineStateBytes - 20_000), { name }));
@@ -75,12 +75,12 @@ describeApp('GetCheckpoint', (on) => {
       step(0n, '', { actions, states: [...inline, large, state('small', { name: 'e' })] }),
     ]);
     const found = await checkpoint(scene, trajectory.id);
-    // 100 kB of text and one state leave no room for a second, but for the smallest.
+    // 100 kB of text and one state leave no room for a second, except for the smallest.
     expect(Object.keys(inlineOf(found))).toEqual(['a', 'e']);
     expect(found.step?.states.map(({ name, size }) => [name, size])).toContainEqual(['d', BigInt(over.length)]);
   });
 
-  it('FM2: GetStep takes a number or a tag, and shows who owns the step', async () => {
+  it('FM2: GetStep accepts a number or a tag, and returns the owner of the step', async () => {
     const { scene, root, branch } = await setUp();
     const get = (at: { stepNumber: bigint } | { tag: string }) => scene.rpc.getStep({ trajectoryId: branch.id, ...at });
     const tagged = await get({ tag: 'best' });

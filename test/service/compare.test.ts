@@ -4,7 +4,7 @@ import { refusalOf } from '../store/scene.ts';
 import { type AppScene, describeApp, state, step } from './on_app.ts';
 
 describeApp('CompareTrajectories', (on) => {
-  it('RD5: how many steps are shared, where two branches first differ, and their rewards', async () => {
+  it('RD5: returns the number of shared steps, where two branches first differ, and their rewards', async () => {
     const scene = on.scene();
     const main = await scene.create();
     await scene.write(
@@ -36,7 +36,7 @@ describeApp('CompareTrajectories', (on) => {
   });
 
   it.each([1e16, Number.POSITIVE_INFINITY, Number.NaN])(
-    'RD5: rewards that are shared, such as %d, do not hide the difference of two branches',
+    'RD5: shared rewards, such as %d, do not hide the difference between two branches',
     async (reward) => {
       const scene = on.scene();
       const main = await scene.create();
@@ -50,7 +50,7 @@ describeApp('CompareTrajectories', (on) => {
     },
   );
 
-  it('RD5: unrelated trajectories share nothing, but may be equal for long', async () => {
+  it('RD5: unrelated trajectories share no steps, but may have a long equal beginning', async () => {
     const scene = on.scene();
     const one = await scene.createWith(['a', 'b', 'c']);
     const other = await scene.createWith(['a', 'b']);
@@ -91,7 +91,7 @@ describeApp('CompareTrajectories', (on) => {
     expect((await compare(scene, one, one, { startStepNumber: 5n, endStepNumber: 9n })).rewards).toEqual([]);
   });
 
-  it('RD5: an unknown one is named', async () => {
+  it('RD5: the error names an unknown trajectory', async () => {
     const scene = on.scene();
     const one = await scene.createWith(['a']);
     const refusal = await refusalOf(compare(scene, one, { id: crypto.randomUUID() }));

@@ -9,15 +9,15 @@ import { mostParametersOf, statementsOf } from '../store/statement_count.ts';
 import { type AppScene, all, describeApp } from './on_app.ts';
 import { servicesOf } from './services.ts';
 
-/** Deeper than branches may be: what was made before there was a limit is still read. */
+/** Deeper than branches may be: trees from before there was a limit can still be read. */
 const DEPTH = 12_500;
 const PIECES = Math.ceil(DEPTH / 1000);
 
-/** Of the step of depth `i`: in no order, some equal, some missing. */
+/** The reward of the step at depth `i`: unsorted, some equal, some missing. */
 const REWARD = 'case when i % 10 = 0 then null else (i * 7919) % 20011 end';
 const rewardOf = (i: number) => (i % 10 === 0 ? undefined : (i * 7919) % 20011);
 
-describeApp('a tree that is deeper than branches may be', (on) => {
+describeApp('a tree that is deeper than the limit on branches', (on) => {
   let scene: AppScene;
   let root: Trajectory;
   let leaf: Trajectory;
@@ -31,7 +31,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
     leaf = await scene.now({ id: idOf(DEPTH) });
   }, 60_000);
 
-  /** Another server, which has read nothing yet. */
+  /** Another server, without any cache yet. */
   const cold = async <T>(use: (app: App) => Promise<T>): Promise<T> => {
     const app = on.app();
     try {
@@ -49,7 +49,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
   const list = (app: App, order: StepOrder, descending: boolean, pageSize: number, pageToken = '', id = leaf.id) =>
     rpc(app).listSteps({ trajectoryId: id, order, descending, pageSize, pageToken });
 
-  it('B1: GetStep reads no more ancestors than lie between the leaf and the owner of the step', () =>
+  it('B1: GetStep reads no more ancestors than are between the leaf and the owner of the step', () =>
     cold(async (app) => {
       expect(await stepOf(app, DEPTH)).toMatchObject({ trajectoryId: leaf.id, step: { stepNumber: BigInt(DEPTH) } });
       const own = await statementsOf(on.engine, () => stepOf(app, DEPTH));
@@ -61,7 +61,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       expect(await stepOf(app, 0)).toMatchObject({ trajectoryId: root.id, step: { stepNumber: 0n } });
     }));
 
-  it('RD1: ReadSteps reads the last steps, and the whole, with other work in between', () =>
+  it('RD1: ReadSteps reads the last steps, and all steps, with other work in between', () =>
     cold(async (app) => {
       const reading = on.scene(app, scene.caller.namespace);
       const last = await all(reading.read(leaf, { startStepNumber: BigInt(DEPTH - 2) }));
@@ -75,7 +75,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
     }));
 
   it.each([false, true])(
-    'RD4: ListSteps by number goes through the whole lineage page by page (descending: %s)',
+    'RD4: ListSteps by number reads the whole lineage page by page (descending: %s)',
     (descending) =>
       cold(async (app) => {
         const numbers: number[] = [];
@@ -90,7 +90,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       }),
   );
 
-  it('RD4: ListSteps finds what is rare in statements of a thousand owners', () =>
+  it('RD4: ListSteps finds rare matches with a thousand owners per statement', () =>
     cold(async (app) => {
       const rare = () => rpc(app).listSteps({ trajectoryId: leaf.id, minReward: 20_000 });
       const expected = Array.from({ length: DEPTH + 1 }, (_, i) => i).filter(
@@ -109,7 +109,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
   ] as const)('RD4, W11: ListSteps by %s is in order over all owners (descending: %s)', (by, descending) =>
     cold(async (app) => {
       const sign = descending ? -1 : 1;
-      // Step 0 has no reward. All were committed at once, but for step 0.
+      // Step 0 has no reward. All steps except step 0 were committed together.
       const rewards = Array.from({ length: DEPTH + 1 }, (_, i) => (i === 0 ? undefined : rewardOf(i)));
       const expected = rewards
         .map((reward, i) => ({ reward: by === 'REWARD' ? reward : 0, i }))
@@ -126,7 +126,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
     }),
   );
 
-  it('B1: GetLineage names every owner, from the root on', () =>
+  it('B1: GetLineage returns every owner, from the root on', () =>
     cold(async (app) => {
       const found: [string, string, bigint, bigint][] = [];
       let pageToken = '';
@@ -152,7 +152,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       expect(first.nextPageToken).not.toBe('');
     }));
 
-  it('RD3: GetCheckpoint looks through the whole lineage, in few statements and with other work in between', () =>
+  it('RD3: GetCheckpoint searches the whole lineage, with few statements and other work in between', () =>
     cold(async (app) => {
       const checkpoint = () => refusalOf(rpc(app).getCheckpoint({ trajectoryId: leaf.id }));
       expect(await turnsDuring(checkpoint)).toBeGreaterThanOrEqual(PIECES - 1);
@@ -160,7 +160,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
       expect(await statementsOf(on.engine, checkpoint)).toBeLessThan(PIECES + 10);
     }));
 
-  it('RD5: CompareTrajectories knows how much two leaves share', () =>
+  it('RD5: CompareTrajectories returns how many steps two leaves share', () =>
     cold(async (app) => {
       const compared = await rpc(app).compareTrajectories({
         trajectoryId: leaf.id,
@@ -179,7 +179,7 @@ describeApp('a tree that is deeper than branches may be', (on) => {
     ['GetLineage', (app, depth) => rpc(app).getLineage({ trajectoryId: idOf(depth) })],
     ['GetCheckpoint', (app, depth) => refusalOf(rpc(app).getCheckpoint({ trajectoryId: idOf(depth) }))],
     ['CompareTrajectories', (app, depth) => rpc(app).compareTrajectories(twinsOf(depth))],
-  ])('RD4: %s has statements of as many parameters in a deeper tree', async (_rpc, call) => {
+  ])('RD4: %s has as many parameters per statement in a deeper tree', async (_rpc, call) => {
     const most = (depth: number) => mostParametersOf(on.engine, () => cold((app) => call(app, depth)));
     const shallow = await most(2_000);
     expect(shallow).toBeGreaterThan(0);

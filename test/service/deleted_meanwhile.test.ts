@@ -9,7 +9,7 @@ import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 import { servicesOf } from './services.ts';
 
-/** A read, the call of the store before which the trajectory is deleted, and what the reader must be told. */
+/** A read, the call of the store before which the trajectory is deleted, and the expected error. */
 type Case = readonly [
   what: string,
   before: keyof Store,
@@ -69,8 +69,8 @@ const CASES: readonly Case[] = [
   ],
 ];
 
-describeApp('a trajectory that is deleted between two looks at it', (on) => {
-  it.each(CASES)('RD1: %s is refused, never answered short', async (_what, method, reason, read) => {
+describeApp('a trajectory that is deleted between two reads', (on) => {
+  it.each(CASES)('RD1: %s is refused, never returned incomplete', async (_what, method, reason, read) => {
     let deleting: () => Promise<unknown> = async () => undefined;
     const original = on.store[method] as (...args: unknown[]) => Promise<unknown>;
     const racing = wrappedStore(on.store, {
@@ -87,14 +87,14 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     deleting = async () => {
       deleting = async () => undefined;
       await scene.rpc.deleteTrajectory({ trajectoryId: id });
-      // Another one under the same id is not the one that was asked for.
+      // Another trajectory under the same id is not the requested one.
       await scene.create({ id });
     };
     expect((await refusalOf(reading)).reason).toBe(reason);
     await app.close();
   });
 
-  it('RD1, RD3: what is found of a lineage whose leaf was deleted meanwhile is no answer: a checkpoint, a page of a list', async () => {
+  it('RD1, RD3: results from a lineage whose leaf was deleted meanwhile are not returned: a checkpoint, a page of a list', async () => {
     const scene = on.scene();
     const { id } = await scene.create();
     await scene.write({ id }, [step(0n, 'a', { states: [state('r')] }), step(1n, 'b')]);
@@ -131,7 +131,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
       'findCheckpoint',
       ({ rpc }: AppScene, trajectoryId: string) => rpc.getCheckpoint({ trajectoryId }),
     ],
-  ] as const)('RD1: %s is refused when only the last steps are removed yet', async (_what, method, read) => {
+  ] as const)('RD1: %s is refused even if only the last steps are purged yet', async (_what, method, read) => {
     let deleting: () => Promise<unknown> = async () => undefined;
     const original = on.store[method] as (...args: unknown[]) => Promise<unknown>;
     const racing = wrappedStore(on.store, {
@@ -157,7 +157,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     await app.close();
   });
 
-  it('B2: a deletion whose caller leaves is finished by maintenance, and its followers are told at once', async () => {
+  it('B2: maintenance completes a deletion whose caller cancelled, and its followers are notified at once', async () => {
     const scene = on.scene();
     const { app, caller } = scene;
     const { id, ref } = await scene.createWith(['a', 'b', 'c']);
@@ -185,7 +185,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     await expect.poll(isFree, { timeout: 20_000 }).toBe(true);
   });
 
-  it('RD4, K-F4: a list of steps of a run, or an experiment, that is deleted between two pages is refused, never answered short', async () => {
+  it('RD4, K-F4: a list of steps of a run or experiment that is deleted between two pages is refused, never incomplete', async () => {
     const here = new RunScene(on.store);
     const { rpc } = on.scene(undefined, here.namespace);
     const run = await here.makeRunWith(['a', 'b', 'c']);
@@ -204,7 +204,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
     expect((await refusalOf(listing(byExperiment))).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
 
-  it.each([0n, 2n, 4n])('RD1, O1: a page without its step %s is never passed on', async (missing) => {
+  it.each([0n, 2n, 4n])('RD1, O1: a page without its step %s is never returned', async (missing) => {
     const scene = on.scene();
     const { id } = await scene.createWith(['a', 'b', 'c', 'd', 'e']);
     const holed = wrappedStore(on.store, {
@@ -227,7 +227,7 @@ describeApp('a trajectory that is deleted between two looks at it', (on) => {
   });
 });
 
-/** Marks a trajectory as deleted, with a caller that leaves before a row is removed. */
+/** Marks a trajectory as deleted, with a caller that cancels before any row is removed. */
 async function deleteAndLeave(store: Store, { namespace }: Caller, id: string): Promise<void> {
   const caller = new AbortController();
   const stop = store.onChange(() => caller.abort(new Error('the caller left')));

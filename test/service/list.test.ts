@@ -14,7 +14,7 @@ import { type AppScene, describeApp, shownWord, state, step } from './on_app.ts'
 import { collect } from './services.ts';
 
 describeApp('lists', (on) => {
-  it('FM7: pages hold everything once, newest first, whatever their size', async () => {
+  it('FM7: pages contain every item once, newest first, whatever their size', async () => {
     const scene = on.scene();
     const made = [];
     for (let i = 0; i < 7; i += 1) made.push((await scene.create({ name: `${i}` })).id);
@@ -33,7 +33,7 @@ describeApp('lists', (on) => {
     expect([await size(0), await size(1), await size(5000)]).toEqual([50, 1, 1000]);
   });
 
-  it('a page of trajectories ends early where their metadata is large, and still nothing is missing', async () => {
+  it('a page of trajectories ends early if their metadata is large, and no item is lost', async () => {
     const scene = on.scene();
     for (let i = 0; i < 6; i += 1) {
       const { id } = await scene.create();
@@ -74,7 +74,7 @@ describeApp('lists', (on) => {
     }
   });
 
-  it('RD3: a page of steps ends early where they are large, and still nothing is missing', async () => {
+  it('RD3: a page of steps ends early if they are large, and no item is lost', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(Array.from({ length: 9 }, () => 'x'.repeat(200_000)));
     const page = await steps(scene, trajectory, { view: View.FULL });
@@ -84,7 +84,7 @@ describeApp('lists', (on) => {
   });
 
   it.each([View.BASIC, View.FULL])(
-    'RD3: a page of small steps with many states and metrics stays below 1 MiB in view %i, and still nothing is missing',
+    'RD3: a page of small steps with many states and metrics stays below 1 MiB in view %i, and no item is lost',
     async (view) => {
       const scene = on.scene();
       const trajectory = await scene.create();
@@ -108,7 +108,7 @@ describeApp('lists', (on) => {
     },
   );
 
-  it('a page token is of one query: any other refuses it', async () => {
+  it('a page token belongs to one query: any other query refuses it', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b', 'c']);
     await scene.create();
@@ -134,7 +134,7 @@ describeApp('lists', (on) => {
     }
   });
 
-  it('statuses that no trajectory is ever in find nothing', async () => {
+  it('a filter by statuses that trajectories never have finds nothing', async () => {
     const scene = on.scene();
     await scene.create();
     const found = await list(scene, { statuses: [Status.RUNNING, Status.PAUSED] });
@@ -142,7 +142,7 @@ describeApp('lists', (on) => {
     expect(await list(scene, { statuses: [Status.PAUSED] })).toMatchObject({ trajectories: [], nextPageToken: '' });
   });
 
-  it('a page token that is forged is refused, not handed to the database', async () => {
+  it('a forged page token is refused, and does not reach the database', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b', 'c']);
     await scene.create();
@@ -166,7 +166,7 @@ describeApp('lists', (on) => {
     for (const forgery of forgeries) expect((await refusalOf(forgery())).reason).toBe('INVALID_PAGE_TOKEN');
   });
 
-  it('B5: tags come by name in order of bytes, page by page', async () => {
+  it('B5: tags are listed by name in byte order, page by page', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b']);
     const names = ['B', 'a', 'a-b', 'a.b', 'a/b', 'a0', 'aB', 'a_b', 'ab'];
@@ -182,13 +182,13 @@ describeApp('lists', (on) => {
 });
 
 describeApp('lineage and tree', (on) => {
-  it('B1, B2: name the owners of each stretch, deleted ones too, and show later names', async () => {
+  it('B1, B2: return the owner of each stretch, including deleted ones, with their current names', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c']);
     const middle = await scene.branch(root, 1n);
     await scene.write(middle, [step(2n, 'C'), step(3n, 'D')]);
     const leaf = await scene.branch(middle, 2n);
-    // The parent is the owner of the step, whatever trajectory is named.
+    // The parent is the owner of the step, whichever trajectory is named.
     const sibling = await scene.branch(leaf, 0n);
     await scene.words(leaf); // puts the lineage into the cache
     await scene.rpc.deleteTrajectory({ trajectoryId: middle.id, onBranches: OnBranches.KEEP_SHARED });
@@ -220,7 +220,7 @@ describeApp('lineage and tree', (on) => {
 });
 
 describeApp('creating', (on) => {
-  it('W11: the root is step 0, and is checked as any step', async () => {
+  it('W11: the root is step 0, and is validated like any step', async () => {
     const scene = on.scene();
     const field = async (root: { stepNumber?: bigint; infoJson?: string }) =>
       (await refusalOf(scene.rpc.createTrajectory({ root }))).violations[0]?.field;

@@ -5,7 +5,7 @@ import { refusalOf } from '../store/scene.ts';
 import { firstDifference, type NaiveStep, NaiveStore, type NaiveTrajectory, sharedSteps } from './naive.ts';
 import { type AppScene, all, describeApp, step, wordOf } from './on_app.ts';
 
-/** What happens to a trajectory picked among the living; numbers are taken modulo what there is. */
+/** An action on a random living trajectory; numbers are taken modulo the number of choices. */
 type Event =
   | { readonly kind: 'create' }
   | { readonly kind: 'append'; readonly pick: number; readonly words: readonly [string, number | undefined][] }
@@ -39,7 +39,7 @@ const event: fc.Arbitrary<Event> = fc.oneof(
 );
 
 describeApp('trajectories', (on) => {
-  it('O1, O2, B1, B2, RD1, RD5: behave as lists that are copied, through branches of branches, seals and deletions', async () => {
+  it('O1, O2, B1, B2, RD1, RD5: behave like lists that are copied, through nested branches, seals and deletions', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(event, { minLength: 5, maxLength: 40 }), async (events) => {
         const pair = new Pair(on.scene());
@@ -52,7 +52,7 @@ describeApp('trajectories', (on) => {
   }, 120_000);
 });
 
-/** The service and the model, driven alike and compared. */
+/** Applies the same actions to the service and to the model, and compares the results. */
 class Pair {
   readonly #scene: AppScene;
   readonly #naive = new NaiveStore();

@@ -12,11 +12,14 @@ export interface NaiveTrajectory {
   readonly parent: NaiveTrajectory | undefined;
   readonly steps: NaiveStep[];
   sealed: boolean;
-  /** There for its branches only. */
+  /** Kept only for its branches. */
   hidden: boolean;
 }
 
-/** The service as one would write it in a minute: a branch is a copy of a list. Steps are told apart by who appended them. */
+/**
+ * The service in its simplest form: a branch is a copy of a list. Steps are identified by the trajectory that appended
+ * them.
+ */
 export class NaiveStore {
   readonly #rows = new Set<NaiveTrajectory>();
 
@@ -62,7 +65,7 @@ export class NaiveStore {
     return true;
   }
 
-  /** Everything that is still a row of the tree, hidden ones too. */
+  /** Everything that still has a row in the tree, including hidden trajectories. */
   treeOf(row: NaiveTrajectory): NaiveTrajectory[] {
     const root = rootOf(row);
     return [...this.#rows].filter((other) => rootOf(other) === root);
@@ -75,7 +78,7 @@ export class NaiveStore {
     }
   }
 
-  /** A hidden parent goes with its last branch, and so on up. */
+  /** A hidden parent is removed with its last branch, and so on up. */
   #purge(row: NaiveTrajectory): void {
     this.#rows.delete(row);
     const { parent } = row;
@@ -89,7 +92,7 @@ export function sharedSteps(one: NaiveTrajectory, other: NaiveTrajectory): numbe
   return length;
 }
 
-/** The first number where words or rewards differ, or one ends. */
+/** The first number at which words or rewards differ, or one list ends. */
 export function firstDifference(one: NaiveTrajectory, other: NaiveTrajectory): number | undefined {
   const length = Math.max(one.steps.length, other.steps.length);
   for (let i = 0; i < length; i += 1) {

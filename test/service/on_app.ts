@@ -27,7 +27,7 @@ import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, textAction } from '../support/steps.ts';
 import { servicesOf } from './services.ts';
 
-/** Short polls, so that tests need not wait; maintenance only where a test asks for it. */
+/** Short poll intervals, so that tests need not wait; maintenance only where a test requests it. */
 const TEST_SETTINGS: Partial<AppSettings> = {
   pollMs: 50,
   progressMs: 200,
@@ -41,13 +41,13 @@ export interface OnApp {
   readonly engine: Engine;
   readonly database: TestDatabase;
   readonly store: Store;
-  /** A namespace, fresh unless named, in the file's own app or in the one given. */
+  /** A namespace, new unless named, in the app of the file or in the given one. */
   scene(app?: App, namespace?: string): AppScene;
-  /** Another app on the same store or on one around it; the caller closes it. */
+  /** Another app on the same store or on a wrapped one; the caller closes it. */
   app(settings?: Partial<AppSettings>, store?: Store): App;
 }
 
-/** The same tests on both engines: the use cases over a real store. */
+/** Runs the same tests on both engines: the use cases with a real store. */
 export function describeApp(subject: string, define: (on: OnApp) => void): void {
   describe.each(ENGINES)(`${subject}, on %s`, (engine) => {
     let database: TestDatabase;
@@ -84,7 +84,7 @@ export function describeApp(subject: string, define: (on: OnApp) => void): void 
 
 const NO_PLACE = { taskId: '', runId: undefined, experimentId: undefined, root: undefined, states: [] };
 
-/** One namespace of an app, and short ways to say what tests say often. */
+/** One namespace of an app, with short forms of calls that tests make often. */
 export class AppScene {
   readonly app: App;
   readonly caller: Caller;
@@ -124,7 +124,7 @@ export class AppScene {
     });
   }
 
-  /** Appends through a stream of its own: one frame a step, then the end; what the server answered. */
+  /** Appends through a stream of its own: one frame for each step, then the end. Returns the answers of the server. */
   async write(
     trajectory: { readonly id: string },
     steps: readonly GivenStep[],
@@ -138,7 +138,7 @@ export class AppScene {
     return all(session.events());
   }
 
-  /** A trajectory with one step a word. */
+  /** Creates a trajectory with one step for each word. */
   async createWith(words: readonly string[], fields: { taskId?: string } = {}): Promise<Trajectory> {
     const made = await this.create(fields);
     await this.write(
@@ -185,7 +185,7 @@ export class AppScene {
   }
 }
 
-/** A step told from others of its number by a word. */
+/** A step that a word distinguishes from others of its number. */
 export function step(stepNumber: bigint, word: string, fields: Partial<GivenStep> = {}): GivenStep {
   return { ...makeStep(stepNumber), actions: [textAction(word)], states: [], ...fields };
 }

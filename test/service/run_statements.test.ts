@@ -17,8 +17,11 @@ const MAKING = {
   initialStatus: Status.RUNNING,
 };
 
-/** What it costs to look at runs, and to append to what is of one: the same for one and for many (K-C6: the seeds asked once a run, and once more a stage). */
-describeApp('statements of the books of runs, and of turns beside them', (on) => {
+/**
+ * The numbers of statements to read runs, and to append to a trajectory of a run: the same for one and for many (K-C6:
+ * the predecessors sent one query per run, and one per stage).
+ */
+describeApp('numbers of statements for runs, and for turns of their rollouts', (on) => {
   async function run({ app, caller, rpc }: AppScene): Promise<Run> {
     const made = await rpc.createRun({ ...MAKING, mainTrajectory: {} });
     return findRun(app, caller, made.run!.id);
@@ -43,16 +46,16 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     return (await rpc.getProgress({ runId })).progress?.kinds ?? [];
   }
 
-  it('K-C6: a page of runs with their progress costs the same for one run without stages and for thirty with three each', async () => {
+  it('K-C6: a page of runs with progress takes the same statements for one run without stages and for thirty with three each', async () => {
     const [few, many] = [on.scene(), on.scene()];
     await run(few);
     for (let i = 0; i < 30; i += 1) await stages(many, (await run(many)).id, 3);
     expect(await list(few, 1)).toBe(await list(many, 30));
-    // The page, its stages counted, those that are open, what groups count of their rollouts, and those that are live.
+    // The page, the counts of its stages, the open ones, the counters of groups, and the live rollouts.
     expect(await list(many, 30)).toBeLessThanOrEqual(5);
   });
 
-  it('K-C6: the progress of a run costs the same without stages and with eighty', async () => {
+  it('K-C6: the progress of a run takes the same statements without stages and with eighty', async () => {
     const scene = on.scene();
     const [none, many] = [await run(scene), await run(scene)];
     await stages(scene, many.id, 80);
@@ -65,7 +68,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     expect(await cost(many, 80n)).toBeLessThanOrEqual(5);
   });
 
-  /** A run with so many rollouts, of which a third are live at their second turn, and a third were completed; gives the live ones. */
+  /** A run with this many rollouts: a third live at their second turn, a third completed. Returns the live ones. */
   async function rollouts(scene: AppScene, count: number): Promise<{ readonly run: Run; readonly live: Claim[] }> {
     const here = new RolloutScene(on.store, scene.caller.namespace);
     const made = await run(scene);
@@ -80,7 +83,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     return { run: made, live: claims.slice(0, third) };
   }
 
-  it('K-C6: progress, and a page of runs with it, cost the same with three rollouts in each run and with sixty', async () => {
+  it('K-C6: progress, and a page of runs with it, take the same statements with three rollouts per run and with sixty', async () => {
     const [few, many] = [on.scene(), on.scene()];
     const [small, large] = [await rollouts(few, 3), await rollouts(many, 60)];
     for (let i = 0; i < 3; i += 1) await rollouts(many, 60);
@@ -97,7 +100,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     expect(await list(many, 4)).toBeLessThanOrEqual(5);
   });
 
-  it("K-C6: a worker's turn costs the same beside two other rollouts and beside fifty-nine, twenty of them live", async () => {
+  it("K-C6: a worker's turn takes the same statements beside two other rollouts and beside fifty-nine, twenty of them live", async () => {
     const scene = on.scene();
     const turn = async ({ live: [claim] }: { readonly live: readonly Claim[] }) => {
       const { writerEpoch } = await scene.now(claim!.trajectory);
@@ -121,7 +124,7 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
     expect(few).toBeLessThanOrEqual(on.engine === 'postgres' ? 1 : 5);
   });
 
-  /** A root, and branches of it or of each other; gives the root and the last of them. */
+  /** A root, and branches of it or of each other. Returns the root and the last branch. */
   async function branches(scene: AppScene, count: number, deep: boolean): Promise<{ root: Run; last: Run }> {
     const root = await run(scene);
     await scene.write({ id: root.mainTrajectory!.id }, [step(0n, 'root')]);
@@ -141,16 +144,16 @@ describeApp('statements of the books of runs, and of turns beside them', (on) =>
       expect(page.runs).toHaveLength(runs);
     });
 
-  it('K-C6: a tree of runs costs the same for a root alone and for branches of branches, twenty-five deep', async () => {
+  it('K-C6: a tree of runs takes the same statements for a root alone and for nested branches, twenty-five deep', async () => {
     const scene = on.scene();
     const alone = await run(scene);
     const { last } = await branches(scene, 25, true);
     expect(await tree(scene, alone, 1)).toBe(await tree(scene, last, 26));
-    // Its page, and what all of its runs show of others.
+    // The page itself, and the fields of its runs that come from other tables.
     expect(await tree(scene, last, 26)).toBe(2);
   });
 
-  it('K-C6: a page of three hundred branches costs a list of runs as many statements as one run does, and one more each 256 rows; a tree three more', async () => {
+  it('K-C6: a page of three hundred branches takes the statements of a page of one run, plus one per 256 rows; a tree takes three more', async () => {
     const [few, many] = [on.scene(), on.scene()];
     await run(few);
     const { root, last } = await branches(many, 300, false);

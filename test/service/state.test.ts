@@ -14,7 +14,7 @@ import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 const MiB = 1024 * 1024;
 
 describeApp('states', (on) => {
-  it('S1, S4: a state put in pieces of any size is named by the hash of the whole, and read back byte for byte', async () => {
+  it('S1, S4: a state uploaded in chunks of any size is named by the hash of the whole, and read back byte for byte', async () => {
     const scene = on.scene();
     for (const [size, piece] of [
       [0, 1],
@@ -30,7 +30,7 @@ describeApp('states', (on) => {
     }
   });
 
-  it('A2: an upload that waits for its client is told of a drain at once', async () => {
+  it('A2: an upload that waits for its client ends at once on a drain', async () => {
     const app = on.app();
     let pulled = () => {};
     const waiting = new Promise<void>((resolve) => {
@@ -48,7 +48,7 @@ describeApp('states', (on) => {
     await app.close();
   });
 
-  it('S4: the first frame may state the digest, and then it must match; what does not is not kept', async () => {
+  it('S4: the first frame may contain the digest, which then must match; otherwise nothing is stored', async () => {
     const scene = on.scene();
     const bytes = randomBytes(1000);
     expect(await put(scene, bytes, 100, sha256(bytes))).toMatchObject({ size: 1000 });
@@ -61,7 +61,7 @@ describeApp('states', (on) => {
     expect((await refusalOf(put(scene, other, 100, 'no digest'))).violations[0]?.field).toBe('digest');
   });
 
-  it('A6: an upload whose call ends leaves no chunks behind', async () => {
+  it('A6: an upload whose call ends leaves no chunks', async () => {
     const scene = on.scene();
     const controller = new AbortController();
     const reason = new Error('the caller has left');
@@ -80,7 +80,7 @@ describeApp('states', (on) => {
     expect(Number(left?.n)).toBe(0);
   });
 
-  it('S4: an upload whose client goes away leaves nothing to be found', async () => {
+  it('S4: a state whose client disconnects during the upload is not found', async () => {
     const scene = on.scene();
     const bytes = randomBytes(600 * 1024);
     const broken = putState(scene.app, scene.caller, {
@@ -94,14 +94,14 @@ describeApp('states', (on) => {
     expect(await scene.statesHere([sha256(bytes)])).toEqual([]);
   });
 
-  it('S4: a state over 256 MiB is refused while it is sent', async () => {
+  it('S4: a state over 256 MiB is refused during the upload', async () => {
     const scene = on.scene();
     let sent = 0;
     const endless = putState(scene.app, scene.caller, {
       digest: undefined,
       chunks: (async function* () {
         for (;;) {
-          // Pieces far larger than the wire's, so that the limit is near: what counts is their sum.
+          // Chunks far larger than on the wire, so that the limit is reached soon: only their sum counts.
           yield new Uint8Array(LIMITS.stateBytes / 2 + 1);
           sent += 1;
           if (sent > 2) throw new Error('it goes on reading');
@@ -112,7 +112,7 @@ describeApp('states', (on) => {
     expect(sent).toBeLessThanOrEqual(2);
   }, 120_000);
 
-  it('S3, S4: byte ranges, over the borders of chunks too; beyond the end is refused, reaching beyond it is cut', async () => {
+  it('S3, S4: byte ranges, also across chunks; a start beyond the end is refused, an end beyond it is clipped', async () => {
     const scene = on.scene();
     const bytes = randomBytes(700 * 1024);
     const { digest } = await put(scene, bytes, 64 * 1024);
@@ -134,7 +134,7 @@ describeApp('states', (on) => {
     });
   });
 
-  it('S4: the first chunk tells the size, also of an empty state, and no chunk is over 256 KiB', async () => {
+  it('S4: the first chunk has the size, also for an empty state, and no chunk is over 256 KiB', async () => {
     const scene = on.scene();
     const { digest } = await put(scene, Buffer.alloc(0), 1);
     const empty = await all(getState(scene.app, scene.caller, { digest, offset: 0n, length: undefined }));
@@ -147,7 +147,7 @@ describeApp('states', (on) => {
     for (const { chunk } of chunks) expect(chunk.length).toBeLessThanOrEqual(LIMITS.chunkBytes);
   });
 
-  it('S6: BatchGetStates tells which are here, in the order asked for, each once', async () => {
+  it('S6: BatchGetStates returns existing states in request order, each once', async () => {
     const scene = on.scene();
     const one = await put(scene, Buffer.from('one'), 1);
     const two = await put(scene, Buffer.from('two'), 1);
@@ -159,7 +159,7 @@ describeApp('states', (on) => {
     });
   });
 
-  it('S2, S6: BatchGetStates renews the time of those it is asked for, and of no others', async () => {
+  it('S2, S6: BatchGetStates renews the requested states, and no others', async () => {
     const scene = on.scene();
     const [asked, other] = [await put(scene, Buffer.from('asked'), 5), await put(scene, Buffer.from('other'), 5)];
     const sql = await outsideSql(on.database);
@@ -180,7 +180,7 @@ describeApp('states', (on) => {
     expect((await refusalOf(get(on.scene(), digest))).reason).toBe('STATE_NOT_FOUND');
   });
 
-  it('S5: the states of a lineage, in order, whatever branch points lie between, every k-th of those found', async () => {
+  it('S5: returns the states of a lineage in order, across any branch points, or every k-th of them', async () => {
     const scene = on.scene();
     const root = await scene.create();
     await scene.write(
@@ -210,7 +210,7 @@ describeApp('states', (on) => {
     expect(messages.at(-1)?.pieces[0]).toMatchObject({ mediaType: 'text/plain', size: 2, offset: 0 });
   });
 
-  it('S5: large states come in pieces, no message with more than 256 KiB, and many small ones share a message', async () => {
+  it('S5: large states are sent in chunks of at most 256 KiB, and many small ones share a message', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const large = randomBytes(3 * MiB + 5);
@@ -241,7 +241,7 @@ describeApp('states', (on) => {
     expect((await refusalOf(all(reading))).reason).toBe('TRAJECTORY_DELETED');
   });
 
-  it('W10: a state is attached to an own step once; the same again changes nothing, another one is refused', async () => {
+  it('W10: a state is attached to an own step once; a repetition changes nothing, a different one is refused', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b']);
     const target = { trajectoryId: trajectory.id, writerEpoch: 1n, stepNumber: 1n };
@@ -255,12 +255,13 @@ describeApp('states', (on) => {
     expect((await refusalOf(scene.rpc.attachState(inherited))).reason).toBe('STEP_NOT_FOUND');
   });
 
-  it('S3: a damaged state is STATE_CORRUPT, and its last bytes are never given', async () => {
+  it('S3: a damaged state is STATE_CORRUPT, and its last bytes are never returned', async () => {
     const { store } = on;
     const scene = on.scene();
     const bytes = randomBytes(600 * 1024);
     const { digest } = await put(scene, bytes, 100_000);
-    // What the store says it verified, but is not the state: the hash over the whole stream must notice.
+    // The store claims that these bytes are verified, but they are not the state: the hash over the whole stream must
+    // detect it.
     const lying = new Proxy(store, {
       get(target, name) {
         if (name !== 'readState') {
@@ -304,7 +305,7 @@ async function get(scene: AppScene, digest: string, offset = 0, length?: number)
   return Buffer.concat(chunks.map(({ chunk }) => chunk));
 }
 
-/** What ReadStates gives, put together: bytes as text by step number. */
+/** The result of ReadStates, assembled: bytes as text by step number. */
 async function readAll(
   scene: AppScene,
   trajectoryId: string,
