@@ -34,7 +34,7 @@ describeApp('ClaimRollouts', (on) => {
     }
   }
 
-  /** The store, which lets no claim begin before it is told to, and tells what was asked of it at once. */
+  /** A store in which the test decides when a claim starts, and which records the requests of each call. */
   function gated() {
     const calls: (readonly ClaimRequest[])[] = [];
     const gates: PromiseWithResolvers<void>[] = [];
@@ -57,7 +57,7 @@ describeApp('ClaimRollouts', (on) => {
     return { store, calls, begins, open: (call: number) => gates[call]?.resolve() };
   }
 
-  it('Q2: those who ask at once share a call, those who come meanwhile the next, and each gets its own', async () => {
+  it('Q2: concurrent requests share a call of the store, later ones share the next, and each gets its own claims', async () => {
     const { store, calls, begins, open } = gated();
     const use = async (scene: RolloutScene, claim: Claim) => {
       const { stage } = await scene.place();
@@ -84,7 +84,7 @@ describeApp('ClaimRollouts', (on) => {
     await withApp({}, use, store);
   });
 
-  it('N1: a request id reaches no claim of another namespace, also where both read alike when joined by /', () =>
+  it('N1: a request id reaches no claim of another namespace, even if both read alike when joined by /', () =>
     withApp({}, async (scene, claim, app) => {
       const other = new RolloutScene(on.store, `${scene.namespace}/ClaimRollouts`);
       const [place, otherPlace] = [await scene.place(), await other.place()];
@@ -97,7 +97,7 @@ describeApp('ClaimRollouts', (on) => {
       expect(both.map(({ claims }) => claims.map(({ rollout }) => rollout.id))).toEqual([[others], [own]]);
     }));
 
-  it('Q2: a caller that has gone before its turn is asked for nothing', async () => {
+  it('Q2: a caller that cancelled before its turn is left out of the call', async () => {
     const { store, calls, begins, open } = gated();
     const use = async (scene: RolloutScene, claim: Claim) => {
       const { stage } = await scene.place();
@@ -116,7 +116,7 @@ describeApp('ClaimRollouts', (on) => {
     await withApp({}, use, store);
   });
 
-  it('a fault of one request is no fault of the others, and an outage is everybody’s', async () => {
+  it('an error of one request does not affect the others, and an outage affects all', async () => {
     let fault: (requests: readonly ClaimRequest[]) => void = () => undefined;
     const store = wrappedStore(on.store, {
       claimRollouts: async (requests) => {
@@ -143,20 +143,20 @@ describeApp('ClaimRollouts', (on) => {
     await withApp({}, use, store);
   });
 
-  it('Q2: a claim that waits hears of what is made, by run, by stage, or of any', () =>
+  it('Q2: a waiting claim is notified of new rollouts, by run, by stage, or of any', () =>
     withApp({ pollMs: NEVER }, async (scene, claim) => {
       for (const by of ['run', 'stage', 'any'] as const) {
         const { run, stage } = await scene.place();
         const where = { run: { runId: run.id }, stage: { stageId: stage.id }, any: {} }[by];
         const waiting = claim({ ...where, waitMs: 20_000 });
-        // Whichever comes first: it is found by the first look, or hinted at.
+        // Whichever comes first: the first read finds it, or a notification arrives.
         const [id] = await scene.queue(stage, 1);
         const { claims } = await waiting;
         expect(claims.map(({ rollout }) => rollout.id)).toEqual([id]);
       }
     }));
 
-  it('Q2: a claim that waits hears of a rollout that is given back, and of a stage that goes on, by a poll at the latest', () =>
+  it('Q2: a waiting claim is notified of a released rollout and of a resumed stage, at the latest by polling', () =>
     withApp({ pollMs: 20 }, async (scene, claim) => {
       const { run, stage } = await scene.place();
       await scene.queue(stage, 1);
@@ -167,7 +167,7 @@ describeApp('ClaimRollouts', (on) => {
       expect((await waiting).claims[0]?.rollout).toMatchObject({ attempt: 2, workerId: 'next' });
     }));
 
-  it('Q3: a claim that waits looks again when a delayed rollout can be claimed, without hints and polls', async () => {
+  it('Q3: a waiting claim tries again when a delayed rollout becomes claimable, without notifications and polls', async () => {
     const outside = await outsideSql(on.database);
     let looks = 0;
     let scene: RolloutScene;
@@ -175,7 +175,7 @@ describeApp('ClaimRollouts', (on) => {
       claimRollouts: async (requests) => {
         const outcomes = await on.store.claimRollouts(requests);
         looks += 1;
-        // The first look is before the claim waits, the second one when it begins to.
+        // The first read is before the claim waits, the second one when it starts to wait.
         if (looks !== 2) return outcomes;
         expect(outcomes).toMatchObject([{ claims: [], nextInMs: expect.any(Number) }]);
         await letPass(outside, scene, 300);
@@ -195,7 +195,7 @@ describeApp('ClaimRollouts', (on) => {
     await outside.close();
   });
 
-  it('Q2: waiting ends when its time is over, when the caller goes, and when the server drains', () =>
+  it('Q2: waiting ends at its time limit, when the caller cancels, and when the server drains', () =>
     withApp({ pollMs: NEVER }, async (scene, claim, app) => {
       const { stage } = await scene.place();
       const begun = performance.now();
@@ -211,7 +211,7 @@ describeApp('ClaimRollouts', (on) => {
       expect(performance.now() - begun).toBeLessThan(10_000);
     }));
 
-  it('Q2: waiting ends when nothing more can come', async () => {
+  it('Q2: waiting ends when no more rollouts can come', async () => {
     const looked = Promise.withResolvers<void>();
     const store = wrappedStore(on.store, {
       claimRollouts: async (requests) => {
@@ -227,7 +227,7 @@ describeApp('ClaimRollouts', (on) => {
       const [held] = await scene.claims({ stageId: stage.id });
       const begun = performance.now();
       const waiting = claim({ stageId: stage.id, waitMs: 25_000 });
-      await looked.promise; // at a rollout that is held
+      await looked.promise; // at a rollout that is claimed
       await scene.complete(held!);
       expect(await waiting).toMatchObject({ claims: [], drained: true });
       expect(performance.now() - begun).toBeLessThan(10_000);
@@ -235,7 +235,7 @@ describeApp('ClaimRollouts', (on) => {
     await withApp({ pollMs: NEVER }, use, store);
   });
 
-  it('Q2: a claim that waits hears of the close that leaves nothing to come, by run or by stage, also of another server', async () => {
+  it('Q2: a waiting claim is notified of the close that leaves no more rollouts, by run or by stage, also on another server', async () => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     let looks = 0;
     let looked = Promise.withResolvers<void>();
@@ -253,7 +253,7 @@ describeApp('ClaimRollouts', (on) => {
         looks = 0;
         looked = Promise.withResolvers();
         const waiting = claim({ ...{ run: { runId: run.id }, stage: { stageId: stage.id } }[by], waitMs: 25_000 });
-        await looked.promise; // after the claim has subscribed: only a hint can wake it now
+        await looked.promise; // after the claim has subscribed: only a notification can wake it now
         await other.closeQueue(scene.namespace, stage.id);
         expect(await waiting).toEqual({ kind: 'claimed', claims: [], drained: true });
         expect(looks).toBeGreaterThan(2);
@@ -266,7 +266,7 @@ describeApp('ClaimRollouts', (on) => {
     }
   });
 
-  it('Q2: a claim of a queue that is drained already looks once and does not wait', async () => {
+  it('Q2: a claim on a drained queue tries once and does not wait', async () => {
     let looks = 0;
     const store = wrappedStore(on.store, {
       claimRollouts: (requests) => {
@@ -286,7 +286,7 @@ describeApp('ClaimRollouts', (on) => {
     await withApp({ pollMs: NEVER }, use, store);
   });
 
-  it('ID1, Q2: the same request id gives the same claims, and refuses to mean another', () =>
+  it('ID1, Q2: a repeated request id returns the same claims, and is refused with a different request', () =>
     withApp({}, async (scene, claim) => {
       const { stage } = await scene.place();
       await scene.queue(stage, 4);

@@ -12,7 +12,7 @@ import { outsideSql } from '../store/sql.ts';
 import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
 
 describeApp('group commit', (on) => {
-  it('W7: what has arrived from all streams is committed together', async () => {
+  it('W7: batches that have arrived from all streams are committed together', async () => {
     const { committer, calls, scene } = await setUp();
     const trajectories = await Promise.all(Array.from({ length: 20 }, () => scene.create()));
     const sources = trajectories.map((trajectory) => {
@@ -26,7 +26,7 @@ describeApp('group commit', (on) => {
     for (const source of sources) expect(source.ends).toEqual([1n, 2n]);
   });
 
-  it('W7: while one group commits, the next gathers', async () => {
+  it('W7: while one group commits, batches for the next are collected', async () => {
     const gate = Promise.withResolvers<void>();
     const { committer, calls, scene } = await setUp({ before: (n) => (n === 0 ? gate.promise : undefined) });
     const trajectory = await scene.create();
@@ -40,7 +40,7 @@ describeApp('group commit', (on) => {
     expect(source.ends).toEqual([1n, 2n, 3n, 4n, 5n, 6n]);
   });
 
-  it('O1: a trajectory keeps its order however small the groups are', async () => {
+  it('O1: a trajectory keeps its order, however small the groups are', async () => {
     const { committer, calls, scene } = await setUp({ groupSteps: 7, lanes: 3 });
     const trajectories = await Promise.all([scene.create(), scene.create(), scene.create()]);
     const sources = trajectories.map(() => new RecordingSource());
@@ -54,7 +54,7 @@ describeApp('group commit', (on) => {
     for (const source of sources) expect(source.ends).toEqual(Array.from({ length: 20 }, (_, i) => BigInt(i * 2 + 2)));
   });
 
-  it('W7: a batch larger than a group goes all the same, alone', async () => {
+  it('W7: a batch larger than a group is committed alone', async () => {
     const { committer, calls, scene } = await setUp({ groupSteps: 2, groupBytes: 100 });
     const trajectory = await scene.create();
     const source = new RecordingSource();
@@ -65,7 +65,7 @@ describeApp('group commit', (on) => {
     expect(source.ends).toEqual([3n, 4n]);
   });
 
-  it('W7: groups in flight at once share no trajectory', async () => {
+  it('W7: concurrent groups share no trajectory', async () => {
     const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const { committer, calls, scene } = await setUp({ lanes: 2, before: (n) => gates[n]?.promise });
     const [one, other] = [await scene.create(), await scene.create()];
@@ -82,7 +82,7 @@ describeApp('group commit', (on) => {
     expect(source.ends).toEqual([1n, 2n]);
   });
 
-  it('W7: a refused trajectory is refused alone, and what its stream had sent behind is dropped', async () => {
+  it('W7: only the refused trajectory is refused, and later batches of its stream are dropped', async () => {
     const { committer, calls, scene } = await setUp();
     const [good, bad] = [await scene.create(), await scene.create()];
     const goodSource = new RecordingSource();
@@ -100,7 +100,7 @@ describeApp('group commit', (on) => {
     expect(await words(scene, bad)).toEqual(['x']);
   });
 
-  it('W7, F1: the refusal of a fenced stream does not reach the stream that fenced it', async () => {
+  it('W7, F1: the refusal of a fenced stream does not affect the stream that fenced it', async () => {
     const { committer, scene } = await setUp();
     const trajectory = await scene.create();
     (await scene.open(trajectory)).abandon();
@@ -115,7 +115,7 @@ describeApp('group commit', (on) => {
     expect(await words(scene, trajectory)).toEqual(['mine']);
   });
 
-  it('W7: a batch that the store cannot take fails alone; what came before it is stored, and so are all others', async () => {
+  it('W7: a batch that the store cannot write fails alone; earlier ones and those of others are stored', async () => {
     const { committer, scene } = await setUp({
       fault: (batches) => (batches.some(({ steps }) => steps.some(isPoison)) ? new Error('poison') : undefined),
     });
@@ -134,7 +134,7 @@ describeApp('group commit', (on) => {
     expect(goodSource.ends).toEqual([1n, 2n]);
   });
 
-  it('A1, D4: an outage fails the whole group at once, without trying its parts', async () => {
+  it('A1, D4: an outage fails the whole group at once, without retrying its parts', async () => {
     let down = true;
     const outage = new AnabranchError('DATABASE_UNAVAILABLE', 'down');
     const { committer, calls, scene } = await setUp({ fault: () => (down ? outage : undefined) });
@@ -154,7 +154,7 @@ describeApp('group commit', (on) => {
     expect(again.ends).toEqual([2n]);
   });
 
-  it('A1: when the database is silent, what waits for its turn fails with the groups that found out, and is not tried', async () => {
+  it('A1: when the database is silent, waiting groups fail with the groups that noticed it, without an attempt', async () => {
     const silent = new DatabaseSilent('DATABASE_UNAVAILABLE', 'silent');
     const gate = Promise.withResolvers<void>();
     let down = true;
@@ -183,7 +183,7 @@ describeApp('group commit', (on) => {
     expect(again.ends).toEqual([1n]);
   });
 
-  it('W7: of a group that other transactions hold up, the parts that do not wait commit, and the one that does waits alone', async () => {
+  it('W7: of a group that locks delay, batches that need not wait commit, and the others wait alone', async () => {
     const { committer, calls, scene } = await setUp({
       fault: (batches) =>
         batches.some(({ steps }) => steps.some(isPoison)) && calls.at(-1)?.wait === 'never'
@@ -198,7 +198,7 @@ describeApp('group commit', (on) => {
     });
     await committer.idle();
     for (const source of sources) expect(source.ends).toEqual([1n]);
-    // All; a half that commits; the other half, and its halves.
+    // The whole group; one half, which commits; the other half, and its halves.
     expect(calls.map(({ batches, wait }) => [batches.length, wait])).toEqual([
       [8, 'never'],
       [4, 'never'],
@@ -212,7 +212,7 @@ describeApp('group commit', (on) => {
   });
 
   if (on.engine === 'postgres') {
-    it('W7: a group goes on while another transaction holds a state that one of it refers to', async () => {
+    it('W7: a group proceeds while another transaction locks a state that one of its batches refers to', async () => {
       const { committer, scene } = await setUp();
       const held = newState('held');
       await putState(on.store, scene.caller.namespace, held.data);
@@ -239,7 +239,7 @@ describeApp('group commit', (on) => {
       }
     });
 
-    it('W7: a trajectory that another transaction holds waits alone; nobody else waits for it, and it keeps its order', async () => {
+    it('W7: a locked trajectory waits alone, keeps its order, and delays no other', async () => {
       const { committer, calls, scene } = await setUp();
       const [held, free] = [await scene.create(), await scene.create()];
       const sql = await outsideSql(on.database);
@@ -268,13 +268,13 @@ describeApp('group commit', (on) => {
     readonly lanes?: number;
     readonly groupSteps?: number;
     readonly groupBytes?: number;
-    /** Waited for before the n-th call reaches the store. */
+    /** Awaited before the n-th call reaches the store. */
     readonly before?: (n: number) => Promise<void> | undefined;
     /** Thrown instead of calling the store. */
     readonly fault?: (batches: readonly AppendBatch[]) => Error | undefined;
   }
 
-  /** A committer over the real store, whose calls are recorded and can be held up or made to fail. */
+  /** A committer with the real store, whose calls are recorded and can be delayed or made to fail. */
   async function setUp({ before, fault, ...options }: Around = {}) {
     const calls: { batches: readonly AppendBatch[]; wait: string }[] = [];
     const { store } = on;
@@ -330,7 +330,7 @@ function words(scene: AppScene, trajectory: Trajectory): Promise<string[]> {
   return scene.words(trajectory);
 }
 
-/** Turns of the event loop go by until it holds. */
+/** Lets the event loop turn until the condition holds. */
 async function until(holds: () => boolean): Promise<void> {
   while (!holds()) await new Promise((resolve) => setImmediate(resolve));
 }

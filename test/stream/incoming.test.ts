@@ -34,13 +34,13 @@ function prepareStep(step: GivenStep): NewSteps {
 
 const bytes = (length: number, fill = 7) => new Uint8Array(length).fill(fill);
 
-describe('steps on their way in', () => {
-  it('W6: carry the digest of their content', () => {
+describe('the preparation of steps for storage', () => {
+  it('W6: adds the digest of their content', () => {
     const { steps } = prepareSteps([step(3n, 'a', { reward: 1 })]);
     expect(steps[0]?.contentDigest).toBe(stepDigest(steps[0]!));
   });
 
-  it('W9: an inline state is named by its digest, env without a name, and its bytes go along once', () => {
+  it('W9: refers to an inline state by digest, under the name env by default, and passes its bytes once', () => {
     const twice = [
       step(0n, 'a', { states: [state('same')] }),
       step(1n, 'b', { states: [state('same', { name: 'z' })] }),
@@ -59,7 +59,7 @@ describe('steps on their way in', () => {
     expect(states).toHaveLength(1);
   });
 
-  it('W9: states are sorted by name, and the order in which they came makes no other step', () => {
+  it('W9: sorts states by name; their order in the request makes no difference', () => {
     const states = [state('1', { name: 'b' }), state('2'), state('3', { name: 'a' })];
     const one = prepareStep(step(0n, 'x', { states })).steps[0]!;
     const other = prepareStep(step(0n, 'x', { states: states.toReversed() })).steps[0]!;
@@ -67,7 +67,7 @@ describe('steps on their way in', () => {
     expect(other.contentDigest).toBe(one.contentDigest);
   });
 
-  it('FM4: data of 16 KiB and more becomes a state, less stays where it is', () => {
+  it('FM4: data of 16 KiB and more become a state, smaller data stay in the step', () => {
     const large = bytes(LIMITS.contentStateBytes);
     const small = bytes(LIMITS.contentStateBytes - 1);
     const data = (content: Uint8Array) =>
@@ -85,7 +85,7 @@ describe('steps on their way in', () => {
     expect(states.map(({ digest }) => digest)).toEqual([sha256(large)]);
   });
 
-  it('FM4, W6: a replay that names by digest what was sent as bytes is the same step', () => {
+  it('FM4, W6: a replay that has a digest instead of the bytes is the same step', () => {
     const data = bytes(20_000);
     const mediaType = 'image/png';
     const sent = step(0n, '', { observations: [textObservation('', { content: { kind: 'data', data, mediaType } })] });
@@ -97,7 +97,7 @@ describe('steps on their way in', () => {
   });
 });
 
-describe('a step that cannot be kept is refused, and the field is named', () => {
+describe('an invalid step is refused, and the error names the field', () => {
   const withText = (text: string) => step(0n, '', { actions: [textAction(text)] });
   const cases: [string, GivenStep, string][] = [
     ['W11: U+0000 in text', withText('a\0b'), 'actions[0].content.text'],
@@ -150,7 +150,7 @@ describe('a step that cannot be kept is refused, and the field is named', () => 
     expect(faultOf(() => prepareStep(bad)).violations[0]?.field).toBe(`root.${field}`);
   });
 
-  it('S4, W9: a stated digest that is not that of the bytes', () => {
+  it('S4, W9: a digest that does not match the bytes', () => {
     const bad = step(0n, '', { states: [state('bytes', { digest: 'ab'.repeat(32) })] });
     expect(faultOf(() => prepareStep(bad))).toMatchObject({
       reason: 'DIGEST_MISMATCH',
@@ -158,7 +158,7 @@ describe('a step that cannot be kept is refused, and the field is named', () => 
     });
   });
 
-  it('but the largest that is allowed is taken', () => {
+  it('steps at the limits are accepted', () => {
     const metrics = new Map(Array.from({ length: 256 }, (_, i) => [`${i}`.padEnd(128, 'k'), Number.NaN]));
     const states = Array.from({ length: 16 }, (_, i) => state(bytes(i), { name: `${i}`.padEnd(64, 'n') }));
     const largest = step(2n ** 63n - 1n, '🌊', {

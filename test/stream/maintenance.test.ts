@@ -8,7 +8,7 @@ import { laterByTheClock } from '../store/collection.ts';
 import { logger } from '../store/on_store.ts';
 
 describeApp('maintenance', (on) => {
-  it('S2: collects states that no step refers to, once their time is over, and no others', async () => {
+  it('S2: collects states without references after their retention time, and no others', async () => {
     const scene = on.scene();
     const put = (text: string) => {
       const chunks = (async function* () {
@@ -27,7 +27,7 @@ describeApp('maintenance', (on) => {
     expect(await here()).toEqual([kept]);
   });
 
-  it('S2, ID1, RD2: unless told otherwise, states live 24 h, keys 7 days, and followers hear something every 15 s', async () => {
+  it('S2, ID1, RD2: by default, states are kept 24 h, keys 7 days, and followers get a message every 15 s', async () => {
     const app = createApp({ store: on.store, ids: { uuid: randomUUID, uid: randomUUID }, logger, settings: {} });
     expect(app.settings).toMatchObject({ stateTtlHours: 24, requestDays: 7, progressMs: 15_000, pollMs: 1000 });
     expect(app.settings).toMatchObject({ watchMs: 250, staleSweepMs: 5000, leaseSweepMs: 1000 });
@@ -35,7 +35,7 @@ describeApp('maintenance', (on) => {
     await app.close();
   });
 
-  /** Chores that find nothing to do, but for those that a test gives. */
+  /** Tasks that find nothing to do, except those that a test passes. */
   const idle = {
     collectStates: async (_hours: number, _limit: number) => 0,
     expireRequests: async () => 0,
@@ -46,7 +46,7 @@ describeApp('maintenance', (on) => {
   };
   const settings = { maintenanceMs: 0, staleSweepMs: 0, leaseSweepMs: 0, stateTtlHours: 24, requestDays: 7 };
 
-  it('runs by itself, goes on after a failure, and stops with the app', async () => {
+  it('runs by itself, continues after a failure, and stops with the app', async () => {
     const rounds = Promise.withResolvers<void>();
     let calls = 0;
     const flaky = {
@@ -66,7 +66,7 @@ describeApp('maintenance', (on) => {
     expect(calls).toBe(after);
   });
 
-  it('works in bounded batches, and stops between two of them when asked', async () => {
+  it('works in bounded batches, and stops between two of them on request', async () => {
     const asked: number[] = [];
     const endless = {
       ...idle,
@@ -79,7 +79,7 @@ describeApp('maintenance', (on) => {
     expect(asked).toEqual([500, 500, 500]);
   });
 
-  it('B4: what was deleted is purged to the end at every start, so that a server that died left nothing', async () => {
+  it('B4: every start purges all deleted rows, including those that a killed server left', async () => {
     let left = 3;
     const purged = Promise.withResolvers<void>();
     const purgeDeleted = async () => {
@@ -93,7 +93,7 @@ describeApp('maintenance', (on) => {
     expect(left).toBe(0);
   });
 
-  it('B4: a purge that is asked for while one ends is not missed', async () => {
+  it('B4: a purge requested while another one ends is not missed', async () => {
     const looks: PromiseWithResolvers<boolean>[] = [];
     const looked = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const purgeDeleted = () => {
@@ -113,7 +113,7 @@ describeApp('maintenance', (on) => {
     expect(looks).toHaveLength(2);
   });
 
-  it('L2: stale runs are looked for every few seconds, in batches until none is left', async () => {
+  it('L2: stale runs are searched every few seconds, in batches until none is left', async () => {
     const found = [500, 500, 20];
     const swept = Promise.withResolvers<void>();
     const failStaleRuns = async (limit: number) => {
@@ -128,7 +128,7 @@ describeApp('maintenance', (on) => {
     expect(found).toEqual([]);
   });
 
-  it('Q3: leases that have ended are looked for every second, in batches until none is left', async () => {
+  it('Q3: expired leases are searched every second, in batches until none is left', async () => {
     const found = [500, 500, 20];
     const swept = Promise.withResolvers<void>();
     const sweepLeases = async (limit: number) => {

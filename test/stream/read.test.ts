@@ -10,7 +10,7 @@ import { wrappedStore } from '../support/wrapped_store.ts';
 const letters = (text: string) => [...text];
 
 describeApp('ReadSteps over a range', (on) => {
-  it('RD1: reads [start, end) across branch points, each message of one owner, with where to go on', async () => {
+  it('RD1: reads [start, end) across branch points, with one owner for each message, and the number to continue at', async () => {
     const scene = on.scene();
     const root = await scene.createWith(letters('abcde'));
     const branch = await scene.branch(root, 1n);
@@ -29,7 +29,7 @@ describeApp('ReadSteps over a range', (on) => {
     expect((await scene.steps(leaf, { startStepNumber: 1n, endStepNumber: 3n })).map(wordOf)).toEqual(['b', 'C']);
   });
 
-  it('RD1: the end may be asked for, beyond it is refused with the end, and a range may reach beyond it', async () => {
+  it('RD1: a start at the end is allowed, beyond it is refused with the end, and a range may extend beyond it', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(letters('abc'));
     expect(await all(scene.read(trajectory, { startStepNumber: 3n }))).toEqual([]);
@@ -46,7 +46,7 @@ describeApp('ReadSteps over a range', (on) => {
     });
   });
 
-  it('RD1: the end is fixed when the call begins', async () => {
+  it('RD1: the end is fixed when the call starts', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(letters('ab'));
     const reading = scene.read(trajectory);
@@ -74,7 +74,7 @@ describeApp('ReadSteps over a range', (on) => {
     expect((await refusalOf(all(scene.read(trajectory)))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
-  it('RD3: messages stay well below 1 MiB, also where steps are small and their states many', async () => {
+  it('RD3: messages stay well below 1 MiB, even for small steps with many states', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const states = Array.from({ length: 16 }, (_, i) =>
@@ -89,7 +89,7 @@ describeApp('ReadSteps over a range', (on) => {
     for (const { steps } of messages) expect(steps.length * 16 * 250).toBeLessThan(1024 * 1024);
   });
 
-  it('A2: a range that is being read ends with SERVER_DRAINING', async () => {
+  it('A2: a drain ends the read of a range with SERVER_DRAINING', async () => {
     const app = on.app();
     const scene = on.scene(app);
     const trajectory = await scene.createWith(letters('abc'));
@@ -104,7 +104,7 @@ describeApp('ReadSteps over a range', (on) => {
 });
 
 describeApp('ReadSteps that follows', (on) => {
-  it('R2, RD2: delivers every step from start on, once, in order, then live, and ends with the seal', async () => {
+  it('R2, RD2: delivers every step from the start once, in order, then live, and ends with the seal', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(letters('abc'));
     const following = all(scene.read(trajectory, { startStepNumber: 1n, follow: true }));
@@ -116,7 +116,7 @@ describeApp('ReadSteps that follows', (on) => {
     expect(read.slice(0, -1).every(({ sealed }) => !sealed)).toBe(true);
   });
 
-  it('RD2: says that it is caught up, also where there is nothing to read, and again as a mark of progress', async () => {
+  it('RD2: reports that it is caught up, even without steps to read, and again as a sign of progress', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const reading = scene.read(trajectory, { follow: true });
@@ -134,7 +134,7 @@ describeApp('ReadSteps that follows', (on) => {
     expect(scene.app.changes.listeners).toBe(0);
   });
 
-  it('RD2: ends at the end asked for, live or not', async () => {
+  it('RD2: ends at the requested end, live or not', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(letters('abc'));
     const read = (endStepNumber: bigint) => scene.steps(trajectory, { endStepNumber, follow: true });
@@ -157,7 +157,7 @@ describeApp('ReadSteps that follows', (on) => {
     ]);
   });
 
-  it('R2: twenty followers from anywhere, and four writers one after another, miss nothing and see nothing twice', async () => {
+  it('R2: twenty followers from any step, with four writers in turn, miss no step and get none twice', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const total = 400;
@@ -182,7 +182,7 @@ describeApp('ReadSteps that follows', (on) => {
     expect(scene.app.feeds.followers).toBe(0);
   });
 
-  it('R3: a hundred followers at the live edge cost one look and one page, not a hundred', async () => {
+  it('R3: a hundred followers at the live end share one check and one page', async () => {
     const { store, counts } = counting(on.store);
     const app = on.app({ pollMs: 60_000 }, store);
     const scene = on.scene(app);
@@ -196,13 +196,13 @@ describeApp('ReadSteps that follows', (on) => {
     const read = await Promise.all(next);
     expect(read.every(({ value }) => value?.steps.length === 1)).toBe(true);
     expect(counts.get('readSteps')).toBe(1);
-    // None, if the look that was under way already found the step.
+    // None, if the read in progress already found the step.
     expect(counts.get('getTrajectory') ?? 0).toBeLessThanOrEqual(3);
     await Promise.all(followers.map((one) => one.return()));
     await app.close();
   });
 
-  it('RD2: a hint that was lost is made up for by the next poll, one for all who follow', async () => {
+  it('RD2: the next poll makes up for a lost notification, one poll for all followers', async () => {
     const deaf = wrappedStore(on.store, { onChange: () => () => undefined });
     const app = on.app({ pollMs: 20 }, deaf);
     const scene = on.scene(app);
@@ -216,7 +216,7 @@ describeApp('ReadSteps that follows', (on) => {
     await app.close();
   });
 
-  it('RD2: what is committed between the first look and the subscription is not waited for', async () => {
+  it('RD2: a step committed between the first read and the subscription is delivered without waiting', async () => {
     let between: (() => Promise<unknown>) | undefined;
     const late = wrappedStore(on.store, {
       getTrajectory: async (...args) => {
@@ -227,7 +227,7 @@ describeApp('ReadSteps that follows', (on) => {
         return found;
       },
     });
-    // No poll comes to help, and the hint comes before anybody listens.
+    // No poll happens, and the notification arrives before anybody listens.
     const app = on.app({ pollMs: 60_000 }, late);
     const scene = on.scene(app);
     const trajectory = await scene.createWith(['a']);
@@ -237,7 +237,7 @@ describeApp('ReadSteps that follows', (on) => {
     await app.close();
   });
 
-  it('RD1, RD2: a trajectory that is deleted ends its followers with TRAJECTORY_DELETED, also when its id is made again', async () => {
+  it('RD1, RD2: followers of a deleted trajectory end with TRAJECTORY_DELETED, also if its id is created again', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a']);
     const reading = scene.read(trajectory, { follow: true });
@@ -248,7 +248,7 @@ describeApp('ReadSteps that follows', (on) => {
     expect((await waiting).reason).toBe('TRAJECTORY_DELETED');
   });
 
-  it('A2: a drain ends followers with SERVER_DRAINING, and a caller that is gone just ends', async () => {
+  it('A2: a drain ends followers with SERVER_DRAINING, and a cancelled call just ends', async () => {
     const app = on.app();
     const scene = on.scene(app);
     const trajectory = await scene.createWith(['a']);
@@ -266,7 +266,7 @@ describeApp('ReadSteps that follows', (on) => {
     await app.close();
   });
 
-  it('A1: an outage ends followers with DATABASE_UNAVAILABLE, from where they can go on', async () => {
+  it('A1: an outage ends followers with DATABASE_UNAVAILABLE, with the number to continue at', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a']);
     let down = false;
@@ -285,7 +285,7 @@ describeApp('ReadSteps that follows', (on) => {
   });
 
   if (on.engine === 'postgres') {
-    it('R1, R2: what is written through another instance is followed here', async () => {
+    it('R1, R2: steps written through another instance are delivered to followers on this one', async () => {
       const elsewhere = await openOn(on.database);
       const app = on.app({ pollMs: 200 }, elsewhere);
       const scene = on.scene();

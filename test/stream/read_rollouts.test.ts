@@ -25,7 +25,7 @@ describeApp('ReadRollouts', (on) => {
     }
   }
 
-  it('Q6: gives terminal groups by number, each rollout with the steps of its attempt, and no others', () =>
+  it('Q6: returns terminal groups by number, each rollout with the steps of its attempt, and no others', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       await trainer.group(stage, 1n, ['COMPLETED', 'FAILED']);
@@ -47,7 +47,7 @@ describeApp('ReadRollouts', (on) => {
       );
     }));
 
-  it('Q6: a rollout without an attempt, or whose trajectory was deleted, keeps nobody waiting', () =>
+  it('Q6: a rollout without an attempt, or with a deleted trajectory, delays nothing', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       const [claim] = await trainer.group(stage, 0n, ['COMPLETED']);
@@ -57,7 +57,7 @@ describeApp('ReadRollouts', (on) => {
       expect(shownBy(await trainer.read(stage))).toEqual(['0/0 COMPLETED: group done']);
     }));
 
-  it('Q6: BASIC leaves payloads out, FULL brings those of rollouts and steps', () =>
+  it('Q6: BASIC omits payloads, FULL includes those of rollouts and steps', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       await trainer.group(stage, 0n, ['COMPLETED'], { inputJson: '{"seed":1}', metadataJson: '[1]' });
@@ -69,7 +69,7 @@ describeApp('ReadRollouts', (on) => {
       expect(basic?.steps.map(({ actions }) => actions)).toEqual([[], []]);
     }));
 
-  it('RD3: no part is larger than a message, whatever a rollout and its steps hold', () =>
+  it('RD3: no part is larger than a message, however large a rollout and its steps are', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       const large = `"${'x'.repeat(120 * 1024)}"`;
@@ -86,7 +86,7 @@ describeApp('ReadRollouts', (on) => {
       expect(read.map(({ rolloutDone, groupDone }) => rolloutDone && groupDone)).toEqual([false, false, true]);
     }));
 
-  it('B1: a rollout that began from a step comes with the steps that it shares', () =>
+  it('B1: a rollout that started from a step is returned with the steps that it shares', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       const [first] = await trainer.group(stage, 0n, ['COMPLETED']);
@@ -99,7 +99,7 @@ describeApp('ReadRollouts', (on) => {
       expect(shownBy(await trainer.read(stage)).at(-1)).toBe('1/0 COMPLETED: a0 own group done');
     }));
 
-  it('Q6: follows groups as they end, each once, says when it is caught up, and ends with the stage', () =>
+  it('Q6: returns groups as they end, each once, reports when it is caught up, and ends with the stage', () =>
     withApp({ pollMs: NEVER }, async (trainer) => {
       const { stage } = await trainer.place();
       await trainer.group(stage, 0n, ['COMPLETED']);
@@ -115,7 +115,7 @@ describeApp('ReadRollouts', (on) => {
       expect(shownBy(await all(reading))).toEqual([]);
     }));
 
-  it('Q2, Q6: ends once the queue is closed and nothing is PENDING or live, while the stage goes on', () =>
+  it('Q2, Q6: ends once the queue is closed and no rollout is PENDING or live, even if the stage is RUNNING', () =>
     withApp({ pollMs: NEVER }, async (trainer) => {
       const { stage } = await trainer.place();
       await trainer.group(stage, 0n, ['COMPLETED']);
@@ -134,7 +134,7 @@ describeApp('ReadRollouts', (on) => {
       expect((await all(again)).filter(({ groupDone }) => groupDone)).toHaveLength(3);
     }));
 
-  it('Q2, Q6: hears of a close that leaves nothing to come', () =>
+  it('Q2, Q6: is notified of a close that leaves no more groups', () =>
     withApp({ pollMs: NEVER }, async (trainer) => {
       const { stage } = await trainer.place();
       const reading = trainer.reading(stage, { follow: true });
@@ -144,7 +144,7 @@ describeApp('ReadRollouts', (on) => {
       expect(await rest).toEqual([]);
     }));
 
-  it('Q4, Q6: whoever follows is let go once the stage has ended and nobody holds a rollout of it, though some are still queued', () =>
+  it('Q4, Q6: ends once the stage has ended and no worker holds a rollout of it, even if some are still queued', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       await trainer.makeRollouts(stage, [{ groupNumber: 0n }, { groupNumber: 1n }]);
@@ -156,7 +156,7 @@ describeApp('ReadRollouts', (on) => {
       expect(shownBy((await all(reading)).filter(({ caughtUp }) => !caughtUp))).toEqual(['0/0 COMPLETED: group done']);
     }));
 
-  it('Q6: a stage that is reopened before that is followed on', () =>
+  it('Q6: continues if the stage is reopened before that', () =>
     withApp({ pollMs: NEVER }, async (trainer) => {
       const { stage } = await trainer.place();
       await trainer.makeRollouts(stage, [{ groupNumber: 0n }]);
@@ -170,7 +170,7 @@ describeApp('ReadRollouts', (on) => {
       await reading.return();
     }));
 
-  it('Q4, Q6: likewise once the run has ended, though its stage was left open', () =>
+  it('Q4, Q6: ends likewise once the run has ended, even if its stage was left open', () =>
     withApp({}, async (trainer) => {
       const { run, stage } = await trainer.place();
       await trainer.makeRollouts(stage, [{ groupNumber: 0n }]);
@@ -180,7 +180,7 @@ describeApp('ReadRollouts', (on) => {
       expect((await all(reading)).every(({ caughtUp }) => caughtUp)).toBe(true);
     }));
 
-  it('Q6: a group of which nothing was ever tried is told, too, so that whoever counts groups comes to their number', () =>
+  it('Q6: a group without any attempt is returned too, so that the number of groups is complete', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       const made = await trainer.makeRollouts(stage, [{ groupNumber: 0n }, { groupNumber: 0n, number: 1n }]);
@@ -189,7 +189,7 @@ describeApp('ReadRollouts', (on) => {
       expect(await trainer.read(stage, { completeGroupsOnly: true })).toEqual([]);
     }));
 
-  it('Q6: a group is not given while one of it is tried again, and given once it has ended again', () =>
+  it('Q6: a group is held back while one of its rollouts is retried, and returned once it has ended again', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();
       const [failed] = await trainer.group(stage, 0n, ['FAILED']);
@@ -202,7 +202,7 @@ describeApp('ReadRollouts', (on) => {
       await reading.return();
     }));
 
-  it('Q6: a rollout that is retried while its group is read is shown as it had ended', async () => {
+  it('Q6: a rollout that is retried while its group is read is returned as it had ended', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;
     const store = wrappedStore(on.store, {
       listRollouts: async (...args) => {
@@ -227,7 +227,7 @@ describeApp('ReadRollouts', (on) => {
     await withApp({}, use, store);
   });
 
-  it('RUN_DELETED, SERVER_DRAINING: what ends early says so, also while it waits', () =>
+  it('RUN_DELETED, SERVER_DRAINING: an early end has its reason, also while it waits', () =>
     withApp({ pollMs: NEVER }, async (trainer) => {
       const { run, stage } = await trainer.place();
       const reading = trainer.reading(stage, { follow: true });
@@ -244,7 +244,7 @@ describeApp('ReadRollouts', (on) => {
       expect(await waiting).toMatchObject({ reason: 'SERVER_DRAINING' });
     }));
 
-  it('a caller that goes is waited for no longer, and one that stays is told that it is caught up', () =>
+  it('a cancelled call waits no longer, and an open one is told that it is caught up', () =>
     withApp({ progressMs: 60 }, async (trainer) => {
       const { stage } = await trainer.place();
       const gone = new AbortController();
@@ -282,13 +282,13 @@ class Trainer extends RolloutScene {
     return all(this.reading(stage, fields));
   }
 
-  /** A rollout of its own, claimed. */
+  /** A claimed rollout in a group of its own. */
   async claimed(stage: { readonly id: string }, fields: object): Promise<Claim> {
     await this.makeRollouts(stage, [fields]);
     return this.claimOne({ stageId: stage.id });
   }
 
-  /** A group whose rollouts took two turns each and ended so. */
+  /** A group whose rollouts took two turns each and then ended with this status. */
   async group(
     stage: { readonly id: string },
     groupNumber: bigint,
@@ -316,7 +316,7 @@ async function next(reading: AsyncGenerator<RolloutsRead, void>): Promise<Rollou
   return value;
 }
 
-/** The next message that is not a mark. */
+/** The next message that is not only a sign of progress. */
 async function nextRollout(reading: AsyncGenerator<RolloutsRead, void>): Promise<RolloutsRead> {
   for (;;) {
     const read = await next(reading);
@@ -324,7 +324,7 @@ async function nextRollout(reading: AsyncGenerator<RolloutsRead, void>): Promise
   }
 }
 
-/** A line a rollout: where it stands, how it ended, and the words of its steps. */
+/** One line for each rollout: its position, its end, and the words of its steps. */
 function shownBy(read: readonly RolloutsRead[]): string[] {
   const lines: string[] = [];
   for (const { rollout, steps, groupDone, caughtUp } of read) {

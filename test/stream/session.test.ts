@@ -17,7 +17,7 @@ function appendStep(app: App, caller: Caller, writer: UnaryWriteArgs, given: Giv
 const UNARY = { uid: undefined, writerEpoch: undefined };
 
 describeApp('an append stream', (on) => {
-  it('W1: the first writer is granted epoch 1 and told where to go on', async () => {
+  it('W1: the first writer is granted epoch 1 and gets the next step number', async () => {
     const scene = on.scene();
     const trajectory = await scene.create({ root: newSteps([step(0n, 'root')]).steps[0] });
     const session = await scene.open(trajectory);
@@ -26,7 +26,7 @@ describeApp('an append stream', (on) => {
     expect(await all(session.events())).toEqual([]);
   });
 
-  it('W1, F1: a writer that was taken over cannot append, and learns who holds the trajectory', async () => {
+  it('W1, F1: a writer that was fenced cannot append, and its error names the current writer', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const old = await scene.open(trajectory, { writerId: 'old' });
@@ -43,7 +43,7 @@ describeApp('an append stream', (on) => {
     expect(await scene.words(trajectory)).toEqual(['mine']);
   });
 
-  it('W3: frames before a refused one are committed and acked before the error; what follows it is dropped', async () => {
+  it('W3: frames before a refused one are committed and acked before the error; later ones are dropped', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -60,7 +60,7 @@ describeApp('an append stream', (on) => {
     expect(await scene.words(trajectory)).toEqual(['a', 'b', 'c']);
   });
 
-  it('W3: a frame is stored whole or not at all', async () => {
+  it('W3: a frame is stored completely or not at all', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -69,7 +69,7 @@ describeApp('an append stream', (on) => {
     expect(await scene.words(trajectory)).toEqual([]);
   });
 
-  it('W3: a frame that cannot be read ends the stream after what came before it was acked', async () => {
+  it('W3: an unreadable frame ends the stream after earlier frames were acked', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -92,7 +92,7 @@ describeApp('an append stream', (on) => {
     ]);
   });
 
-  it('W4: acks are cumulative and coalesced: while nobody reads them only the latest waits', async () => {
+  it('W4: acks are cumulative and merged: while nobody reads them only the latest waits', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -115,7 +115,7 @@ describeApp('an append stream', (on) => {
     expect(await drain(other.events())).toMatchObject([{ reason: 'STEP_CONFLICT' }]);
   });
 
-  it('W4: an ack never goes back, also where older steps are sent again behind newer ones', async () => {
+  it('W4: an ack never decreases, also if older steps are sent again after newer ones', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b', 'c', 'd']);
     const session = await scene.open(trajectory);
@@ -130,7 +130,7 @@ describeApp('an append stream', (on) => {
     expect(await drain(events)).toEqual([]);
   });
 
-  it('W5: a seal comes after its steps, is told once they are durable, and ends the stream', async () => {
+  it('W5: a seal follows its steps, is acked once they are durable, and ends the stream', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -142,7 +142,7 @@ describeApp('an append stream', (on) => {
     expect(await scene.now(trajectory)).toMatchObject({ status: 'COMPLETED', statusMessage: 'done' });
   });
 
-  it('W5: an equal seal is answered as before, another one is refused, and so is a frame behind a seal', async () => {
+  it('W5: a repeated equal seal gets the same answer, a different one is refused, and so is a frame after a seal', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const seal = { status: 'FAILED', message: 'no fuel' } as const;
@@ -159,7 +159,7 @@ describeApp('an append stream', (on) => {
     ]);
   });
 
-  it('W7: push asks to stop reading while the window is full, and room tells when to go on', async () => {
+  it('W7: push asks to stop reading while the window is full, and room resolves when reading may continue', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -180,7 +180,7 @@ describeApp('an append stream', (on) => {
     expect(session.accepting).toBe(false);
   });
 
-  it('D1: what was read of a client that is gone is still committed, and nothing is left waiting', async () => {
+  it('D1: frames received from a client that disconnected are still committed, and nothing is left waiting', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -193,7 +193,7 @@ describeApp('an append stream', (on) => {
     expect(scene.app.committer.pending).toBe(0);
   });
 
-  it('A2: a drain commits and acks what was pushed, then ends the stream with SERVER_DRAINING; new streams are refused', async () => {
+  it('A2: a drain commits and acks the received frames, then ends the stream with SERVER_DRAINING; new streams are refused', async () => {
     const app = on.app();
     const scene = on.scene(app);
     const trajectory = await scene.create();
@@ -211,7 +211,7 @@ describeApp('an append stream', (on) => {
     expect(await other.words(trajectory)).toEqual(['a']);
   });
 
-  it('B3: a stream on a trajectory that is deleted meanwhile ends with NOT_FOUND, also when the id is made again', async () => {
+  it('B3: a stream on a trajectory that is deleted meanwhile ends with NOT_FOUND, also if the id is created again', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a']);
     const session = await scene.open(trajectory);
@@ -222,7 +222,7 @@ describeApp('an append stream', (on) => {
     expect(await scene.words(again)).toEqual([]);
   });
 
-  it('W9: a state by digest that was never put is refused, and nothing of its frame is stored', async () => {
+  it('W9: a digest of a state that was never uploaded is refused, and nothing of its frame is stored', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const session = await scene.open(trajectory);
@@ -236,7 +236,7 @@ describeApp('an append stream', (on) => {
 });
 
 describeApp('a unary write', (on) => {
-  it('W8: is accepted without an epoch only while no writer was ever granted', async () => {
+  it('W8: is accepted without an epoch only if the trajectory never had a writer', async () => {
     const scene = on.scene();
     const { id: trajectoryId } = await scene.create();
     const append = (number: bigint, fields: { uid?: string; writerEpoch?: bigint } = {}) =>
@@ -251,7 +251,7 @@ describeApp('a unary write', (on) => {
     );
   });
 
-  it('W5, W8: seals, and shows the trajectory as it is then', async () => {
+  it('W5, W8: seals, and returns the sealed trajectory', async () => {
     const scene = on.scene();
     const { id: trajectoryId } = await scene.createWith(['a']);
     const seal = { status: 'CANCELLED', message: 'enough' } as const;
@@ -267,8 +267,8 @@ describeApp('a unary write', (on) => {
   });
 });
 
-describeApp('a unary write whose caller leaves', (on) => {
-  /** A caller's own use of the app, which it can leave. */
+describeApp('a unary write whose caller cancels', (on) => {
+  /** The app as one caller uses it, who can cancel. */
   const within = (scene: AppScene) => {
     const controller = new AbortController();
     const app = appWithin(scene.app, { signal: controller.signal });
@@ -279,7 +279,7 @@ describeApp('a unary write whose caller leaves', (on) => {
     return { append, leave: (reason: Error) => controller.abort(reason) };
   };
 
-  /** An app whose store commits nothing before it is told to. */
+  /** An app whose store commits only when the test says so. */
   const held = () => {
     const begun = Promise.withResolvers<void>();
     const go = Promise.withResolvers<void>();
@@ -295,7 +295,7 @@ describeApp('a unary write whose caller leaves', (on) => {
     return { app: on.app({ commitLanes: 1 }, store), begun: begun.promise, go: () => go.resolve(), groups };
   };
 
-  it('A6: is dropped before its group begins, and is answered at once', async () => {
+  it('A6: is dropped before its group starts, and is answered at once', async () => {
     const { app, begun, go, groups } = held();
     const scene = on.scene(app);
     const [first, second] = [await scene.create(), await scene.create()];
@@ -315,7 +315,7 @@ describeApp('a unary write whose caller leaves', (on) => {
     await app.close();
   });
 
-  it('A6: is answered at once while its group is under way, which commits for all that are in it', async () => {
+  it('A6: is answered at once while its group is running, which commits for all its members', async () => {
     const { app, begun, go } = held();
     const scene = on.scene(app);
     const trajectory = await scene.create();
@@ -333,12 +333,12 @@ describeApp('a unary write whose caller leaves', (on) => {
 });
 
 describe('the window of a stream', () => {
-  it('holds at least one message of the largest size', () => {
+  it('has room for at least one message of the largest size', () => {
     expect(LIMITS.streamWindowBytes).toBeGreaterThanOrEqual(LIMITS.messageBytes);
   });
 });
 
-/** All that the stream said, its error last. */
+/** All messages of the stream, with its error last. */
 async function drain(events: AsyncGenerator<unknown>): Promise<unknown[]> {
   const said: unknown[] = [];
   try {

@@ -15,7 +15,7 @@ import { wrappedStore } from '../support/wrapped_store.ts';
 const NEVER = 3_600_000;
 
 describeApp('WatchRun', (on) => {
-  /** An app whose watchers look as soon as they may, and a namespace of it. */
+  /** An app whose watchers read without a delay, and a namespace of it. */
   async function withApp(settings: Partial<AppSettings>, use: (watcher: Watcher) => Promise<void>, store?: Store) {
     const app = on.app({ watchMs: 1, pollMs: 20, progressMs: NEVER, ...settings }, store);
     try {
@@ -26,7 +26,7 @@ describeApp('WatchRun', (on) => {
     }
   }
 
-  it('M5: begins with the run, its open stages and its progress, and with all stages when asked', () =>
+  it('M5: starts with the run, its open stages and its progress, and with all stages on request', () =>
     withApp({}, async (watcher) => {
       const run = await watcher.makeRun({ plan: substepPlan(4, 2), status: 'RUNNING', configJson: '{"lr":1}' });
       const done = await watcher.stage(run, { number: 0n, status: 'RUNNING' });
@@ -42,12 +42,12 @@ describeApp('WatchRun', (on) => {
         expect(shown.run).toMatchObject({ id: run.id, status: 'RUNNING', configJson: '', metadataJson: '' });
         expect(shown.stages.map(({ kind, number }) => `${kind} ${number}`).sort()).toEqual([...numbers].sort());
         expect(shown.stages.every(({ metadataJson }) => metadataJson === '')).toBe(true);
-        expect(shown).toMatchObject({ caughtUp: true, progress: { percent: 20 } }); // of five stages one
+        expect(shown).toMatchObject({ caughtUp: true, progress: { percent: 20 } }); // one of five stages
         await watching.return();
       }
     }));
 
-  it('M5: then tells the latest value of each row that changed, its revision rising, and nothing of the others', () =>
+  it('M5: then sends the current value of each changed row, with increasing revision, and no other rows', () =>
     withApp({}, async (watcher) => {
       const run = await watcher.makeRun({ plan: substepPlan(2, 4), status: 'RUNNING' });
       const [one, other] = [await watcher.stage(run, { number: 1n }), await watcher.stage(run, { number: 2n })];
@@ -68,7 +68,7 @@ describeApp('WatchRun', (on) => {
       await watching.return();
     }));
 
-  it('M5: what changes between the snapshot and the first wait is told without any poll', async () => {
+  it('M5: a change between the snapshot and the first wait is sent without a poll', async () => {
     let meanwhile: (() => Promise<void>) | undefined;
     const store = wrappedStore(on.store, {
       readRunChanges: async (...args) => {
@@ -93,10 +93,10 @@ describeApp('WatchRun', (on) => {
     );
   });
 
-  it('M5: rows that the store tells again are recognised by their revision', async () => {
+  it('M5: rows that the store returns twice are recognised by their revision', async () => {
     let from: Horizon | undefined;
     const store = wrappedStore(on.store, {
-      // Looks from the first horizon for ever, as while a transaction stays open.
+      // Always reads from the first horizon, as if a transaction stayed open.
       readRunChanges: async (namespace, id, since, allStages) => {
         const read = await on.store.readRunChanges(namespace, id, from ?? since, allStages);
         from ??= read?.horizon;
@@ -124,7 +124,7 @@ describeApp('WatchRun', (on) => {
     );
   });
 
-  it('M5: a run that becomes stale by time alone is told, under the revision that it had', () =>
+  it('M5: a run that becomes stale only by time is sent with its old revision', () =>
     withApp({}, async (watcher) => {
       const fields = { status: 'RUNNING', heartbeatTimeoutMs: 3000, failWhenStale: true } as const;
       const run = await watcher.makeRun(fields);
@@ -136,7 +136,7 @@ describeApp('WatchRun', (on) => {
       await watching.return();
     }));
 
-  it('M5: steps of the main trajectory show in the run, although they do not change its row', () =>
+  it('M5: steps of the main trajectory appear in the run, although they do not change its row', () =>
     withApp({}, async (watcher) => {
       const run = await watcher.makeRunWith(['a']);
       const watching = watcher.watch(run);
@@ -148,7 +148,7 @@ describeApp('WatchRun', (on) => {
       await watching.return();
     }));
 
-  it('M5: a watcher to whom nothing happens is told that it is caught up', () =>
+  it('M5: a watcher without changes gets a message that it is caught up', () =>
     withApp({ progressMs: 100, pollMs: 10 }, async (watcher) => {
       const watching = watcher.watch(await watcher.makeRun());
       await watching.next();
@@ -158,7 +158,7 @@ describeApp('WatchRun', (on) => {
       await watching.return();
     }));
 
-  it('M5: until_terminal ends after the end was shown, also where it was there before', () =>
+  it('M5: until_terminal ends after the end was sent, also if the run had ended before', () =>
     withApp({}, async (watcher) => {
       const run = await watcher.makeRun({ status: 'RUNNING' });
       const watching = watcher.watch(run, { untilTerminal: true });
@@ -169,7 +169,7 @@ describeApp('WatchRun', (on) => {
       expect(await all(watcher.watch(run, { untilTerminal: true }))).toHaveLength(1);
     }));
 
-  it('RD3: a snapshot that is larger than a message comes in several, complete with the last', () =>
+  it('RD3: a snapshot larger than a message is sent in several, complete with the last', () =>
     withApp({}, async (watcher) => {
       const run = await watcher.makeRun({ status: 'RUNNING' });
       const statusMessage = 'x'.repeat(4096);
@@ -189,11 +189,11 @@ describeApp('WatchRun', (on) => {
       );
       const numbers = parts.flatMap(({ stages }) => stages.map(({ number }) => number));
       expect(new Set(numbers).size).toBe(40);
-      // Each of these stages takes about 40 KB.
+      // Each of these stages has about 40 KB.
       for (const { stages } of parts) expect(stages.length).toBeLessThan(20);
     }));
 
-  it('M5, B4: a run that is deleted while it is watched ends the watch, also where nobody hints', () =>
+  it('M5, B4: deletion of the run ends the watch, also without a notification', () =>
     withApp({}, async (watcher) => {
       const missing = watcher.watch({ id: '00000000-0000-4000-8000-000000000000' });
       expect((await refusalOf(all(missing))).reason).toBe('RUN_NOT_FOUND');
@@ -207,7 +207,7 @@ describeApp('WatchRun', (on) => {
       expect(await rests[1]).toMatchObject({ reason: 'RUN_DELETED', metadata: { run_id: elsewhere.id } });
     }));
 
-  it('A2: a drain ends watchers with SERVER_DRAINING, and a caller that is gone just ends', () =>
+  it('A2: a drain ends watchers with SERVER_DRAINING, and a cancelled call just ends', () =>
     withApp({ pollMs: NEVER }, async (watcher) => {
       const run = await watcher.makeRun();
       const gone = new AbortController();
@@ -221,7 +221,7 @@ describeApp('WatchRun', (on) => {
     }));
 });
 
-/** A namespace in which runs are made and watched. */
+/** A namespace in which runs are created and watched. */
 class Watcher extends RunScene {
   readonly app: App;
 

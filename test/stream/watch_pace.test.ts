@@ -7,7 +7,7 @@ describe('the pace of a watcher', () => {
 
   const SETTINGS = { watchMs: 250, pollMs: 1000, progressMs: 15_000 };
 
-  /** Goes on in time until the pace says so; how long that took. */
+  /** Advances the clock until the pace resolves. Returns how long that took. */
   async function waited(pace: WatchPace, atMost = 60_000): Promise<number> {
     let done = false;
     void pace.next().then(() => {
@@ -20,7 +20,7 @@ describe('the pace of a watcher', () => {
     throw new Error(`nothing came in ${atMost} ms`);
   }
 
-  it('M5: looks at a hint, but never sooner than 250 ms after what was told last, however many come', async () => {
+  it('M5: reads on a notification, but at most every 250 ms after the last message, however many arrive', async () => {
     const pace = new WatchPace(SETTINGS);
     pace.look();
     for (let i = 0; i < 100; i += 1) pace.hint();
@@ -33,7 +33,7 @@ describe('the pace of a watcher', () => {
     pace.stop();
   });
 
-  it('M5: a hint that comes while it looks is not lost', async () => {
+  it('M5: a notification that arrives during a read is not lost', async () => {
     const pace = new WatchPace({ ...SETTINGS, pollMs: 3_600_000 });
     pace.look();
     pace.hint();
@@ -41,7 +41,7 @@ describe('the pace of a watcher', () => {
     pace.stop();
   });
 
-  it('M5: looks every second without any hint, and is due to say so well before 15 s', async () => {
+  it('M5: reads every second without notifications, and sends a sign of progress well before 15 s', async () => {
     const pace = new WatchPace(SETTINGS);
     let silent = 0;
     while (!pace.markDue) {
@@ -55,7 +55,7 @@ describe('the pace of a watcher', () => {
     pace.stop();
   });
 
-  it('waits no more once it is ended, whoever waits or comes to wait', async () => {
+  it('stops all waits once it has ended, including later ones', async () => {
     const pace = new WatchPace(SETTINGS);
     const waiting = pace.next();
     pace.end();

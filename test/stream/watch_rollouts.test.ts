@@ -22,7 +22,7 @@ describeApp('WatchRun with rollouts', (on) => {
     }
   }
 
-  it('M5: the snapshot has groups and rollouts of open stages, of all when asked, and is complete at its end', () =>
+  it('M5: the snapshot has groups and rollouts of open stages, or of all on request, and is complete at its end', () =>
     watched(async (scene, watch) => {
       const { run, stage } = await scene.place();
       await scene.queue(stage, 2, { inputJson: '{"large":1}' });
@@ -44,7 +44,7 @@ describeApp('WatchRun with rollouts', (on) => {
       }
     }));
 
-  it('M5: then tells the rollouts that changed and the groups that changed with them, their revisions rising', () =>
+  it('M5: then sends changed rollouts with their changed groups, with increasing revisions', () =>
     watched(async (scene, watch) => {
       const { run, stage } = await scene.place();
       await scene.queue(stage, 3);
@@ -64,7 +64,7 @@ describeApp('WatchRun with rollouts', (on) => {
       await watching.return();
     }));
 
-  it('M5: then tells turns and reward of live rollouts as GetRollout shows them, and nothing again that did not change', () =>
+  it('M5: then sends turns and reward of live rollouts as GetRollout returns them, and nothing unchanged', () =>
     watched(async (scene, watch) => {
       const { run, stage } = await scene.place();
       await scene.queue(stage, 3);
@@ -98,7 +98,7 @@ describeApp('WatchRun with rollouts', (on) => {
       await watching.return();
     }));
 
-  it('RD3: a snapshot of many rollouts comes in parts below 1 MiB, each rollout in it', () =>
+  it('RD3: a snapshot of many rollouts is sent in parts below 1 MiB, with each rollout in it', () =>
     watched(async (scene, watch) => {
       const { run, stage } = await scene.place();
       const labels = new Map(Array.from({ length: 40 }, (_, i) => [`label ${i}`, 'x'.repeat(200)]));
