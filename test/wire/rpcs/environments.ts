@@ -16,7 +16,7 @@ interface Of {
   readonly illegal: 'newEnvironmentId' | 'endedEnvironmentId';
 }
 
-/** A verb: of which environment it is served and of which refused. */
+/** A verb: the status of the environment that it accepts and the one that it refuses. */
 function verb(status: Status, of: Of) {
   return {
     requests: async (scene: RolloutScene) => [[{ environmentId: await of.ready(scene), ...SAID }]],
@@ -30,7 +30,7 @@ function verb(status: Status, of: Of) {
   };
 }
 
-/** A terminal verb, which refuses to be said again with another message. */
+/** A terminal verb, which refuses a repetition with another message. */
 function ending(status: Status, of: Of & { again(scene: RolloutScene): Promise<string> | string }) {
   const plain = verb(status, of);
   return {

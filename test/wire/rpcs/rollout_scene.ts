@@ -5,7 +5,7 @@ import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { WireClient } from '../story.ts';
 import { LABELS } from './scene.ts';
 
-/** What there is before an RPC of RolloutService is called; a fresh one for every set of calls. */
+/** The scene before an RPC of RolloutService is called; a new one for every set of calls. */
 export interface RolloutScene extends WireClient {
   /** RUNNING; its main trajectory has steps 0 to 3. */
   readonly runId: string;
@@ -20,7 +20,7 @@ export interface RolloutScene extends WireClient {
   readonly endedGroupId: string;
   /** Group 1: `pending`, `held` and `running`. */
   readonly liveGroupId: string;
-  /** COMPLETED, with three steps of reward 1, a result, a validation and the environment that goes on. */
+  /** COMPLETED, with three steps of reward 1, a result, a validation and the environment that stays RUNNING. */
   readonly doneId: string;
   readonly doneTrajectoryId: string;
   /** FAILED at its first attempt. */
@@ -83,10 +83,10 @@ export async function makeRolloutScene(client: WireClient): Promise<RolloutScene
   return { ...client, runId, mainId, stageId, ...catalogue, ...environments, ...ids, ...trajectoryIds };
 }
 
-/** Claims the rollout of that label; its attempt's trajectory. */
+/** Claims the rollout with that label. Returns the trajectory of its attempt. */
 export function claimer({ rollouts }: WireClient, stageId: string) {
   return async (which: string): Promise<string> => {
-    // Longer than any test takes on a slow machine: nothing renews these leases.
+    // Longer than any test takes on a slow machine: nothing extends these leases.
     const leaseDuration = { seconds: 3600n };
     const { claims } = await rollouts.claimRollouts({ stageId, labels: { which }, workerId: 'worker', leaseDuration });
     if (claims.length !== 1) throw new Error(`rollout ${which} is not to be had`);

@@ -16,7 +16,7 @@ const RESULT = {
 
 const MEASURED = { metrics: { tokens: 7 }, timings: { task: { startTime: LONG_AGO, endTime: LATE } } };
 
-/** What the scene's first rollout was completed with. */
+/** The result with which the first rollout of the scene was completed. */
 const DONE = { taskCompleted: true, summaryJson: '{"n":1}' };
 
 export const ROLLOUT_VERB_RPCS = {

@@ -25,7 +25,7 @@ const GIVEN = {
 
 const TIMED = { attemptTimeout: { seconds: 90n }, retryDelay: { seconds: 0n, nanos: 500_000_000 } };
 
-/** What the scene's first rollout was created with. */
+/** The values with which the first rollout of the scene was created. */
 const CREATED = { labels: { which: 'done', ...LABELS }, inputJson: '{"seed":1}', modelUri: 's3://models/0' };
 
 const PATHS = [
@@ -192,7 +192,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
   },
   readRollouts: {
     requests: async ({ stageId, runs, rollouts, pendingId, heldId, runningId }) => {
-      // Else the last of them would not end by itself.
+      // Otherwise the last of them would not end by itself.
       for (const rolloutId of [pendingId, heldId, runningId]) await rollouts.cancelRollout({ rolloutId });
       await runs.completeStage({ stageId });
       return [[{ stageId, completeGroupsOnly: true, view: View.BASIC }], [{ stageId, follow: true }]];

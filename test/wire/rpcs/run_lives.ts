@@ -11,7 +11,9 @@ interface Moved {
   readonly run?: { readonly id: string; readonly status: Status; readonly statusMessage: string } | undefined;
 }
 
-/** A verb of a run: of which run it is served and of which refused; terminal ones conflict with another result. */
+/**
+ * A verb of a run: the status that it accepts and the one that it refuses; terminal ones conflict with another result.
+ */
 interface VerbCases {
   ready(scene: RunScene): Promise<string> | string;
   illegal(scene: RunScene): Promise<string> | string;
@@ -30,7 +32,7 @@ function verb(status: Status, of: VerbCases, more: object = {}) {
   };
 }
 
-/** A terminal verb, which refuses to be said again with another result. */
+/** A terminal verb, which refuses a repetition with another result. */
 function ending(
   status: Status,
   of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string },
@@ -129,7 +131,7 @@ export const RUN_LIFE_RPCS = {
         { kind: StageKind.EVAL, planned: 0n, created: 1n, open: 1n },
         { kind: StageKind.BASELINE, planned: 0n, created: 1n, open: 0n },
       ];
-      // Three stages to be made, of 2 groups of 3 rollouts of at most 5 turns, and of 6 substeps.
+      // A plan of three stages, with 2 groups of 3 rollouts of at most 5 turns, and with 6 substeps.
       const counted = { turnsDone: 0n, turnsExpected: 90n, substepsDone: 6n, substepsExpected: 24n };
       expect(answer?.progress).toMatchObject({ ...counted, percent: 0, kinds });
       expect(answer?.progress?.openStages.map(({ stageId }) => stageId)).toEqual([evalId, baselineId]);

@@ -4,7 +4,7 @@ import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { WireClient } from '../story.ts';
 import { LABELS } from './scene.ts';
 
-/** What there is before an RPC of RunService is called; a fresh one for every set of calls. */
+/** The scene before an RPC of RunService is called; a new one for every set of calls. */
 export interface RunScene extends WireClient {
   readonly experimentId: string;
   readonly experimentName: string;
@@ -62,7 +62,7 @@ export async function makeRunScene(client: WireClient): Promise<RunScene> {
   return { ...client, ...made, runId, mainId, branchId, bareId: bare.run!.id, ...stages };
 }
 
-/** Makes a rollout in a stage (of `main`: EVAL 1) and claims it: its id. */
+/** Creates a rollout in a stage (EVAL 1 of `main`) and claims it. Returns its id. */
 export async function claimOne({ rollouts, runs }: WireClient, stageId: string): Promise<string> {
   // Other cases may have paused them.
   const { stage } = await runs.resumeStage({ stageId });

@@ -12,7 +12,7 @@ import { bytes, LABELS, LATE, LONG_AGO, NO_STATE, NOBODY, type Rpcs, richStep } 
 import { STAGE_RPCS } from './stages.ts';
 import { SUMMARY_RPCS } from './summaries.ts';
 
-/** What a root and a branch are given alike, but for the config. */
+/** Fields that a root and a branch share, except the config. */
 const MAKING = {
   description: 'a try',
   labels: LABELS,
@@ -176,7 +176,7 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
     },
     served: ([answer], { runId }) => {
       expect(answer?.runs.map(({ run }) => [run?.id, run?.configJson])).toEqual([[runId, '']]);
-      // One stage of four is done: 6 of 24 substeps, none of the turns.
+      // One stage of four is COMPLETED: 6 of 24 substeps, none of the turns.
       expect(answer?.runs[0]?.progress).toMatchObject({
         substepsDone: 6n,
         openStages: [{ number: 1n }, { number: 0n }],

@@ -5,31 +5,37 @@ import { type Step, StepSchema } from '../../../gen/es/anabranch/v1/trajectory_p
 import { sha256 } from '../samples.ts';
 import { putState, type WireClient } from '../story.ts';
 
-/** What every RPC is given when it is driven: one entry an RPC, which the types and the test hold complete. */
+/** The cases of every RPC: one entry for each. Types and tests check that none is missing. */
 
-/** What there is before an RPC is called; a fresh one for every set of calls. */
+/** The scene before an RPC is called; a new one for every set of calls. */
 export interface Scene extends WireClient {
   readonly task: string;
-  /** What both trajectories below belong to. */
+  /** The run and the experiment of both trajectories below. */
   readonly runId: string;
   readonly experimentId: string;
-  /** Steps 0 to 3, open, held by no writer; step 1 has the state `env`, step 2 the states `env` and `memory`. Tag `here` names step 1. */
+  /**
+   * Steps 0 to 3, open, without a writer; step 1 has the state `env`, step 2 the states `env` and `memory`. Tag `here`
+   * names step 1.
+   */
   readonly id: string;
   readonly uid: string;
   /** Branched at step 1, one own step, sealed. */
   readonly branchId: string;
-  /** A state that was put, and that no step refers to. */
+  /** A state that was uploaded, and that no step refers to. */
   readonly put: string;
 }
 
 export type Init<M extends DescMethod> = MessageInitShape<M['input']>;
 
 export interface Rpc<M extends DescMethod, S = Scene> {
-  /** Requests that are served, each in the frames that its method sends. Together they set every field of the request. */
+  /** Requests that succeed, each in the frames that its method sends. Together they set every field of the request. */
   requests(scene: S): Promise<Init<M>[][]> | Init<M>[][];
-  /** What the last of the requests is answered. */
+  /** The answer to the last of the requests. */
   served(answers: MessageShape<M['output']>[], scene: S): void;
-  /** Requests that are refused, by the reasons that the proto documents at the method, in an order in which one scene serves all. */
+  /**
+   * Requests that are refused, by the reasons that the proto documents for the method, in an order in which one scene
+   * serves all.
+   */
   refused(scene: S): { readonly [reason: string]: Init<M>[] | (() => Promise<Init<M>[]>) };
 }
 
@@ -47,7 +53,7 @@ export function bytes(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
-/** A step with text in every place that can hold some. */
+/** A step with text in every field that can contain some. */
 export function richStep(stepNumber: bigint): Step {
   return create(StepSchema, {
     stepNumber,

@@ -1,14 +1,14 @@
 import { clone, type DescField, type DescMessage, type Message, type ScalarType } from '@bufbuild/protobuf';
 import { type ReflectList, type ReflectMap, type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
 
-/** A place of a request that holds text or an int64, and how to put another value there. */
+/** A field of a request with text or an int64, and how to set another value. */
 interface Spot {
   readonly path: string;
   readonly scalar: ScalarType;
   put(value: unknown): void;
 }
 
-/** Fields that the server sets and does not look at when they are sent. */
+/** Fields that the server sets and ignores in requests. */
 const SERVER_SET = new Set([
   'anabranch.v1.Step.writer_epoch',
   'anabranch.v1.Content.size',
@@ -54,7 +54,7 @@ function* spotsOfField(message: ReflectMessage, field: DescField, path: string):
   }
 }
 
-/** The frames, once for each spot of them, with another value there. */
+/** The frames, once for each such field, with another value there. */
 export function* variants(
   schema: DescMessage,
   frames: readonly Message[],

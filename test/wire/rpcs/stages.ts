@@ -12,7 +12,7 @@ interface Moved {
   readonly stage?: { readonly id: string; readonly status: Status } | undefined;
 }
 
-/** A verb of a stage: of which stage it is served and of which refused. */
+/** A verb of a stage: the status that it accepts and the one that it refuses. */
 function verb(status: Status, of: { ready(scene: RunScene): Promise<string> | string; illegal: keyof RunScene }) {
   return {
     requests: async (scene: RunScene) => [[{ stageId: await of.ready(scene), ...SAID }]],
@@ -26,7 +26,7 @@ function verb(status: Status, of: { ready(scene: RunScene): Promise<string> | st
   };
 }
 
-/** A terminal verb, which refuses to be said again with another message. */
+/** A terminal verb, which refuses a repetition with another message. */
 function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string }) {
   const plain = verb(status, of);
   return {

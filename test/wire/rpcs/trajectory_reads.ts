@@ -6,7 +6,7 @@ import { StepOrder, type TrajectoryService } from '../../../gen/es/anabranch/v1/
 import { sha256 } from '../samples.ts';
 import { bytes, LABELS, LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 
-/** Branching, reading, comparing, tagging. */
+/** Tests of branching, reading, comparing and tagging. */
 export const TRAJECTORY_READS = {
   branchTrajectory: {
     requests: ({ id }) => [
