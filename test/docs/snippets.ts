@@ -1,5 +1,5 @@
 /**
- * The runnable snippets of a document, as they stand there.
+ * The runnable snippets of a document, unchanged.
  *
  * A fenced block that a test runs has this comment on the line before its fence (it renders as nothing):
  *
@@ -8,9 +8,10 @@
  *     …
  *     ```
  *
- * A name begins with its group, which is followed by a hyphen, and is unique in its document. The blocks of one group and one language,
- * in the order of the document, are one program (`programOf`): a reader may paste them one below the other. They call the server at
- * ADDRESS; a test replaces that by the address of its own server (`pointedAt`). Nothing else may be changed before they run.
+ * A name starts with its group, which is followed by a hyphen, and is unique in its document. The blocks of one group
+ * and one language, in the order of the document, are one program (`programOf`): a reader may paste them one below the
+ * other. They call the server at ADDRESS; a test replaces that by the address of its own server (`pointedAt`). Nothing
+ * else may be changed before they run.
  */
 import { readFileSync } from 'node:fs';
 

@@ -1,5 +1,5 @@
-// A program of a user of anabranch/client, for Node 20. Prints one JSON object a line; the last one says what it saw.
-// It waits for a line on its standard input before it writes its second step: the test has killed the server then.
+// A user program with anabranch/client, for Node 20. Prints one JSON object per line; the last one summarises the run.
+// It waits for a line on its standard input before its second step: by then the test has killed the server.
 import { createInterface } from 'node:readline';
 import {
   connectClient,
@@ -39,7 +39,7 @@ await first.append(step(1));
 await first.append(step(2));
 crash.abort(new Error('this writer crashes'));
 
-// A new life of the program: it continues from the last checkpoint.
+// A restart of the program: it continues from the last checkpoint.
 const { step: checkpoint } = await client.trajectories.getCheckpoint({ trajectoryId });
 const second = await openWriter(client, { trajectoryId });
 const continuedAt = second.nextStepNumber;

@@ -11,7 +11,7 @@ export type Engine = (typeof ENGINES)[number];
 
 export interface TestDatabase {
   readonly engine: Engine;
-  /** What a server is given as `--database`. On Postgres it names a role that may connect and create a schema, no more. */
+  /** The value of `--database`. On Postgres it names a role that may only connect and create a schema. */
   readonly url: string;
   /** Postgres: the same database as its owner, for tests that end backends or change settings. SQLite: the same url. */
   readonly adminUrl: string;

@@ -72,7 +72,7 @@ async function whyNot(bin: string, user: RunAs): Promise<string | undefined> {
   }
 }
 
-/** The package carries its library links as a list, because npm archives hold no links; its install script makes them. */
+/** The package lists its library links, because npm archives cannot contain links; its install script creates them. */
 async function restoreLinks(native: string, copy: string): Promise<void> {
   const list = await readFile(path.join(native, 'pg-symlinks.json'), 'utf8');
   const links = JSON.parse(list) as { source: string; target: string }[];

@@ -1,7 +1,7 @@
-// What a Go program does with generated stubs: writes, is cut off, resumes, branches, reads across the branch points.
+// A Go program with generated stubs: writes, is cut off, resumes, branches, reads across the branch points.
 //
 //	client write ADDRESS                        writes, and prints the ids as JSON
-//	client read ADDRESS TRAJECTORY BRANCH LEAF  reads what any client wrote, and holds it equal to the samples
+//	client read ADDRESS TRAJECTORY BRANCH LEAF  reads what any client wrote, and compares it with the samples
 package main
 
 import (
@@ -40,7 +40,7 @@ func main() {
 	}
 }
 
-// run turns a broken expectation, wherever it is, into an error.
+// run returns any failed expectation as an error.
 func run(command, address string, ids []string) (err error) {
 	defer func() {
 		switch broken := recover().(type) {
@@ -124,7 +124,7 @@ func appendSteps(call appendCall, steps []*pb.Step) *pb.AppendAck {
 	}
 }
 
-// resume does what a restarted process does that still has its steps: it takes over and replays from the first unacked one.
+// resume acts like a restarted process that still has its steps: it takes over and replays from the first unacked one.
 func (s story) resume(id string, unacked []*pb.Step) {
 	found := must(s.trajectories.GetTrajectory(s, &pb.GetTrajectoryRequest{TrajectoryId: id})).Trajectory
 	equal(found.WriterId, "go one")
@@ -272,7 +272,7 @@ func each[T any](call grpc.ServerStreamingClient[T], take func(*T)) {
 	}
 }
 
-// refused expects an error of that code and reason, and returns what it tells a program.
+// refused expects an error with that code and reason, and returns its structured details.
 func refused(err error, code codes.Code, reason string) map[string]string {
 	equal(status.Code(err), code)
 	infos := []*errdetails.ErrorInfo{}

@@ -11,7 +11,7 @@ import (
 	pb "anabranch.test/client/gen/anabranch/v1"
 )
 
-// The sample steps of test/wire/samples.ts, built by a Go program with nothing but the generated messages.
+// The sample steps of test/wire/samples.ts, built by a Go program with the generated messages only.
 
 var (
 	putState    = noise(600*1024, 3)
@@ -140,7 +140,7 @@ func leafSteps() []*pb.Step {
 	}
 }
 
-// asRead is what a read shows of a step that was sent: states by digest and size.
+// asRead returns a step that was sent in the form that a read returns: states by digest and size.
 func asRead(sent *pb.Step) *pb.Step {
 	step := withoutServerFields(sent)
 	for _, state := range step.States {

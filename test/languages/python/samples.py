@@ -1,4 +1,4 @@
-"""The sample steps of test/wire/samples.ts, built by a Python program with nothing but the generated messages."""
+"""The sample steps of test/wire/samples.ts, built by a Python program with the generated messages only."""
 
 import hashlib
 import math
@@ -123,7 +123,7 @@ def leaf_steps() -> list[Step]:
 
 
 def as_read(sent: Step) -> Step:
-    """What a read shows of a step that was sent: states by digest and size."""
+    """Returns a step that was sent in the form that a read returns: states by digest and size."""
     step = without_server_fields(sent)
     for state in step.states:
         data = state.data if state.HasField("data") else PUT_STATE
@@ -149,7 +149,7 @@ def without_server_fields(read: Step) -> Step:
     step.CopyFrom(read)
     for field in ("commit_time", "writer_epoch", "reward_sum"):
         step.ClearField(field)
-    # Languages differ in the bits of their NaN; here all are one.
+    # Languages differ in the bits of their NaN; here all are treated as equal.
     if math.isnan(step.reward):
         step.reward = math.nan
     for key, value in step.metrics.items():

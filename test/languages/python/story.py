@@ -1,7 +1,7 @@
-"""What a Python program does with generated stubs: writes, is cut off, resumes, branches, reads across the branch points.
+"""A Python program with generated stubs: writes, is cut off, resumes, branches, reads across the branch points.
 
     python story.py write ADDRESS                        writes, and prints the ids as JSON
-    python story.py read ADDRESS TRAJECTORY BRANCH LEAF  reads what any client wrote, and holds it equal to the samples
+    python story.py read ADDRESS TRAJECTORY BRANCH LEAF  reads what any client wrote, and compares it with the samples
 """
 
 import json
@@ -61,7 +61,7 @@ def error_info(error: grpc.RpcError) -> ErrorInfo:
 
 
 def refused(code: grpc.StatusCode, reason: str, call) -> dict[str, str]:
-    """Calls, expects to be refused for that reason, and returns what the refusal tells a program."""
+    """Makes a call, expects a refusal with that reason, and returns its structured details."""
     try:
         call()
     except grpc.RpcError as error:

@@ -9,7 +9,7 @@ export interface RunScene extends WireClient {
   readonly experimentId: string;
   readonly experimentName: string;
   readonly environmentName: string;
-  /** Named `main`, RUNNING, with a plan and metrics; its main trajectory has steps 0 to 3, whose tag `here` names step 1. */
+  /** Named `main`, RUNNING, with a plan and metrics. Its main trajectory has steps 0 to 3; tag `here` names step 1. */
   readonly runId: string;
   readonly mainId: string;
   /** Named `branch`: branched at step 1 with another learning rate, one own step, COMPLETED. */
