@@ -103,8 +103,8 @@ describe('JSON text, parsed and written again', () => {
 
 describe('RD5: the differences of two configs', () => {
   it.each<[string, string, string, JsonDifference[]]>([
-    ['none, in whatever order the keys stand', '{"a":1,"b":{"c":2,"d":3}}', '{"b":{"d":3,"c":2},"a":1}', []],
-    ['none, however a number is written', '{"a":1.0,"b":1e2,"c":0.50}', '{"a":1,"b":100,"c":5e-1}', []],
+    ['none, for any order of keys', '{"a":1,"b":{"c":2,"d":3}}', '{"b":{"d":3,"c":2},"a":1}', []],
+    ['none, for any notation of a number', '{"a":1.0,"b":1e2,"c":0.50}', '{"a":1,"b":100,"c":5e-1}', []],
     [
       'by path, in order of keys',
       '{"optimizer":{"lr":0.1,"name":"adam"},"a":1}',
@@ -115,16 +115,21 @@ describe('RD5: the differences of two configs', () => {
         difference('/optimizer/name', '"adam"', '"sgd"'),
       ],
     ],
-    ['what one has not', '{"a":null}', '{"b":[]}', [difference('/a', 'null', ''), difference('/b', '', '[]')]],
     [
-      'lists as a whole, written in one way',
+      'values that one side lacks',
+      '{"a":null}',
+      '{"b":[]}',
+      [difference('/a', 'null', ''), difference('/b', '', '[]')],
+    ],
+    [
+      'lists as a whole, in canonical form',
       '{"a":[1.0,{"c":1,"b":2}]}',
       '{"a":[1,{"b":2}]}',
       [difference('/a', '[1,{"b":2,"c":1}]', '[1,{"b":2}]')],
     ],
     ['an object and a value', '{"a":{"b":1}}', '{"a":1}', [difference('/a', '{"b":1}', '1')]],
     [
-      'RFC 6901: keys that hold ~ and /, empty ones, inherited names',
+      'RFC 6901: keys with ~ and /, empty keys, inherited names',
       '{"a/b":1,"m~n":2,"":3,"~1":4,"toString":5}',
       '{}',
       [
@@ -136,7 +141,7 @@ describe('RD5: the differences of two configs', () => {
       ],
     ],
     [
-      'numbers that a double would take for the same',
+      'numbers that are equal as doubles',
       '{"a":9007199254740993,"b":1e400,"c":5e-324}',
       '{"a":9007199254740992,"b":1e401,"c":5.1e-324}',
       [

@@ -1,7 +1,7 @@
 import { type Bounds, nameOf, type State, start, successors } from './writer_model.ts';
 
 const STUCK = 'a writer is stuck';
-export const NOT_ITS_OWN = 'a writer believes a step to be its own that is not there';
+export const NOT_ITS_OWN = 'a writer believes a step to be its own that does not exist';
 const MISPLACED = 'a step stands at another number than its writer gave it';
 export const STALE = 'an older epoch wrote after a newer one';
 export const ALL_FENCED = 'the writers fenced themselves for good';

@@ -58,12 +58,12 @@ describe('fields of requests are checked as their descriptors say', () => {
       'validations[1].query',
     ],
     [
-      'text two lists deep',
+      'text in two nested lists',
       () => fieldRefused(UpsertTasksRequestSchema, { tasks: [{ tags: { values: ['a', '\0'] } }] }),
       'tasks[0].tags.values[1]',
     ],
     [
-      'JSON that is none',
+      'invalid JSON',
       () => fieldRefused(CreateRolloutsRequestSchema, { rollouts: [{ inputJson: '{}' }, { inputJson: '{NaN}' }] }),
       'rollouts[1].input_json',
     ],

@@ -31,7 +31,7 @@ function broken<Desc extends DescMessage>(schema: Desc, request: MessageInitShap
 describe('FM6: a request that violates a rule of its proto gets the field, the expected value, and the value received', () => {
   it.each<[string, () => AnabranchError, string, string]>([
     [
-      'text of a form',
+      'text with a format',
       () => broken(GetTrajectoryRequestSchema, { trajectoryId: 'my-run' }),
       'trajectory_id',
       'must be a valid UUID (it is "my-run")',
@@ -43,7 +43,7 @@ describe('FM6: a request that violates a rule of its proto gets the field, the e
       'must match `^[A-Za-z][A-Za-z0-9._/-]{0,127}$` (it is "1st?")',
     ],
     [
-      'text that is long',
+      'text that is too long',
       () => broken(CreateTrajectoryRequestSchema, { name: 'ü'.repeat(200) }),
       'name',
       'must be at most 256 bytes (it has 400 bytes)',
@@ -55,7 +55,7 @@ describe('FM6: a request that violates a rule of its proto gets the field, the e
       'must be at least 1 bytes (the key is empty)',
     ],
     [
-      'a key that is long',
+      'a key that is too long',
       () => broken(CreateTrajectoryRequestSchema, { labels: { [`${'k'.repeat(9000)}\n`]: 'x' } }),
       `labels["${'k'.repeat(77)}..."]`,
       'must be at most 64 bytes (the key has 9001 bytes)',
@@ -73,7 +73,7 @@ describe('FM6: a request that violates a rule of its proto gets the field, the e
       'must be greater than or equal to 0 (it is -5)',
     ],
     [
-      'what is missing',
+      'a missing field',
       () => broken(SetTagRequestSchema, { trajectoryId: ID, name: 'a' }),
       'step_number',
       'must be set',
@@ -97,25 +97,25 @@ describe('FM6: a request that violates a rule of its proto gets the field, the e
       'must not be STATUS_UNSPECIFIED (it is STATUS_UNSPECIFIED)',
     ],
     [
-      'one of several names',
+      'one of several enum values',
       () => broken(SealTrajectoryRequestSchema, { trajectoryId: ID, seal: { status: Status.RUNNING } }),
       'seal.status',
       'must be one of STATUS_COMPLETED, STATUS_FAILED, STATUS_CANCELLED (it is STATUS_RUNNING)',
     ],
     [
-      'a number that is no name',
+      'an unknown enum number',
       () => broken(GetTrajectoryRequestSchema, { trajectoryId: ID, view: 9 as never }),
       'view',
       'must be one of VIEW_UNSPECIFIED, VIEW_BASIC, VIEW_FULL (it is 9)',
     ],
     [
-      'none of several',
+      'none of a oneof',
       () => broken(GetStepRequestSchema, { trajectoryId: ID }),
       'step_number',
       'one of step_number, tag must be set',
     ],
     [
-      'two of several, deep down',
+      'two of a oneof, nested deeply',
       () =>
         broken(AppendStepRequestSchema, {
           trajectoryId: ID,

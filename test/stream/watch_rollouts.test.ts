@@ -89,7 +89,7 @@ describeApp('WatchRun with rollouts', (on) => {
       const ids = told.flatMap(({ rollouts }) => rollouts.map(({ id }) => id));
       expect(
         ids.filter((id) => id !== claim!.rollout.id),
-        'of the others nothing changed',
+        'the other rollouts have not changed',
       ).toEqual([]);
       const signs = told.flatMap(({ rollouts }) =>
         rollouts.map(({ revision, turns, reward }) => `${revision} ${turns} ${reward}`),

@@ -159,7 +159,7 @@ const CASES: readonly BadCall<Scene>[] = [
     reason: 'TRAJECTORY_SEALED',
   },
   {
-    what: 'a seal that ends nothing',
+    what: 'a seal without a terminal status',
     call: (scene) => stream(scene, [{ seal: { status: Status.RUNNING } }]),
     ...INVALID,
     field: 'seal.status',
@@ -184,7 +184,7 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'start_step_number',
   },
   {
-    what: 'range that ends before it begins',
+    what: 'range that ends before it starts',
     call: ({ trajectories, id }) =>
       collect(trajectories.readSteps({ trajectoryId: id, startStepNumber: 1n, endStepNumber: 0n })),
     ...INVALID,
@@ -210,7 +210,7 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'page_token',
   },
   {
-    what: 'page token of no query',
+    what: 'invalid page token',
     call: ({ trajectories, id }) => trajectories.getTree({ trajectoryId: id, pageToken: 'nonsense' }),
     code: Code.InvalidArgument,
     reason: 'INVALID_PAGE_TOKEN',
@@ -229,7 +229,7 @@ const CASES: readonly BadCall<Scene>[] = [
     reason: 'MESSAGE_TOO_LARGE',
   },
   {
-    what: 'step that fits into a message and could not be sent back',
+    what: 'step that fits into a request but not into an answer',
     call: steps(text('x'.repeat(LIMITS.stepBytes))),
     ...INVALID,
     field: 'steps[0]',
@@ -272,20 +272,20 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'digest',
   },
   {
-    what: 'state that is not here, in a step',
+    what: 'unknown state in a step',
     call: steps({ stepNumber: 1n, states: [{ digest: ZERO_DIGEST }] }),
     code: Code.FailedPrecondition,
     reason: 'STATE_NOT_FOUND',
     metadata: { digest: ZERO_DIGEST },
   },
   {
-    what: 'state that is not here, to be read',
+    what: 'unknown state in a read',
     call: ({ states }) => collect(states.getState({ digest: ZERO_DIGEST })),
     code: Code.NotFound,
     reason: 'STATE_NOT_FOUND',
   },
   {
-    what: 'two states of one name, once spelt out',
+    what: 'two states of one name, once by default',
     call: steps({ stepNumber: 1n, states: [{ data: new Uint8Array(1) }, { name: 'env', data: new Uint8Array(1) }] }),
     ...INVALID,
     field: 'steps[0].states',
@@ -297,14 +297,14 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'steps[0].info_json',
   },
   {
-    what: 'the NaN that json.dumps of Python writes',
+    what: 'NaN as written by json.dumps of Python',
     call: steps({ stepNumber: 1n, infoJson: '{"episode": {"r": [1.5, NaN]}}' }),
     ...INVALID,
     field: 'steps[0].info_json',
     text: 'the value at /episode/r/1 is NaN, which JSON does not allow. Send null or the string "NaN" instead',
   },
   {
-    what: 'JSON that is none: NaN',
+    what: 'invalid JSON: NaN',
     call: steps({ stepNumber: 1n, observations: [{ content: { json: 'NaN' } }] }),
     ...INVALID,
     field: 'steps[0].observations[0].content.json',
@@ -322,7 +322,7 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'steps[0].actions[0].content',
   },
   {
-    what: 'media type that would be lost beside text',
+    what: 'media type of text content, which cannot be stored',
     call: steps({ stepNumber: 1n, observations: [{}, { content: { text: 'a', mediaType: 'text/plain' } }] }),
     ...INVALID,
     field: 'steps[0].observations[1].content.media_type',
@@ -334,7 +334,7 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'parent_id',
   },
   {
-    what: 'list of the trajectories of a run that belong to no run',
+    what: 'list of trajectories by run and without a run',
     call: ({ trajectories }) =>
       trajectories.listTrajectories({ withoutRun: true, runId: '0191c5a0-0000-7000-8000-0000000000bb' }),
     ...INVALID,
@@ -354,7 +354,7 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'root.step_number',
   },
   {
-    what: 'tag that does not begin with a letter',
+    what: 'tag that does not start with a letter',
     call: ({ trajectories, id }) => trajectories.setTag({ trajectoryId: id, name: '1st', stepNumber: 0n }),
     ...INVALID,
     field: 'name',

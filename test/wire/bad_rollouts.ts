@@ -24,14 +24,14 @@ function after(bad: object) {
 
 export const MAKING: readonly Bad[] = [
   {
-    what: 'rollouts of a stage that is none',
+    what: 'rollouts in a stage that is a run',
     call: ({ rollouts, runId }) => rollouts.createRollouts({ stageId: runId, rollouts: after({}) }),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
     field: 'stage_id',
   },
   {
-    what: 'group of a stage that is none',
+    what: 'group in a stage that is a group',
     call: ({ rollouts, endedGroupId }) => rollouts.getOrCreateGroup({ stageId: endedGroupId, number: 0n }),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
@@ -46,7 +46,7 @@ export const MAKING: readonly Bad[] = [
     metadata: { task: 'nobody' },
   },
   {
-    what: 'start point on no trajectory',
+    what: 'start point on an unknown trajectory',
     call: ({ rollouts, stageId }) =>
       rollouts.createRollouts({
         stageId,
@@ -58,7 +58,7 @@ export const MAKING: readonly Bad[] = [
     metadata: { trajectory_id: NOBODY },
   },
   {
-    what: 'start point that is not reached',
+    what: 'start point beyond the end',
     call: ({ rollouts, stageId, mainId }) =>
       rollouts.createRollouts({
         stageId,
@@ -69,7 +69,7 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts[1].start_from.step_number',
   },
   {
-    what: 'start point that is not reached, beside one at the same step that is',
+    what: 'start point beyond the end, together with a valid one at the same step',
     call: async ({ rollouts, stageId, mainId, trajectories }) => {
       const { trajectory } = await trajectories.createTrajectory({ root: {} });
       const at = (trajectoryId: string) => ({ startFrom: { trajectoryId, stepNumber: 1n } });
@@ -103,18 +103,18 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts[1].priority',
   },
   {
-    what: 'more attempts than there may be',
+    what: 'more attempts than the limit',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ maxAttempts: 101 }) }),
     ...INVALID,
     field: 'rollouts[1].max_attempts',
   },
   ...(
     [
-      ['shorter timeout of attempts than a second', { attemptTimeout: { nanos: 999_000_000 } }, 'attempt_timeout'],
-      ['timeout of attempts of no time', { attemptTimeout: {} }, 'attempt_timeout'],
-      ['longer timeout of attempts than 30 days', { attemptTimeout: { seconds: 2_592_001n } }, 'attempt_timeout'],
+      ['timeout of attempts below one second', { attemptTimeout: { nanos: 999_000_000 } }, 'attempt_timeout'],
+      ['timeout of attempts of 0', { attemptTimeout: {} }, 'attempt_timeout'],
+      ['timeout of attempts above 30 days', { attemptTimeout: { seconds: 2_592_001n } }, 'attempt_timeout'],
       [
-        'timeout of attempts that is rounded to more',
+        'timeout of attempts that exceeds the limit when rounded up',
         { attemptTimeout: { seconds: 2_592_000n, nanos: 1 } },
         'attempt_timeout',
       ],
@@ -138,7 +138,7 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts[0].number',
   },
   {
-    what: 'same place twice',
+    what: 'same group number and number twice',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ number: 0n }) }),
     ...INVALID,
     field: 'rollouts[1].number',
@@ -171,13 +171,13 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts[2].on_success',
   },
   {
-    what: 'input that is no JSON',
+    what: 'input that is not JSON',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ inputJson: '{a:1}' }) }),
     ...INVALID,
     field: 'rollouts[1].input_json',
   },
   {
-    what: 'no rollout at all',
+    what: 'no rollouts',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId }),
     ...INVALID,
     field: 'rollouts',
@@ -218,7 +218,7 @@ export const CATALOGUE: readonly Bad[] = [
     field: 'tasks[1].id',
   },
   {
-    what: 'task without a name of its own',
+    what: 'task without an id',
     call: ({ rollouts }) => rollouts.upsertTasks({ tasks: [{ name: 'nameless' }] }),
     ...INVALID,
     field: 'tasks[0].id',
@@ -236,7 +236,7 @@ export const CATALOGUE: readonly Bad[] = [
     field: 'validators[1].type',
   },
   {
-    what: 'validator of a task that is not there',
+    what: 'validator of a task that does not exist',
     call: ({ rollouts, taskId }) =>
       rollouts.upsertValidators({
         validators: [
@@ -255,7 +255,7 @@ export const CATALOGUE: readonly Bad[] = [
     field: 'number',
   },
   {
-    what: 'group named by nothing',
+    what: 'group without a name',
     call: ({ rollouts }) => rollouts.getGroup({}),
     ...INVALID,
     field: 'group_id',
@@ -283,13 +283,13 @@ export const LEASES: readonly Bad[] = [
     },
   ]),
   {
-    what: 'wait of more than half a minute',
+    what: 'wait of more than 30 s',
     call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', wait: { seconds: 31n } }),
     ...INVALID,
     field: 'wait',
   },
   {
-    what: 'negative least priority',
+    what: 'negative minimum priority',
     call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', minPriority: -1 }),
     ...INVALID,
     field: 'min_priority',
@@ -301,20 +301,20 @@ export const LEASES: readonly Bad[] = [
     field: 'max_rollouts',
   },
   {
-    what: 'claim by nobody',
+    what: 'claim without a worker',
     call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId }),
     ...INVALID,
     field: 'worker_id',
   },
   {
-    what: 'claim of a stage that is a run',
+    what: 'claim of a stage with the id of a run',
     call: ({ rollouts, runId }) => rollouts.claimRollouts({ stageId: runId, workerId: 'w' }),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
     field: 'stage_id',
   },
   {
-    what: 'attempt that is still to come',
+    what: 'attempt that does not exist yet',
     call: ({ rollouts, heldId }) => rollouts.startRollout({ rolloutId: heldId, attempt: 2 }),
     ...LEASE_LOST,
     metadata: { attempt: '1', status: 'INITIALIZING' },
@@ -337,19 +337,19 @@ export const LEASES: readonly Bad[] = [
     text: 'has no stage',
   },
   {
-    what: 'attempt that is none',
+    what: 'missing attempt',
     call: ({ rollouts, heldId }) => rollouts.completeRollout({ rolloutId: heldId }),
     ...INVALID,
     field: 'attempt',
   },
   {
-    what: 'change by an attempt that is no more',
+    what: 'change by an attempt that does not hold the rollout',
     call: ({ rollouts, heldId }) =>
       rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['priority'] } }),
     ...LEASE_LOST,
   },
   {
-    what: 'metrics of an attempt that has not begun',
+    what: 'metrics of an attempt that has not started',
     call: ({ rollouts, heldId }) =>
       rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['metrics'] }, metrics: { a: 1 } }),
     ...{ code: Code.FailedPrecondition, reason: 'NO_ATTEMPT', text: 'must be 1 to 1' },
@@ -380,13 +380,13 @@ export const ENDS: readonly Bad[] = [
     field: 'validation.name',
   })),
   {
-    what: 'metrics of a failure with a name that is none',
+    what: 'metrics of a failure with an invalid name',
     call: ({ rollouts, runningId }) => rollouts.failRollout({ rolloutId: runningId, attempt: 1, metrics: { '': 1 } }),
     ...INVALID,
     field: 'metrics[""]',
   },
   {
-    what: 'verdict that says nothing',
+    what: 'verdict without success',
     call: ({ rollouts, runningId }) =>
       rollouts.recordValidation({ rolloutId: runningId, validation: { name: 'state' } }),
     ...INVALID,
@@ -399,7 +399,7 @@ export const ENDS: readonly Bad[] = [
     field: 'reason',
   },
   {
-    what: 'end before the last turn',
+    what: 'unexpected end of the trajectory',
     call: ({ rollouts, runningId }) =>
       rollouts.completeRollout({ rolloutId: runningId, attempt: 1, expectedNextStepNumber: 7n }),
     code: Code.FailedPrecondition,
@@ -407,7 +407,7 @@ export const ENDS: readonly Bad[] = [
     metadata: { next_step_number: '0' },
   },
   {
-    what: 'more errors than fit',
+    what: 'too many errors',
     call: ({ rollouts, runningId }) =>
       rollouts.failRollout({
         rolloutId: runningId,
@@ -418,24 +418,24 @@ export const ENDS: readonly Bad[] = [
     field: 'result.errors',
   },
   {
-    what: 'summary that is no JSON',
+    what: 'summary that is not JSON',
     call: ({ rollouts, runningId }) =>
       rollouts.completeRollout({ rolloutId: runningId, attempt: 1, result: { summaryJson: '{' } }),
     ...INVALID,
     field: 'result.summary_json',
   },
   {
-    what: 'release of what has ended',
+    what: 'release of an ended rollout',
     call: ({ rollouts, doneId }) => rollouts.releaseRollout({ rolloutId: doneId, attempt: 1 }),
     ...ILLEGAL,
   },
   {
-    what: 'retry of what goes on',
+    what: 'retry of a rollout that has not ended',
     call: ({ rollouts, heldId }) => rollouts.retryRollout({ rolloutId: heldId, attempt: 1 }),
     ...ILLEGAL,
   },
   {
-    what: 'environment that is not there',
+    what: 'environment that does not exist',
     call: ({ rollouts, heldId }) =>
       rollouts.updateRollout({
         rolloutId: heldId,
@@ -447,7 +447,7 @@ export const ENDS: readonly Bad[] = [
     reason: 'ENVIRONMENT_NOT_FOUND',
   },
   {
-    what: 'change of what cannot be changed',
+    what: 'change of a field that cannot be changed',
     call: ({ rollouts, heldId }) => rollouts.updateRollout({ rolloutId: heldId, updateMask: { paths: ['status'] } }),
     ...INVALID,
     field: 'update_mask',
@@ -464,7 +464,7 @@ export const ENDS: readonly Bad[] = [
     field: 'metrics',
   },
   {
-    what: 'environment that begins at its end',
+    what: 'environment created with a terminal status',
     call: ({ rollouts, runId }) => rollouts.createEnvironment({ runId, initialStatus: Status.COMPLETED }),
     ...INVALID,
     field: 'initial_status',
@@ -473,7 +473,7 @@ export const ENDS: readonly Bad[] = [
 
 export const READS: readonly Bad[] = [
   {
-    what: 'rollouts of nothing',
+    what: 'rollouts without a parent, task or worker',
     call: ({ rollouts }) => rollouts.listRollouts({ labels: { a: 'b' } }),
     ...INVALID,
     field: 'run_id',
@@ -486,7 +486,7 @@ export const READS: readonly Bad[] = [
     field: 'run_id',
   },
   {
-    what: 'page of another worker',
+    what: 'page token of another worker',
     call: async ({ rollouts, taskId }) => {
       const { nextPageToken } = await rollouts.listRollouts({ taskId, workerId: 'worker', pageSize: 1 });
       return rollouts.listRollouts({ taskId, workerId: 'other', pageSize: 1, pageToken: nextPageToken });
@@ -495,13 +495,13 @@ export const READS: readonly Bad[] = [
     reason: 'INVALID_PAGE_TOKEN',
   },
   {
-    what: 'least reward that is no number',
+    what: 'minimum reward that is NaN',
     call: ({ rollouts, stageId }) => rollouts.listRollouts({ stageId, minReward: Number.NaN }),
     ...INVALID,
     field: 'min_reward',
   },
   {
-    what: 'page of another list',
+    what: 'page token of another list',
     call: async ({ rollouts, stageId, runId }) => {
       const { nextPageToken } = await rollouts.listRollouts({ stageId, pageSize: 1 });
       return rollouts.listRollouts({ runId, pageSize: 1, pageToken: nextPageToken });
@@ -510,19 +510,19 @@ export const READS: readonly Bad[] = [
     reason: 'INVALID_PAGE_TOKEN',
   },
   {
-    what: 'reading the rollouts of no stage',
+    what: 'reading rollouts without a stage',
     call: ({ rollouts, runId }) => collect(rollouts.readRollouts({ stageId: runId })),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
   },
   {
-    what: 'dimension that is two',
+    what: 'dimension with a key and a label',
     call: ({ runs }) => runs.summarize({ dimensions: [{ key: SummaryKey.TASK, label: 'model' }] }),
     ...INVALID,
     field: 'dimensions[0].label',
   },
   {
-    what: 'dimension that is none',
+    what: 'invalid dimension',
     call: ({ runs }) => runs.summarize({ dimensions: [{ label: 'model' }, {}] }),
     ...INVALID,
     field: 'dimensions[1].key',
@@ -534,19 +534,19 @@ export const READS: readonly Bad[] = [
     field: 'dimensions[1]',
   },
   {
-    what: 'chance of no tries',
+    what: 'pass@k with k = 0',
     call: ({ runs }) => runs.summarize({ passAt: [0] }),
     ...INVALID,
     field: 'pass_at[0]',
   },
   {
-    what: 'history of two things',
+    what: 'history of two resources',
     call: ({ runs, runId, heldId }) => runs.listStatusChanges({ runId, rolloutId: heldId }),
     ...INVALID,
     field: 'run_id',
   },
   {
-    what: 'deletion of a run whose rollouts go on',
+    what: 'deletion of a run with live rollouts',
     call: ({ runs, runId }) => runs.deleteRun({ runId }),
     code: Code.FailedPrecondition,
     reason: 'RUN_ACTIVE',

@@ -16,7 +16,7 @@ const TAKEN = { code: Code.AlreadyExists, reason: 'RUN_EXISTS' } as const;
 
 export const MOVES: readonly Bad[] = [
   {
-    what: 'pause of a run that has not begun',
+    what: 'pause of a run that has not started',
     call: ({ runs, bareId }) => runs.pauseRun({ runId: bareId }),
     ...ILLEGAL,
     metadata: { status: 'PENDING', verb: 'pause' },
@@ -28,7 +28,7 @@ export const MOVES: readonly Bad[] = [
     metadata: { status: 'COMPLETED', verb: 'start' },
   },
   {
-    what: 'reopening of a run that goes on',
+    what: 'reopening of a run that has not ended',
     call: ({ runs, bareId }) => runs.reopenRun({ runId: bareId }),
     ...ILLEGAL,
   },
@@ -38,7 +38,7 @@ export const MOVES: readonly Bad[] = [
     ...ILLEGAL,
   },
   {
-    what: 'completion of a stage that has not begun',
+    what: 'completion of a stage that has not started',
     call: ({ runs, baselineId }) => runs.completeStage({ stageId: baselineId }),
     ...ILLEGAL,
     metadata: { status: 'PENDING', verb: 'complete' },
@@ -50,13 +50,13 @@ export const MOVES: readonly Bad[] = [
     metadata: { status: 'COMPLETED', verb: 'complete' },
   },
   {
-    what: 'run that begins at its end',
+    what: 'run created with a terminal status',
     call: ({ runs }) => runs.createRun({ initialStatus: Status.COMPLETED }),
     ...INVALID,
     field: 'initial_status',
   },
   {
-    what: 'stage that begins paused',
+    what: 'stage created as PAUSED',
     call: ({ runs, runId }) =>
       runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number: 7n, initialStatus: Status.PAUSED }),
     ...INVALID,
@@ -109,7 +109,7 @@ export const NAMES: readonly Bad[] = [
     field: 'name',
   },
   {
-    what: 'renaming to nothing',
+    what: 'renaming to an empty name',
     call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['name'] } }),
     ...INVALID,
     field: 'name',
@@ -147,7 +147,7 @@ export const NAMES: readonly Bad[] = [
     ...INVALID,
     field: 'run_id',
   },
-  { what: 'run named by nothing', call: ({ runs }) => runs.getRun({}), ...INVALID, field: 'run_id' },
+  { what: 'run without id and name', call: ({ runs }) => runs.getRun({}), ...INVALID, field: 'run_id' },
   {
     what: 'experiment of a run that is named by its id',
     call: ({ runs, runId, experimentName }) => runs.getRun({ runId, experimentName }),
@@ -158,7 +158,7 @@ export const NAMES: readonly Bad[] = [
 
 export const PARENTS: readonly Bad[] = [
   {
-    what: 'branch of a run that is not there',
+    what: 'branch of a run that does not exist',
     call: ({ runs }) => runs.branchRun({ runId: NOBODY, stepNumber: 0n }),
     code: Code.NotFound,
     reason: 'RUN_NOT_FOUND',
@@ -179,7 +179,7 @@ export const PARENTS: readonly Bad[] = [
     field: 'branch_trajectory_id',
   },
   {
-    what: 'branch point that the run has not reached',
+    what: 'branch point beyond the end of the run',
     call: ({ runs, branchId }) => runs.branchRun({ runId: branchId, stepNumber: 3n }),
     code: Code.OutOfRange,
     reason: 'BRANCH_POINT_BEYOND_END',
@@ -218,7 +218,7 @@ export const PARENTS: readonly Bad[] = [
     field: 'main_trajectory.root.step_number',
   },
   {
-    what: 'deletion that would keep what is shared',
+    what: 'deletion with KEEP_SHARED',
     call: ({ runs, runId }) => runs.deleteRun({ runId, onBranches: OnBranches.KEEP_SHARED }),
     ...INVALID,
     field: 'on_branches',

@@ -53,7 +53,7 @@ export const SERIES: readonly Bad[] = [
     field: 'max_points',
   },
   {
-    what: 'series of a range that ends before it begins',
+    what: 'series of a range that ends before it starts',
     call: ({ runs, runId }) => collect(runs.readMetrics({ runIds: [runId], startMetricStep: 2n, endMetricStep: 1n })),
     ...INVALID,
     field: 'end_metric_step',
@@ -71,28 +71,28 @@ export const SERIES: readonly Bad[] = [
     field: 'run_ids',
   },
   {
-    what: 'series of a stage and of the run alone',
+    what: 'series of a stage and of the run itself',
     call: ({ runs, runId, evalId }) =>
       collect(runs.readMetrics({ runIds: [runId], stageId: evalId, runLevelOnly: true })),
     ...INVALID,
     field: 'run_level_only',
   },
   {
-    what: 'steps of a run that is not there',
+    what: 'steps of a run that does not exist',
     call: ({ trajectories }) => trajectories.listSteps({ runId: NOBODY }),
     code: Code.NotFound,
     reason: 'RUN_NOT_FOUND',
     field: 'run_id',
   },
   {
-    what: 'steps of an experiment that is not there',
+    what: 'steps of an experiment that does not exist',
     call: ({ trajectories }) => trajectories.listSteps({ experimentId: NOBODY }),
     code: Code.NotFound,
     reason: 'EXPERIMENT_NOT_FOUND',
     field: 'experiment_id',
   },
   {
-    what: 'watch of a run that is not there',
+    what: 'watch of a run that does not exist',
     call: ({ runs }) => collect(runs.watchRun({ runId: NOBODY })),
     code: Code.NotFound,
     reason: 'RUN_NOT_FOUND',
@@ -108,25 +108,25 @@ const firstOfRuns = async (runs: Runs, experimentId: string): Promise<string> =>
 
 export const PAGES: readonly Bad[] = [
   {
-    what: 'page of another list',
+    what: 'page token of another list',
     call: async ({ runs, experimentId, runId }) =>
       runs.listStages({ runId, pageToken: await firstOfRuns(runs, experimentId) }),
     ...WRONG_PAGE,
   },
   {
-    what: 'page of another filter',
+    what: 'page token of another filter',
     call: async ({ runs, experimentId }) =>
       runs.listRuns({ experimentId, rootsOnly: true, pageToken: await firstOfRuns(runs, experimentId) }),
     ...WRONG_PAGE,
   },
   {
-    what: 'page of another view',
+    what: 'page token of another view',
     call: async ({ runs, experimentId }) =>
       runs.listRuns({ experimentId, view: View.FULL, pageToken: await firstOfRuns(runs, experimentId) }),
     ...WRONG_PAGE,
   },
   {
-    what: 'page of the history of another run',
+    what: 'page token of the history of another run',
     call: async ({ runs, branchId, runId }) => {
       const { nextPageToken } = await runs.listStatusChanges({ runId: branchId, pageSize: 1 });
       return runs.listStatusChanges({ runId, pageToken: nextPageToken });
@@ -134,7 +134,7 @@ export const PAGES: readonly Bad[] = [
     ...WRONG_PAGE,
   },
   {
-    what: 'page of the tree of a run for the trees of its experiment',
+    what: 'page token of the tree of a run, for the trees of its experiment',
     call: async ({ runs, branchId, experimentId }) => {
       const { nextPageToken } = await runs.getRunTree({ runId: branchId, pageSize: 1 });
       return runs.getRunTree({ experimentId, pageToken: nextPageToken });
@@ -142,7 +142,7 @@ export const PAGES: readonly Bad[] = [
     ...WRONG_PAGE,
   },
   {
-    what: 'page of no list',
+    what: 'invalid page token',
     call: ({ runs, runId }) => runs.getRunTree({ runId, pageToken: 'nonsense' }),
     ...WRONG_PAGE,
   },

@@ -23,7 +23,7 @@ export const VALUES: readonly Bad[] = [
   ),
   ...['[1]', '3', 'null', '"{}"', '{"a":1,}', '{', deep].map(
     (configJson): Bad => ({
-      what: `config that is no JSON object: ${configJson.slice(0, 20)}`,
+      what: `config that is not a JSON object: ${configJson.slice(0, 20)}`,
       call: ({ runs }) => runs.createRun({ configJson }),
       ...INVALID,
       field: 'config_json',
@@ -80,7 +80,7 @@ export const VALUES: readonly Bad[] = [
   },
   ...['', 'lr', '/a~2', '/a\0'].map(
     (path): Bad => ({
-      what: `removed path that is no JSON Pointer to a key: ${JSON.stringify(path)}`,
+      what: `removed path that is not a JSON Pointer to a key: ${JSON.stringify(path)}`,
       call: ({ runs, experimentId }) => runs.createRun({ experimentId, removedConfigPaths: ['/seed', path] }),
       ...INVALID,
       field: 'removed_config_paths[1]',
@@ -94,7 +94,7 @@ export const VALUES: readonly Bad[] = [
     field: 'removed_config_paths[0]',
   },
   {
-    what: 'removed paths over their number',
+    what: 'too many removed paths',
     call: ({ runs, runId }) => {
       const removedConfigPaths = Array.from({ length: LIMITS.removedConfigPaths + 1 }, () => '/lr');
       return runs.branchRun({ runId, stepNumber: 0n, removedConfigPaths });
@@ -103,13 +103,13 @@ export const VALUES: readonly Bad[] = [
     field: 'removed_config_paths',
   },
   {
-    what: 'metadata that is no JSON',
+    what: 'metadata that is not JSON',
     call: ({ runs }) => runs.createRun({ metadataJson: "{'a': 1}" }),
     ...INVALID,
     field: 'metadata_json',
   },
   {
-    what: 'result that is no JSON',
+    what: 'result that is not JSON',
     call: ({ runs, runId }) => runs.completeRun({ runId, resultJson: 'NaN' }),
     ...INVALID,
     field: 'result_json',
@@ -128,7 +128,7 @@ export const VALUES: readonly Bad[] = [
     field: 'plan.stage_plans[0].kind',
   },
   {
-    what: 'plan with fewer than no stages',
+    what: 'plan with a negative number of stages',
     call: ({ runs, runId }) =>
       runs.updateRun({
         runId,
@@ -147,14 +147,14 @@ export const VALUES: readonly Bad[] = [
     }),
   ),
   {
-    what: 'substeps below none',
+    what: 'negative number of substeps',
     call: ({ runs, evalId }) =>
       runs.updateStage({ stageId: evalId, updateMask: { paths: ['completed_substeps'] }, completedSubsteps: -1n }),
     ...INVALID,
     field: 'completed_substeps',
   },
   {
-    what: 'timing at a time that is none',
+    what: 'timing with an invalid time',
     call: ({ runs, evalId }) =>
       runs.updateStage({
         stageId: evalId,
@@ -165,7 +165,7 @@ export const VALUES: readonly Bad[] = [
     field: 'timings["rollout"].end_time',
   },
   {
-    what: 'metrics over their number',
+    what: 'too many metrics',
     call: async ({ runs, baselineId }) => {
       const metrics = Object.fromEntries(Array.from({ length: LIMITS.metrics + 1 }, (_, i) => [`m${i}`, i]));
       return runs.updateStage({ stageId: baselineId, updateMask: { paths: ['metrics'] }, metrics });
@@ -218,7 +218,7 @@ export const VALUES: readonly Bad[] = [
     field: 'number',
   },
   {
-    what: 'history of two things',
+    what: 'history of two resources',
     call: ({ runs, runId, evalId }) => runs.listStatusChanges({ runId, stageId: evalId }),
     ...INVALID,
     field: 'run_id',
@@ -230,7 +230,7 @@ export const VALUES: readonly Bad[] = [
     field: 'run_ids',
   },
   {
-    what: 'comparison of a run with itself, spelt otherwise',
+    what: 'comparison of a run with itself, with its id in upper case',
     call: ({ runs, runId }) => runs.compareRuns({ runIds: [runId, runId.toUpperCase()] }),
     ...INVALID,
     field: 'run_ids',

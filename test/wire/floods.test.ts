@@ -77,7 +77,7 @@ const FLOODS: readonly (readonly [string, () => Buffer[]])[] = [
     'a window that overflows',
     () => [frame(HEADERS, END_HEADERS, 1, REQUEST), frame(WINDOW_UPDATE, 0, 1, uint32(2 ** 31 - 1))],
   ],
-  ['headers that are no HPACK', () => [frame(HEADERS, END_HEADERS, 1, Buffer.alloc(50, 0xff))]],
+  ['headers that are not HPACK', () => [frame(HEADERS, END_HEADERS, 1, Buffer.alloc(50, 0xff))]],
 ];
 
 let server: TestServer;

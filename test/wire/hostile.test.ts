@@ -309,9 +309,9 @@ describe('T11, T13, T14: bodies', () => {
 
   it.each([
     ['empty steps', APPEND, MIB_OF_EMPTIES, {}],
-    ['empty steps that say they are numbers', APPEND, inEnvelope(mebibyteOf(0x10, 0)), {}],
+    ['numbers with the field number of steps', APPEND, inEnvelope(mebibyteOf(0x10, 0)), {}],
     ['empty steps, compressed', APPEND, inEnvelope(gzipSync(mebibyteOf(0x12, 0)), 1), { 'grpc-encoding': 'gzip' }],
-    ['fields that nobody knows', APPEND, inEnvelope(mebibyteOf(0x7a, 0)), {}],
+    ['unknown fields', APPEND, inEnvelope(mebibyteOf(0x7a, 0)), {}],
     ['empty points', '/anabranch.v1.RunService/LogMetrics', inEnvelope(mebibyteOf(0x12, 0)), {}],
     ['empty rollouts', '/anabranch.v1.RolloutService/CreateRollouts', inEnvelope(mebibyteOf(0x12, 0)), {}],
     ['empty tasks', '/anabranch.v1.RolloutService/UpsertTasks', inEnvelope(mebibyteOf(0x0a, 0)), {}],
@@ -397,15 +397,15 @@ describe('T15: streams that break off', () => {
 
 describe('T11: bytes that are not HTTP', () => {
   it.each([
-    ['nothing of HTTP', 'hello\r\n\r\n'],
-    ['half a preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n'],
+    ['bytes that are not HTTP', 'hello\r\n\r\n'],
+    ['an incomplete preface of HTTP/2', 'PRI * HTTP/2.0\r\n\r\nXX\r\n\r\n'],
     ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03'],
     ['an endless header', `GET / HTTP/1.1\r\nHost: ${'a'.repeat(100_000)}`],
-    ['an HTTP/2 frame that lies', `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${'\xff'.repeat(100)}`],
+    ['an HTTP/2 frame with a wrong length', `PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n${'\xff'.repeat(100)}`],
     ['an upgrade', 'GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n'],
     ['CONNECT', 'CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n'],
     [
-      'a length that lies',
+      'conflicting lengths',
       `POST ${CREATE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
     ],
   ])('%s closes its own connection only', async (_what, bytes) => {

@@ -33,12 +33,12 @@ const BODIES: readonly (readonly [string, Buffer])[] = [
   ['an empty message', EMPTY],
   ['nothing', Buffer.alloc(0)],
   ['half an envelope', Buffer.from([0, 0, 0])],
-  ['a message that breaks off', Buffer.from([0, 0, 0, 0, 9, 10])],
+  ['a truncated message', Buffer.from([0, 0, 0, 0, 9, 10])],
   ['two messages', Buffer.concat([EMPTY, EMPTY])],
   ['a message and half of another', Buffer.concat([EMPTY, EMPTY.subarray(0, 4)])],
-  ['bytes that are no message', inEnvelope(Buffer.from([255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255]))],
+  ['bytes that are not a message', inEnvelope(Buffer.from([255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255]))],
   ['a message with an unknown flag', inEnvelope(new Uint8Array(), 2)],
-  ['a compressed message that is none', inEnvelope(Buffer.from('no gzip'), 1)],
+  ['a message with invalid compression', inEnvelope(Buffer.from('no gzip'), 1)],
   ['a message of 4 GiB', Buffer.from([0, 255, 255, 255, 255])],
 ];
 

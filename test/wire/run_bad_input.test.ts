@@ -46,7 +46,7 @@ function invalid(what: string, field: string, call: Case['call'], says?: RegExp)
 
 const MOVES: readonly Case[] = [
   {
-    what: 'a move that the status does not allow',
+    what: 'a verb that the status does not allow',
     call: ({ runs, runId }) => runs.pauseRun({ runId }),
     code: Code.FailedPrecondition,
     reason: 'ILLEGAL_TRANSITION',
@@ -54,7 +54,7 @@ const MOVES: readonly Case[] = [
     metadata: { status: 'PENDING', verb: 'pause' },
   },
   {
-    what: 'a move of a stage that its status does not allow',
+    what: 'a verb of a stage that its status does not allow',
     call: ({ runs, stageId }) => runs.reopenStage({ stageId }),
     code: Code.FailedPrecondition,
     reason: 'ILLEGAL_TRANSITION',
@@ -115,7 +115,7 @@ const NAMES: readonly Case[] = [
     runs.createRun({ ifExists: IfExists.RETURN_EXISTING }),
   ),
   {
-    what: 'a run of other config to return',
+    what: 'RETURN_EXISTING with another config',
     call: ({ runs, experimentId, name }) =>
       runs.createRun({
         experimentId,
@@ -132,7 +132,7 @@ const NAMES: readonly Case[] = [
 
 const PARENTS: readonly Case[] = [
   {
-    what: 'a parent that is not there',
+    what: 'a parent that does not exist',
     call: ({ runs }) => runs.branchRun({ runId: NOBODY, stepNumber: 0n }),
     code: Code.NotFound,
     reason: 'RUN_NOT_FOUND',
@@ -162,7 +162,7 @@ const PARENTS: readonly Case[] = [
     reason: 'RUN_EXISTS',
   },
   {
-    what: 'a cycle: a main trajectory that is the parent’s',
+    what: 'a cycle: the main trajectory of the parent',
     call: ({ runs, runId, mainId }) => runs.branchRun({ runId, branchTrajectoryId: mainId, stepNumber: 0n }),
     code: Code.AlreadyExists,
     reason: 'TRAJECTORY_EXISTS',
@@ -177,7 +177,7 @@ const PARENTS: readonly Case[] = [
     reason: 'STAGE_NOT_FOUND',
   },
   {
-    what: 'an experiment that is not there',
+    what: 'an experiment that does not exist',
     call: ({ runs }) => runs.createRun({ experimentName: 'nowhere' }),
     code: Code.NotFound,
     reason: 'EXPERIMENT_NOT_FOUND',
@@ -241,7 +241,7 @@ const LIMITED: readonly Case[] = [
   }),
   invalid('a mask of nothing', 'update_mask', ({ runs, runId }) => runs.updateRun({ runId, updateMask: {} })),
   invalid(
-    'a mask that names what cannot be changed',
+    'a mask that names a field that cannot be changed',
     'update_mask',
     ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['phase', 'config_json'] }, phase: 'x' }),
     /config_json/,
@@ -288,7 +288,7 @@ const METRICS: readonly Case[] = [
     says: /1 MiB|1048576|1,048,576/,
   },
   {
-    what: 'metrics of a run that is not there',
+    what: 'metrics of a run that does not exist',
     call: ({ runs }) => collect(runs.readMetrics({ runIds: [NOBODY] })),
     code: Code.NotFound,
     reason: 'RUN_NOT_FOUND',
