@@ -64,7 +64,7 @@ describe('a metric logger', () => {
     expect(steps()).toEqual([[0], [1]]);
   });
 
-  it('sends one call at a time, in order, and what came meanwhile in the next', async () => {
+  it('sends one call at a time, in order, and points logged meanwhile in the next', async () => {
     const first = Promise.withResolvers<void>();
     const { logger, steps } = await logging({ batchPoints: 1 }, [first.promise]);
     for (const step of [0, 1, 2]) logger.log('loss', step, 1);

@@ -23,7 +23,7 @@ describeStore('idempotency keys', (on) => {
     expect(await scene.create({ id: made.id, name: 'first' }, used)).toEqual(again);
   });
 
-  it('ID1: the same holds for branches', async () => {
+  it('ID1: a repeated request to branch returns the same branch', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b']);
     const used = key({ rpc: 'BranchTrajectory' });

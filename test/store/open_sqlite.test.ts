@@ -162,7 +162,7 @@ describe('opening a store, on sqlite', () => {
 });
 
 describe('the file of a killed process, on sqlite', () => {
-  it('D1: every acked step is there after SIGKILL during appends', async () => {
+  it('D1: every acked step is stored after SIGKILL during appends', async () => {
     await using database = await createDatabase('sqlite');
     const acked = await appendUntilKilled(database);
     const store = await openOn(database);

@@ -161,7 +161,7 @@ describe('A5: lanes of reads', () => {
     expect(scene.begun).toEqual(['a', 'c']);
   });
 
-  it('A1: reject all waiting reads when they are told that the database is unavailable', async () => {
+  it('A1: reject all waiting reads when the database becomes unavailable', async () => {
     const scene = new Scene(1, 1);
     const running = scene.ask('a');
     const waiting = ['b', 'c'].map((name) => scene.ask(name).catch((error: Error) => error.message));

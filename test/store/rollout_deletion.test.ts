@@ -138,7 +138,7 @@ describeStore('deleting runs with rollouts', (on) => {
 });
 
 describeStoreOn(['postgres'], 'a run that is being deleted while something of it is written', (on) => {
-  it('B4, ID1: calls that arrive too late are told that the named resource does not exist', async () => {
+  it('B4, ID1: calls that arrive after the deletion get a NOT_FOUND error for the resource they name', async () => {
     const here = new RolloutScene(on.store);
     const { run, stage } = await here.place();
     await here.queue(stage, 1);

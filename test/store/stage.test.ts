@@ -315,7 +315,7 @@ describeStore('stages', (on) => {
     expect((await here.history('STAGE', unplanned))[0]?.progressPercent).toBeUndefined();
   });
 
-  it('M2: the database times substeps between reports: not before the first, not without progress, anew when the count falls', async () => {
+  it('M2: the database times substeps between reports, not before the first nor without progress, and restarts when the count falls', async () => {
     const here = scene();
     const run = await here.makeRun({ plan: substepPlan(1, 100) });
     const stage = await here.stage(run, { status: 'RUNNING', totalSubsteps: 100n });

@@ -132,7 +132,7 @@ describeStore('uploading and reading states', (on) => {
     await on.store.putState(namespace).abort();
   });
 
-  it('S1: the same bytes put many times are stored once in a namespace', async () => {
+  it('S1: the same bytes uploaded many times are stored once in a namespace', async () => {
     const { namespace } = on.scene();
     const bytes = randomBytes(2 * CHUNK);
     await putState(on.store, namespace, bytes);

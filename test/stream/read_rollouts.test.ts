@@ -170,7 +170,7 @@ describeApp('ReadRollouts', (on) => {
       await reading.return();
     }));
 
-  it('Q4, Q6: ends likewise once the run has ended, even if its stage was left open', () =>
+  it('Q4, Q6: ends once the run has ended too, even if its stage was left open', () =>
     withApp({}, async (trainer) => {
       const { run, stage } = await trainer.place();
       await trainer.makeRollouts(stage, [{ groupNumber: 0n }]);
@@ -202,7 +202,7 @@ describeApp('ReadRollouts', (on) => {
       await reading.return();
     }));
 
-  it('Q6: a rollout that is retried while its group is read is returned as it had ended', async () => {
+  it('Q6: a rollout that is retried while its group is read is returned with its earlier end', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;
     const store = wrappedStore(on.store, {
       listRollouts: async (...args) => {
@@ -244,7 +244,7 @@ describeApp('ReadRollouts', (on) => {
       expect(await waiting).toMatchObject({ reason: 'SERVER_DRAINING' });
     }));
 
-  it('a cancelled call waits no longer, and an open one is told that it is caught up', () =>
+  it('a cancelled call stops waiting, and an open one gets a message that it is caught up', () =>
     withApp({ progressMs: 60 }, async (trainer) => {
       const { stage } = await trainer.place();
       const gone = new AbortController();
