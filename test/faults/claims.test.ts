@@ -1,17 +1,17 @@
 import { expect, it } from 'vitest';
-import { type ClaimsOutcome, harmClaims } from './claims/harm.ts';
+import { type ClaimsOutcome, injectFaultsIntoClaims } from './claims/injected_faults.ts';
 import { reportFigures } from './figures.ts';
 
 /** A claim belongs to one worker at a time, and a rollout is completed once, whichever process dies. */
-function expectKept({ violations, surprises, harm }: ClaimsOutcome): void {
+function expectKept({ violations, surprises, faultCounts }: ClaimsOutcome): void {
   expect(violations.slice(0, 20)).toEqual([]);
   expect(surprises.slice(0, 20)).toEqual([]);
-  for (const [what, times] of Object.entries(harm)) expect(times, what).toBeGreaterThan(0);
-  expect(harm['of these refused']).toBe(harm['leases that ran out while stopped']);
+  for (const [what, times] of Object.entries(faultCounts)) expect(times, what).toBeGreaterThan(0);
+  expect(faultCounts['of these refused']).toBe(faultCounts['leases that ran out while stopped']);
 }
 
 it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollouts exactly once each, with processes killed and stopped', async () => {
-  const outcome = await harmClaims({
+  const outcome = await injectFaultsIntoClaims({
     engine: 'postgres',
     servers: 2,
     processes: 10,
@@ -25,7 +25,7 @@ it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollout
 });
 
 it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete 200 rollouts exactly once each, with processes killed and stopped', async () => {
-  const outcome = await harmClaims({
+  const outcome = await injectFaultsIntoClaims({
     engine: 'sqlite',
     servers: 1,
     processes: 4,

@@ -10,7 +10,7 @@ import { figuresOf } from './kill-server.ts';
 import { type Random, seededRandom } from './random.ts';
 
 /** One of the two servers, and its proxy. */
-interface Door {
+interface Instance {
   readonly server: SpawnedServer;
   readonly proxy: TcpProxy;
 }
@@ -19,19 +19,19 @@ export interface TwoServersOutcome {
   readonly violations: readonly Violation[];
   /** Errors that no fault explains. */
   readonly surprises: readonly string[];
-  readonly harm: Harm;
+  readonly faultCounts: FaultCounts;
   readonly figures: Figures;
 }
 
 /** Writers, readers and followers of 8 branches use two servers at random, which get faults in turn. */
-export async function harmTwoServers(rounds: number): Promise<TwoServersOutcome> {
+export async function injectFaultsIntoTwoServers(rounds: number): Promise<TwoServersOutcome> {
   const random = seededRandom();
   await using database = await createDatabase('postgres');
   await using first = await spawnServer({ database: database.url });
   await using second = await spawnServer({ database: database.url });
   await using way = await startTcpProxy(first);
   await using otherWay = await startTcpProxy(second);
-  const doors: Door[] = [
+  const instances: Instance[] = [
     { server: first, proxy: way },
     { server: second, proxy: otherWay },
   ];
@@ -44,7 +44,7 @@ export async function harmTwoServers(rounds: number): Promise<TwoServersOutcome>
     stepsALife: [30, 300],
     silenceMs: 1_500,
   });
-  const harm = {
+  const faultCounts = {
     cuts: 0,
     'late connections': 0,
     'late bytes': 0,
@@ -53,7 +53,7 @@ export async function harmTwoServers(rounds: number): Promise<TwoServersOutcome>
   };
   for (let round = 0; round < rounds; round += 1) {
     await load.moreAcks(random.between(20, 150));
-    await HARMS[round % HARMS.length]!(random.pick(doors), load, random, harm);
+    await FAULTS[round % FAULTS.length]!(random.pick(instances), load, random, faultCounts);
   }
   await load.moreAcks(100);
   await load.finish();
@@ -63,49 +63,52 @@ export async function harmTwoServers(rounds: number): Promise<TwoServersOutcome>
   const figures = {
     seed: random.seed,
     rounds,
-    ...harm,
+    ...faultCounts,
     ...figuresOf(history, violations),
     'unacked but stored': history.replayedStored + unknownButStored(history, stored),
     'fenced streams': history.streamEnds.get('WRITER_FENCED') ?? 0,
   };
-  return { violations, surprises: history.surprises, harm, figures };
+  return { violations, surprises: history.surprises, faultCounts, figures };
 }
 
-type Harm = Record<'cuts' | 'late connections' | 'late bytes' | 'stopped servers' | 'taken over while stopped', number>;
-type DoHarm = (door: Door, load: Load, random: Random, harm: Harm) => Promise<void>;
+type FaultCounts = Record<
+  'cuts' | 'late connections' | 'late bytes' | 'stopped servers' | 'taken over while stopped',
+  number
+>;
+type InjectFault = (instance: Instance, load: Load, random: Random, faultCounts: FaultCounts) => Promise<void>;
 
 /** Clients lose all their connections to a server. */
-const cut: DoHarm = async ({ proxy }, _load, _random, harm) => {
+const cut: InjectFault = async ({ proxy }, _load, _random, faultCounts) => {
   proxy.cut();
-  harm.cuts += 1;
+  faultCounts.cuts += 1;
 };
 
 /**
  * Frames of clients are held back; the clients give up and take over through the other server; then the frames reach
  * the first server.
  */
-const late: DoHarm = async ({ proxy }, load, random, harm) => {
+const late: InjectFault = async ({ proxy }, load, random, faultCounts) => {
   proxy.hold();
   await delay(random.between(10, 60));
-  harm['late connections'] += proxy.open;
+  faultCounts['late connections'] += proxy.open;
   proxy.cutClients();
   await load.moreGrants(random.between(4, 12), 3_000);
   const before = proxy.delivered('toServer');
   await proxy.release();
-  harm['late bytes'] += proxy.delivered('toServer') - before;
+  faultCounts['late bytes'] += proxy.delivered('toServer') - before;
 };
 
 /** Stops a server at any point of its work, and continues it. */
-const standStill: DoHarm = async ({ server }, load, random, harm) => {
+const standStill: InjectFault = async ({ server }, load, random, faultCounts) => {
   const grants = load.history.grants.length;
   server.signal('SIGSTOP');
   try {
-    harm['stopped servers'] += 1;
+    faultCounts['stopped servers'] += 1;
     await load.moreGrants(random.between(4, 12), 2_000);
-    harm['taken over while stopped'] += load.history.grants.length - grants;
+    faultCounts['taken over while stopped'] += load.history.grants.length - grants;
   } finally {
     server.signal('SIGCONT');
   }
 };
 
-const HARMS = [late, standStill, cut];
+const FAULTS = [late, standStill, cut];

@@ -10,7 +10,7 @@ describeStore('trajectories whose end a store caches', (on) => {
    * A scene, and the same namespace through another instance if the engine supports several. The first does not see
    * what the other one does.
    */
-  async function withDoors(work: (here: Scene, there: Scene) => Promise<void>): Promise<void> {
+  async function withInstances(work: (here: Scene, there: Scene) => Promise<void>): Promise<void> {
     const here = on.scene();
     const second: Store | undefined = on.engine === 'sqlite' ? undefined : await openOn(on.database);
     try {
@@ -28,7 +28,7 @@ describeStore('trajectories whose end a store caches', (on) => {
   }
 
   it('W2: steps that another instance appended are distinguished from a replay, a conflict and a gap', async () => {
-    await withDoors(async (here, there) => {
+    await withInstances(async (here, there) => {
       const made = await remembered(here);
       const elsewhere = await there.append(made, [wordStep(3n, 'theirs')]);
       const replayed = await here.append(made, [wordStep(3n, 'theirs')]);
@@ -42,7 +42,7 @@ describeStore('trajectories whose end a store caches', (on) => {
   });
 
   it('F1: an epoch that another instance granted fences at once, and the new writer can append', async () => {
-    await withDoors(async (here, there) => {
+    await withInstances(async (here, there) => {
       const made = await remembered(here);
       const old = await here.open(made, 'old');
       await here.append(made, [wordStep(3n, '3')], { writerEpoch: old });
@@ -58,7 +58,7 @@ describeStore('trajectories whose end a store caches', (on) => {
   });
 
   it('W5: a trajectory that another instance sealed or deleted accepts no step', async () => {
-    await withDoors(async (here, there) => {
+    await withInstances(async (here, there) => {
       const [sealed, deleted, hidden] = [await remembered(here), await remembered(here), await remembered(here)];
       await there.seal(sealed);
       await there.delete(deleted);
@@ -73,14 +73,14 @@ describeStore('trajectories whose end a store caches', (on) => {
   });
 
   it('W2: of instances that append the same number concurrently, one succeeds and the others are refused', async () => {
-    await withDoors(async (here, there) => {
+    await withInstances(async (here, there) => {
       const made = await remembered(here);
       await there.append(made, [wordStep(3n, '3')]);
       await here.append(made, [wordStep(4n, '4')]);
       await there.append(made, [wordStep(5n, '5')]);
       for (let number = 6n; number < 40n; number += 1n) {
-        const tries = [here, there, here, there].map((door, i) =>
-          door.append(made, [wordStep(number, `${number}/${i}`)]).then(
+        const tries = [here, there, here, there].map((instance, i) =>
+          instance.append(made, [wordStep(number, `${number}/${i}`)]).then(
             () => 'appended',
             (error: { reason: string }) => error.reason,
           ),

@@ -23,8 +23,8 @@ describeStore('writers that take over from each other', (on) => {
     await withStores(async (stores) => {
       const scenes = stores.map((store) => new Scene(store));
       const namespace = scenes[0]?.namespace as string;
-      const doors = stores.map((store) => new Scene(store, namespace));
-      const [first] = doors as [Scene];
+      const instances = stores.map((store) => new Scene(store, namespace));
+      const [first] = instances as [Scene];
       const made = await first.create();
       const acked: { epoch: bigint; number: bigint; word: string }[] = [];
       const grants: { epoch: bigint; end: bigint }[] = [];
@@ -32,16 +32,16 @@ describeStore('writers that take over from each other', (on) => {
 
       const writer = async (name: number) => {
         for (let life = 0; life < 6; life += 1) {
-          const door = doors[(name + life) % doors.length] as Scene;
-          const { writerEpoch } = await door.get(made.id);
+          const instance = instances[(name + life) % instances.length] as Scene;
+          const { writerEpoch } = await instance.get(made.id);
           const open = {
             trajectoryId: made.id,
             uid: made.uid,
             writerId: `${name}/${life}`,
             expectedNextStepNumber: undefined,
           };
-          const grant = await door.store
-            .openForAppend(door.caller, { ...open, takeOverEpoch: writerEpoch })
+          const grant = await instance.store
+            .openForAppend(instance.caller, { ...open, takeOverEpoch: writerEpoch })
             .catch((error) => {
               expect(error).toMatchObject({ reason: 'WRITER_FENCED' });
             });
@@ -49,7 +49,7 @@ describeStore('writers that take over from each other', (on) => {
           grants.push({ epoch: grant.epoch, end: grant.trajectory.nextStepNumber });
           for (let number = grant.trajectory.nextStepNumber, i = 0; i < 8; number += 1n, i += 1) {
             const word = `${grant.epoch}:${number}`;
-            const other = doors[(name + i) % doors.length] as Scene;
+            const other = instances[(name + i) % instances.length] as Scene;
             await other.get(made.id); // lets the other writers open meanwhile
             const outcome = await other
               .append(made, [wordStep(number, word)], { writerEpoch: grant.epoch })
@@ -86,21 +86,21 @@ describeStore('writers that take over from each other', (on) => {
   it('F1: with a concurrent open and append, either the append commits before the grant, or it is fenced', async () => {
     await withStores(async ([one, two]) => {
       const scene = new Scene(one as Store);
-      const door = new Scene(two as Store, scene.namespace);
+      const instance = new Scene(two as Store, scene.namespace);
       for (let round = 0; round < 25; round += 1) {
         const made = await scene.create();
         const epoch = await scene.open(made, 'old');
         const open = { trajectoryId: made.id, uid: undefined, writerId: 'new', expectedNextStepNumber: undefined };
         const [appended, grant] = await Promise.allSettled([
           scene.append(made, [wordStep(0n, 'old')], { writerEpoch: epoch }),
-          door.store.openForAppend(door.caller, { ...open, takeOverEpoch: epoch }),
+          instance.store.openForAppend(instance.caller, { ...open, takeOverEpoch: epoch }),
         ]);
         if (grant.status === 'rejected') throw grant.reason;
         const { nextStepNumber } = grant.value.trajectory;
         const stored = appended.status === 'fulfilled';
         if (!stored) expect(appended.reason).toMatchObject({ reason: 'WRITER_FENCED' });
         expect(nextStepNumber).toBe(stored ? 1n : 0n);
-        expect((await door.get(made.id)).nextStepNumber).toBe(nextStepNumber);
+        expect((await instance.get(made.id)).nextStepNumber).toBe(nextStepNumber);
       }
     });
   });
@@ -108,10 +108,10 @@ describeStore('writers that take over from each other', (on) => {
   it('ID1, I2: one request sent concurrently to both instances creates one trajectory', async () => {
     await withStores(async (stores) => {
       const { namespace } = new Scene(on.store);
-      const doors = stores.map((store) => new Scene(store, namespace));
+      const instances = stores.map((store) => new Scene(store, namespace));
       for (let round = 0; round < 10; round += 1) {
         const key = { rpc: 'CreateTrajectory', requestId: `${round}`, requestDigest: 'same' };
-        const made = await Promise.all([...doors, ...doors].map((door) => door.create({}, key)));
+        const made = await Promise.all([...instances, ...instances].map((instance) => instance.create({}, key)));
         expect(new Set(made.map(({ id }) => id)).size).toBe(1);
       }
     });
@@ -120,11 +120,11 @@ describeStore('writers that take over from each other', (on) => {
   it('R1: steps acked by one instance can be read from the other at once', async () => {
     await withStores(async ([one, two]) => {
       const scene = new Scene(one as Store);
-      const door = new Scene(two as Store, scene.namespace);
+      const instance = new Scene(two as Store, scene.namespace);
       const made = await scene.create();
       for (let n = 0n; n < 20n; n += 1n) {
-        await (n % 2n === 0n ? scene : door).append(made, [wordStep(n, `${n}`)]);
-        expect((await (n % 2n === 0n ? door : scene).words(made)).at(-1)).toBe(`${n}`);
+        await (n % 2n === 0n ? scene : instance).append(made, [wordStep(n, `${n}`)]);
+        expect((await (n % 2n === 0n ? instance : scene).words(made)).at(-1)).toBe(`${n}`);
       }
     });
   });
@@ -132,31 +132,31 @@ describeStore('writers that take over from each other', (on) => {
   it('W7: groups of two instances over the same trajectories and states do not deadlock and lose no step', async () => {
     await withStores(async (stores) => {
       const namespace = new Scene(on.store).namespace;
-      const doors = stores.map((store) => new Scene(store, namespace));
-      const [first] = doors as [Scene];
+      const instances = stores.map((store) => new Scene(store, namespace));
+      const [first] = instances as [Scene];
       const made = await Promise.all(Array.from({ length: 12 }, () => first.create()));
       const shared = newState('shared by all');
-      const run = async (door: Scene, mine: (i: number) => boolean, reversed: boolean) => {
+      const run = async (instance: Scene, mine: (i: number) => boolean, reversed: boolean) => {
         for (let n = 0n; n < 12n; n += 1n) {
           const own = made.filter((_, i) => mine(i));
           const state = newState(`state ${n}`);
           const refs = [stateRef(shared, 'a'), stateRef(state, 'b')];
           const batches = own.map((each) =>
-            door.batch(each, [newStep(n, { states: refs })], { states: [state, shared] }),
+            instance.batch(each, [newStep(n, { states: refs })], { states: [state, shared] }),
           );
           let left = reversed ? batches.reverse() : batches;
           for (let wait: 'never' | 'bounded' = 'never'; left.length > 0; wait = 'bounded') {
-            const outcomes = await door.store.append(left, wait);
+            const outcomes = await instance.store.append(left, wait);
             left = left.filter((_, i) => outcomes[i]?.kind === 'busy');
             for (const outcome of outcomes) if (outcome.kind !== 'busy') committed(outcome);
           }
         }
       };
       await Promise.all([
-        run(doors[0] as Scene, (i) => i % 2 === 0, false),
-        run(doors[1] as Scene, (i) => i % 2 === 1, true),
+        run(instances[0] as Scene, (i) => i % 2 === 0, false),
+        run(instances[1] as Scene, (i) => i % 2 === 1, true),
         // The same steps again, through the other instance: duplicates or new steps, in any order.
-        run(doors[1] as Scene, (i) => i % 2 === 0, true),
+        run(instances[1] as Scene, (i) => i % 2 === 0, true),
       ]);
       for (const each of made) expect(await first.steps(each)).toHaveLength(12);
       expect((await readWhole(on.store, namespace, shared.digest)).toString()).toBe('shared by all');

@@ -1,8 +1,8 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
-import { openPostgres } from '../../src/store/postgres/engine.ts';
+import { openPostgres } from '../../src/store/postgres/open.ts';
 import type { Engine } from '../../src/store/sql/engine.ts';
 import { type Transaction, write, writeAs, writeIn } from '../../src/store/sql/transaction.ts';
-import { openSqlite } from '../../src/store/sqlite/engine.ts';
+import { openSqlite } from '../../src/store/sqlite/open.ts';
 import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
 import { logger } from './on_store.ts';
 import { sqlitePath } from './sql.ts';

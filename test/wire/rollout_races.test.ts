@@ -5,19 +5,19 @@ import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, openWriter, reasonOf } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
-import { type Doors, lost, openDoors, won } from './doors.ts';
+import { answersOf, errorsOf, type Instances, openInstances } from './instances.ts';
 
 const RACERS = 20;
 
 describe.each(ENGINES)('rollouts with twenty concurrent callers, on %s', (engine) => {
-  let doors: Doors;
+  let instances: Instances;
   beforeAll(async () => {
-    doors = await openDoors(engine);
+    instances = await openInstances(engine);
   });
-  afterAll(() => doors?.[Symbol.asyncDispose]());
+  afterAll(() => instances?.[Symbol.asyncDispose]());
 
   async function newStage(): Promise<string> {
-    const { runs } = doors.clients[0]!;
+    const { runs } = instances.clients[0]!;
     const { run } = await runs.createRun({ initialStatus: Status.RUNNING });
     const { stage } = await runs.getOrCreateStage({ runId: run!.id, kind: StageKind.TRAIN_STEP, number: 0n });
     return stage!.id;
@@ -30,60 +30,60 @@ describe.each(ENGINES)('rollouts with twenty concurrent callers, on %s', (engine
 
   async function claimOne(): Promise<Claim> {
     const stageId = await newStage();
-    const [client] = doors.clients;
+    const [client] = instances.clients;
     await client!.rollouts.createRollouts({ stageId, rollouts: siblings(1) });
     const { claims } = await client!.rollouts.claimRollouts({ stageId, workerId: 'w' });
     return claims[0]!;
   }
 
   async function historyOf(rolloutId: string): Promise<Status[]> {
-    const { changes } = await doors.clients[0]!.runs.listStatusChanges({ rolloutId, ascending: true });
+    const { changes } = await instances.clients[0]!.runs.listStatusChanges({ rolloutId, ascending: true });
     return changes.map(({ newStatus }) => newStatus);
   }
 
   async function count(table: string, where: string): Promise<number> {
-    const [row] = await doors.sql.rows(`select count(*) as n from ${table} where ${where}`);
+    const [row] = await instances.sql.rows(`select count(*) as n from ${table} where ${where}`);
     return Number(row?.n);
   }
 
   it('K-C6: concurrent creations of one task make one row, and no value of any caller is lost', async () => {
     const id = randomUUID();
-    const outcomes = await doors.race(RACERS, (client, racer) =>
+    const outcomes = await instances.race(RACERS, (client, racer) =>
       client.rollouts.upsertTasks({ tasks: [{ id, ...(racer % 2 === 0 ? { name: 'even' } : { category: 'odd' }) }] }),
     );
-    expect(lost(outcomes)).toEqual([]);
-    expect(won(outcomes).reduce((sum, { createdCount }) => sum + createdCount, 0)).toBe(1);
+    expect(errorsOf(outcomes)).toEqual([]);
+    expect(answersOf(outcomes).reduce((sum, { createdCount }) => sum + createdCount, 0)).toBe(1);
     expect(await count('tasks', `id = '${id}'`)).toBe(1);
-    const { task } = await doors.clients[0]!.rollouts.getTask({ taskId: id });
+    const { task } = await instances.clients[0]!.rollouts.getTask({ taskId: id });
     expect(task).toMatchObject({ name: 'even', category: 'odd' });
   });
 
   it('Q6: concurrent creations of one group, by name or with its rollouts, make one group, and each sibling once', async () => {
     const stageId = await newStage();
-    const outcomes = await doors.race(RACERS, async ({ rollouts }, racer) => {
+    const outcomes = await instances.race(RACERS, async ({ rollouts }, racer) => {
       if (racer % 3 === 0) return [(await rollouts.getOrCreateGroup({ stageId, number: 0n })).group!.id];
       const made = await rollouts.createRollouts({ stageId, rollouts: siblings(8) });
       return made.rollouts.flatMap(({ groupId, rolloutId, existed }) => [groupId, `${rolloutId} ${existed}`]);
     });
-    expect(lost(outcomes)).toEqual([]);
-    const groups = new Set(won(outcomes).map(([groupId]) => groupId));
+    expect(errorsOf(outcomes)).toEqual([]);
+    const groups = new Set(answersOf(outcomes).map(([groupId]) => groupId));
     expect(groups.size).toBe(1);
-    const said = won(outcomes).flatMap((all) => all.filter((text) => text.includes(' ')));
+    const said = answersOf(outcomes).flatMap((all) => all.filter((text) => text.includes(' ')));
     expect(said.filter((text) => text.endsWith('false'))).toHaveLength(8);
     expect(new Set(said.map((text) => text.split(' ')[0])).size).toBe(8);
-    const { group } = await doors.clients.at(-1)!.rollouts.getGroup({ stageId, number: 0n });
+    const { group } = await instances.clients.at(-1)!.rollouts.getGroup({ stageId, number: 0n });
     expect(group).toMatchObject({ id: [...groups][0] });
     expect(await count('rollouts', `group_key = (select key from groups where id = '${group!.id}')`)).toBe(8);
   });
 
   it('Q4: of twenty that claim eight rollouts, eight get one each, and no two the same', async () => {
     const stageId = await newStage();
-    await doors.clients[0]!.rollouts.createRollouts({ stageId, rollouts: siblings(8) });
-    const outcomes = await doors.race(RACERS, (client, racer) =>
+    await instances.clients[0]!.rollouts.createRollouts({ stageId, rollouts: siblings(8) });
+    const outcomes = await instances.race(RACERS, (client, racer) =>
       client.rollouts.claimRollouts({ stageId, workerId: `${racer}` }),
     );
-    expect(lost(outcomes)).toEqual([]);
-    const claimed = won(outcomes).flatMap(({ claims }) => claims.map(({ rollout }) => rollout!));
+    expect(errorsOf(outcomes)).toEqual([]);
+    const claimed = answersOf(outcomes).flatMap(({ claims }) => claims.map(({ rollout }) => rollout!));
     expect(new Set(claimed.map(({ id }) => id)).size).toBe(8);
     expect(claimed.every(({ attempt }) => attempt === 1)).toBe(true);
     expect(new Set(claimed.map(({ trajectoryId }) => trajectoryId)).size).toBe(8);
@@ -92,23 +92,23 @@ describe.each(ENGINES)('rollouts with twenty concurrent callers, on %s', (engine
   it('L5: twenty equal completions complete a rollout once; of twenty different ones, one succeeds', async () => {
     const { rollout } = await claimOne();
     const done = { rolloutId: rollout!.id, attempt: 1, result: { reward: 1 } };
-    expect(lost(await doors.race(RACERS, (client) => client.rollouts.completeRollout(done)))).toEqual([]);
+    expect(errorsOf(await instances.race(RACERS, (client) => client.rollouts.completeRollout(done)))).toEqual([]);
     expect(await historyOf(rollout!.id)).toEqual([Status.PENDING, Status.INITIALIZING, Status.COMPLETED]);
     const other = (await claimOne()).rollout!;
-    const outcomes = await doors.race(RACERS, (client, racer) =>
+    const outcomes = await instances.race(RACERS, (client, racer) =>
       client.rollouts.completeRollout({ rolloutId: other.id, attempt: 1, result: { reward: racer } }),
     );
-    expect(won(outcomes)).toHaveLength(1);
-    expect(new Set(lost(outcomes).map(reasonOf))).toEqual(new Set(['RESULT_CONFLICT']));
-    const { rollout: now } = await doors.clients[0]!.rollouts.getRollout({ rolloutId: other.id });
-    expect(now!.reward).toBe(won(outcomes)[0]!.rollout!.reward);
+    expect(answersOf(outcomes)).toHaveLength(1);
+    expect(new Set(errorsOf(outcomes).map(reasonOf))).toEqual(new Set(['RESULT_CONFLICT']));
+    const { rollout: now } = await instances.clients[0]!.rollouts.getRollout({ rolloutId: other.id });
+    expect(now!.reward).toBe(answersOf(outcomes)[0]!.rollout!.reward);
     expect(await count('groups', `id = '${other.groupId}' and terminal_rollouts = 1`)).toBe(1);
   });
 
   it('L3: of concurrent complete, fail, cancel and release of one rollout one succeeds, and the history names its caller', async () => {
     const { rollout } = await claimOne();
     const lease = { rolloutId: rollout!.id, attempt: 1 };
-    const outcomes = await doors.race(RACERS, async ({ rollouts }, racer) => {
+    const outcomes = await instances.race(RACERS, async ({ rollouts }, racer) => {
       const verbs = [
         () => rollouts.completeRollout(lease),
         () => rollouts.failRollout(lease),
@@ -125,14 +125,14 @@ describe.each(ENGINES)('rollouts with twenty concurrent callers, on %s', (engine
         'u',
       ),
     );
-    for (const error of lost(outcomes)) expect(['LEASE_LOST', 'ILLEGAL_TRANSITION']).toContain(reasonOf(error));
+    for (const error of errorsOf(outcomes)) expect(['LEASE_LOST', 'ILLEGAL_TRANSITION']).toContain(reasonOf(error));
     const terminal = history.at(-1) !== Status.PENDING ? 1 : 0;
     expect(await count('groups', `id = '${rollout!.groupId}' and terminal_rollouts = ${terminal}`)).toBe(1);
   });
 
   it('K-C1: forty concurrent rollouts through one client never store a turn under another rollout', async () => {
     const stageId = await newStage();
-    const [client] = doors.clients as [AnabranchClient];
+    const [client] = instances.clients as [AnabranchClient];
     await client.rollouts.createRollouts({ stageId, rollouts: siblings(40) });
     const { claims } = await client.rollouts.claimRollouts({ stageId, workerId: 'one process', maxRollouts: 40 });
     expect(claims).toHaveLength(40);

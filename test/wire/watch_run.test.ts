@@ -7,7 +7,7 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
-import { type Doors, openDoors } from './doors.ts';
+import { type Instances, openInstances } from './instances.ts';
 
 /** `FC_RUNS=200` runs more cases. A failure prints its seed, and `FC_SEED` repeats it (the choices, not the timing). */
 const RUNS = Number(process.env.FC_RUNS ?? 8);
@@ -57,35 +57,35 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
 interface Cut {
   readonly messages: number;
   readonly how: 'leave' | 'cut';
-  readonly door: number;
+  readonly instance: number;
 }
 
 const watching = fc.record({
   allStages: fc.boolean(),
   cuts: fc.array(
-    fc.record({ messages: fc.nat(3), how: fc.constantFrom('leave', 'cut'), door: fc.nat(1) }) as fc.Arbitrary<Cut>,
+    fc.record({ messages: fc.nat(3), how: fc.constantFrom('leave', 'cut'), instance: fc.nat(1) }) as fc.Arbitrary<Cut>,
     { minLength: 1, maxLength: 6 },
   ),
 });
 
 describe.each(ENGINES)('WatchRun, on %s', (engine) => {
-  let doors: Doors;
+  let instances: Instances;
   /** Each watcher has a proxy of its own to each server, so that a cut affects no other watcher. */
   let ways: { readonly proxy: TcpProxy; readonly client: AnabranchClient }[][];
   beforeAll(async () => {
-    doors = await openDoors(engine);
+    instances = await openInstances(engine);
     const way = async (server: { host: string; port: number }) => {
       const proxy = await startTcpProxy(server);
       return { proxy, client: connectClient({ address: proxy.url }) };
     };
-    ways = await Promise.all(Array.from({ length: WATCHERS }, () => Promise.all(doors.servers.map(way))));
+    ways = await Promise.all(Array.from({ length: WATCHERS }, () => Promise.all(instances.servers.map(way))));
   });
   afterAll(async () => {
     for (const { proxy, client } of ways?.flat() ?? []) {
       client.close();
       await proxy.close();
     }
-    await doors?.[Symbol.asyncDispose]();
+    await instances?.[Symbol.asyncDispose]();
   });
 
   it.each([
@@ -99,7 +99,7 @@ describe.each(ENGINES)('WatchRun, on %s', (engine) => {
           fc.array(fc.array(operation, { minLength: 4, maxLength: 12 }), { minLength: 2, maxLength: 3 }),
           fc.array(watching, { minLength: WATCHERS, maxLength: WATCHERS }),
           async (writers, watchers) => {
-            const { run } = await doors.clients[0]!.runs.createRun({
+            const { run } = await instances.clients[0]!.runs.createRun({
               initialStatus: Status.RUNNING,
               mainTrajectory: {},
               plan: { concurrency: 2, stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 5, substeps: 9 }] },
@@ -112,8 +112,8 @@ describe.each(ENGINES)('WatchRun, on %s', (engine) => {
             // A failed watcher is reported below, after the writers have ended.
             for (const each of told) each.catch(() => undefined);
             await Promise.all(writers.map((operations, i) => write(runId, operations, i)));
-            if (untilTerminal) await doors.clients.at(-1)!.runs.failRun({ runId, message: 'over' });
-            written.resolve(await readTables(doors.clients[0]!, runId));
+            if (untilTerminal) await instances.clients.at(-1)!.runs.failRun({ runId, message: 'over' });
+            written.resolve(await readTables(instances.clients[0]!, runId));
             for (const [i, picture] of (await Promise.all(told)).entries())
               expectPicture(picture, await written.promise, watchers[i]!.allStages);
           },
@@ -126,7 +126,7 @@ describe.each(ENGINES)('WatchRun, on %s', (engine) => {
 
   async function write(runId: string, operations: readonly Operation[], writer: number): Promise<void> {
     for (const [i, each] of operations.entries()) {
-      const { runs, trajectories } = doors.clients[(writer + i) % doors.clients.length]!;
+      const { runs, trajectories } = instances.clients[(writer + i) % instances.clients.length]!;
       try {
         await perform(runs, trajectories, runId, each);
       } catch (error) {
@@ -224,7 +224,7 @@ async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: W
     final = tables;
   });
   for (const cut of [...cuts, undefined]) {
-    const { proxy, client } = ways[(cut?.door ?? 0) % ways.length]!;
+    const { proxy, client } = ways[(cut?.instance ?? 0) % ways.length]!;
     const leaving = new AbortController();
     const lose = () => (cut?.how === 'leave' ? leaving.abort() : proxy.cut());
     const picture = new Picture();

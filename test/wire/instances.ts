@@ -8,7 +8,7 @@ import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
  * The servers of one database, each a process of its own: two on Postgres, and one on SQLite, which allows one process
  * per file.
  */
-export interface Doors {
+export interface Instances {
   readonly servers: readonly SpawnedServer[];
   /** A connection to each server. */
   readonly clients: readonly AnabranchClient[];
@@ -23,7 +23,7 @@ export interface Doors {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-export async function openDoors(engine: Engine): Promise<Doors> {
+export async function openInstances(engine: Engine): Promise<Instances> {
   await using all = new AsyncDisposableStack();
   const database = all.use(await createMigratedDatabase(engine));
   const servers: SpawnedServer[] = [];
@@ -45,11 +45,11 @@ export async function openDoors(engine: Engine): Promise<Doors> {
 }
 
 /** The answers of the calls that succeeded. */
-export function won<T>(outcomes: readonly PromiseSettledResult<T>[]): T[] {
+export function answersOf<T>(outcomes: readonly PromiseSettledResult<T>[]): T[] {
   return outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
 }
 
 /** The errors of the other calls. */
-export function lost(outcomes: readonly PromiseSettledResult<unknown>[]): unknown[] {
+export function errorsOf(outcomes: readonly PromiseSettledResult<unknown>[]): unknown[] {
   return outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
 }

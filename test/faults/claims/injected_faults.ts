@@ -29,11 +29,11 @@ export interface ClaimsOutcome {
   readonly violations: readonly Violation[];
   /** Errors that no fault explains. */
   readonly surprises: readonly string[];
-  readonly harm: Harm;
+  readonly faultCounts: FaultCounts;
   readonly figures: Figures;
 }
 
-const HARMS = {
+const NO_FAULTS = {
   'workers killed': 0,
   'servers killed': 0,
   'workers stopped': 0,
@@ -41,14 +41,14 @@ const HARMS = {
   'leases that ran out while stopped': 0,
   'of these refused': 0,
 };
-type Harm = Record<keyof typeof HARMS, number>;
+type FaultCounts = Record<keyof typeof NO_FAULTS, number>;
 
 const LEASE_SECONDS = 2;
 /** Many more than faults: other proofs cover rollouts that fail. */
 const MOST_ATTEMPTS = 100;
 
 /** A server, and a proxy that outlives it. */
-interface Door {
+interface Instance {
   server: SpawnedServer;
   readonly proxy: TcpProxy;
 }
@@ -57,25 +57,25 @@ interface Door {
  * Workers claim and complete all rollouts of a stage while they and the servers are killed, and stopped longer than
  * their leases.
  */
-export async function harmClaims(plan: ClaimsPlan): Promise<ClaimsOutcome> {
+export async function injectFaultsIntoClaims(plan: ClaimsPlan): Promise<ClaimsOutcome> {
   await using database = await createDatabase(plan.engine);
   await using stack = new AsyncDisposableStack();
-  const doors: Door[] = [];
+  const instances: Instance[] = [];
   for (let i = 0; i < plan.servers; i += 1) {
     const server = await spawnServer({ database: database.url });
-    const door: Door = { server, proxy: stack.use(await startTcpProxy(server)) };
-    stack.defer(async () => void (await door.server.kill()));
-    doors.push(door);
+    const instance: Instance = { server, proxy: stack.use(await startTcpProxy(server)) };
+    stack.defer(async () => void (await instance.server.kill()));
+    instances.push(instance);
   }
-  const client = stack.adopt(connectClient({ address: doors[0]!.proxy.url }), (open) => open.close());
+  const client = stack.adopt(connectClient({ address: instances[0]!.proxy.url }), (open) => open.close());
   const stageId = await makeRollouts(client, plan);
-  using field = new Field(plan, database.url, doors, client, stageId);
-  await field.play();
+  using trial = new Trial(plan, database.url, instances, client, stageId);
+  await trial.play();
   const stored = await collectRollouts(database);
-  const { journal, harm, random } = field;
-  const violations = checkClaims(journal, stored, plan, (worker) => field.died(worker));
+  const { journal, faultCounts, random } = trial;
+  const violations = checkClaims(journal, stored, plan, (worker) => trial.died(worker));
   const surprises = journal.of('surprise').map(({ worker, text }) => `${worker}: ${text}`);
-  return { violations, surprises, harm, figures: figuresOf(random.seed, plan, field, stored, violations) };
+  return { violations, surprises, faultCounts, figures: figuresOf(random.seed, plan, trial, stored, violations) };
 }
 
 async function makeRollouts(client: AnabranchClient, { groups, groupSize }: ClaimsPlan): Promise<string> {
@@ -94,23 +94,29 @@ async function makeRollouts(client: AnabranchClient, { groups, groupSize }: Clai
 }
 
 /** The processes of workers, and the faults. */
-class Field {
+class Trial {
   readonly journal = new Journal();
-  readonly harm: Harm = { ...HARMS };
+  readonly faultCounts: FaultCounts = { ...NO_FAULTS };
   readonly random: Random = seededRandom();
   readonly began = performance.now();
   readonly #plan: ClaimsPlan;
   readonly #database: string;
-  readonly #doors: readonly Door[];
+  readonly #instances: readonly Instance[];
   readonly #client: AnabranchClient;
   readonly #stageId: string;
   readonly #processes: WorkerProcess[] = [];
   readonly #died: WorkerProcess[] = [];
 
-  constructor(plan: ClaimsPlan, database: string, doors: readonly Door[], client: AnabranchClient, stageId: string) {
+  constructor(
+    plan: ClaimsPlan,
+    database: string,
+    instances: readonly Instance[],
+    client: AnabranchClient,
+    stageId: string,
+  ) {
     this.#plan = plan;
     this.#database = database;
-    this.#doors = doors;
+    this.#instances = instances;
     this.#client = client;
     this.#stageId = stageId;
   }
@@ -124,10 +130,10 @@ class Field {
     const { processes, groups, groupSize, doneBetween } = this.#plan;
     for (let i = 0; i < processes; i += 1) this.#start();
     const end = groups * groupSize * 0.85;
-    const harms = [() => this.#killWorkers(), () => this.#killServer(), () => this.#stopWorkers()];
+    const faults = [() => this.#killWorkers(), () => this.#killServer(), () => this.#stopWorkers()];
     for (let round = 0; this.journal.completed < end; round += 1) {
       await this.#until('more rollouts are done', this.journal.completed + this.random.between(...doneBetween));
-      await harms[round % harms.length]!();
+      await faults[round % faults.length]!();
     }
     await Promise.all(this.#processes.map(({ ended }) => ended));
   }
@@ -135,7 +141,7 @@ class Field {
   #start(): void {
     const { workersEach: workers } = this.#plan;
     const number = this.#processes.length + 1;
-    const addresses = this.#doors.map(({ proxy }) => proxy.url);
+    const addresses = this.#instances.map(({ proxy }) => proxy.url);
     const seed = this.random.between(0, 1_000_000);
     const plan = { addresses, name: `p${number}`, workers, stageId: this.#stageId, leaseSeconds: LEASE_SECONDS, seed };
     this.#processes.push(startWorkers(plan, this.journal));
@@ -147,19 +153,19 @@ class Field {
     if (process === undefined) return;
     this.#died.push(process);
     process.signal('SIGKILL');
-    this.harm['workers killed'] += this.#plan.workersEach;
+    this.faultCounts['workers killed'] += this.#plan.workersEach;
     await process.ended;
     this.#start();
   }
 
   async #killServer(): Promise<void> {
-    const door = this.random.pick(this.#doors);
-    const killed = door.server.kill();
-    door.proxy.cut();
+    const instance = this.random.pick(this.#instances);
+    const killed = instance.server.kill();
+    instance.proxy.cut();
     await killed;
-    this.harm['servers killed'] += 1;
-    door.server = await spawnServer({ database: this.#database });
-    door.proxy.retarget(door.server);
+    this.faultCounts['servers killed'] += 1;
+    instance.server = await spawnServer({ database: this.#database });
+    instance.proxy.retarget(instance.server);
   }
 
   /** Stops processes until all their rollouts belong to others, then lets them continue. */
@@ -167,7 +173,7 @@ class Field {
     const process = this.#mostHolding();
     if (process === undefined) return;
     process.signal('SIGSTOP');
-    this.harm['workers stopped'] += this.#plan.workersEach;
+    this.faultCounts['workers stopped'] += this.#plan.workersEach;
     const held = this.journal.heldBy(process.owns);
     const lost: Token[] = [];
     try {
@@ -178,8 +184,8 @@ class Field {
     await this.#when('stopped workers tell what became of what they held', () =>
       held.every((token) => this.journal.outcomeOf(token) !== undefined),
     );
-    this.harm['leases that ran out while stopped'] += lost.length;
-    this.harm['of these refused'] += lost.filter((token) => this.journal.outcomeOf(token) === 'lost').length;
+    this.faultCounts['leases that ran out while stopped'] += lost.length;
+    this.faultCounts['of these refused'] += lost.filter((token) => this.journal.outcomeOf(token) === 'lost').length;
   }
 
   /**
@@ -242,11 +248,11 @@ const LOSSES = new Set(['no sibling is lost', 'completed exactly once', 'no turn
 function figuresOf(
   seed: number,
   plan: ClaimsPlan,
-  field: Field,
+  trial: Trial,
   { rollouts }: StoredRollouts,
   violations: readonly Violation[],
 ): Figures {
-  const { journal, harm, began } = field;
+  const { journal, faultCounts, began } = trial;
   const attempts = rollouts.reduce((sum, rollout) => sum + rollout.attempts.length, 0);
   return {
     seed,
@@ -256,7 +262,7 @@ function figuresOf(
     'completed once': rollouts.filter(({ status }) => status === 'COMPLETED').length,
     lost: violations.filter(({ rule }) => LOSSES.has(rule)).length,
     attempts,
-    ...harm,
+    ...faultCounts,
     'verbs refused with LEASE_LOST': journal.of('lost').length,
     'given back': journal.of('released').length,
     'turns checked': rollouts.flatMap((rollout) => rollout.attempts).reduce((sum, { marks }) => sum + marks.length, 0),
