@@ -48,22 +48,15 @@ export interface StepStore {
   ): Promise<OwnedStep | undefined>;
 
   /**
-   * S5: returns the states of a name, in order of step. Returns fewer than `limit` only at the end of the lineage.
+   * S5: returns the states of a name from step `from` on, in order of step. Returns fewer than `limit` only at the end
+   * of the lineage.
    */
   listStepStates(
     namespace: string,
     tree: bigint,
     segments: readonly Segment[],
-    states: NamedStates,
+    states: { readonly name: string; readonly from: bigint; readonly limit: number },
   ): Promise<OwnedState[]>;
-}
-
-/** A page of the states of one name. */
-export interface NamedStates {
-  readonly name: string;
-  /** First step. */
-  readonly from: bigint;
-  readonly limit: number;
 }
 
 /** FM7: `BASIC` returns actions, observations, infoJson and metadataJson empty. */

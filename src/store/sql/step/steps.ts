@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { clipSegments, ownerOf, type Segment } from '../../../domain/lineage.ts';
 import type { StateRef } from '../../../domain/step.ts';
 import { compareText } from '../../../domain/text_order.ts';
-import type { NamedStates, OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
+import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextTurn } from '../reading/next_turn.ts';
 import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
@@ -220,7 +220,7 @@ export async function listStepStates(
   { engine, namespace }: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
-  { name, from, limit }: NamedStates,
+  { name, from, limit }: { readonly name: string; readonly from: bigint; readonly limit: number },
 ): Promise<OwnedState[]> {
   const end = segments.at(-1)?.to ?? 0n;
   const found: OwnedState[] = [];
