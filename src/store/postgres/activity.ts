@@ -8,10 +8,10 @@ const IDLE_MS = 60_000;
 
 /** Asks Postgres which of its processes work on a statement, over a connection of its own, so that the question never waits for a free one. */
 export class Activity {
-  private readonly pool: pg.Pool;
+  readonly #pool: pg.Pool;
 
   constructor(url: string) {
-    this.pool = new pg.Pool({
+    this.#pool = new pg.Pool({
       connectionString: url,
       max: 1,
       connectionTimeoutMillis: CONNECT_MS,
@@ -21,12 +21,12 @@ export class Activity {
       application_name: 'anabranch',
     });
     // Lost while idle: the next question connects again.
-    this.pool.on('error', () => undefined);
+    this.#pool.on('error', () => undefined);
   }
 
   /** Behind a pooler the process ids are not those of Postgres, and none of them is found. */
   async findWorking(processIds: readonly number[]): Promise<readonly number[]> {
-    const { rows } = await this.pool.query<{ pid: number }>(
+    const { rows } = await this.#pool.query<{ pid: number }>(
       `select pid from pg_catalog.pg_stat_activity where state = 'active' and pid = any($1)`,
       [processIds],
     );
@@ -34,6 +34,6 @@ export class Activity {
   }
 
   end(): Promise<void> {
-    return this.pool.end();
+    return this.#pool.end();
   }
 }

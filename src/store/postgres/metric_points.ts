@@ -49,23 +49,23 @@ const PIECES = 8;
 
 /** Must run in one snapshot, so that the second read finds the values of the first. */
 export class ExtremaReader {
-  private readonly ask: Ask;
-  private readonly points: string;
+  readonly #ask: Ask;
+  readonly #points: string;
 
   constructor(schema: string, ask: Ask) {
-    this.points = `${schema}.metric_points`;
-    this.ask = ask;
+    this.#points = `${schema}.metric_points`;
+    this.#ask = ask;
   }
 
   async read(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    const pieces = await this.boundsOf(series, stretches.flatMap(cut));
+    const pieces = await this.#boundsOf(series, stretches.flatMap(cut));
     const chosen = stretches.map(({ from, to }) =>
       summed(pieces.filter((piece) => from <= piece.from && piece.to <= to)),
     );
     const wanted = chosen.flatMap(({ lowest, highest }) =>
       lowest === undefined || highest === undefined ? [] : [lowest, highest],
     );
-    const picked = await this.pick(series, wanted);
+    const picked = await this.#pick(series, wanted);
     return chosen.map(({ lowest, highest }) =>
       lowest === undefined || highest === undefined
         ? {}
@@ -73,13 +73,13 @@ export class ExtremaReader {
     );
   }
 
-  private async boundsOf(series: bigint, pieces: readonly Stretch[]): Promise<Piece[]> {
-    const rows = await this.ask(
+  async #boundsOf(series: bigint, pieces: readonly Stretch[]): Promise<Piece[]> {
+    const rows = await this.#ask(
       `select m.lowest, m.highest
        from unnest($2::bigint[], $3::bigint[]) with ordinality as w (first, last, place)
        cross join lateral (
          select min(p.value) as lowest, max(p.value) as highest
-         from ${this.points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
+         from ${this.#points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
        ) as m order by w.place`,
       boundsValues(series, pieces),
     );
@@ -87,7 +87,7 @@ export class ExtremaReader {
       const [lowest, highest] = rows[i] as [number | null, number | null];
       return { ...piece, lowest, highest };
     });
-    await this.correctHighest(
+    await this.#correctHighest(
       series,
       found.filter(({ highest }) => Number.isNaN(highest)),
     );
@@ -95,14 +95,14 @@ export class ExtremaReader {
   }
 
   /** Postgres sorts NaN above every number, so a NaN hides the largest number of its part. */
-  private async correctHighest(series: bigint, pieces: readonly Piece[]): Promise<void> {
+  async #correctHighest(series: bigint, pieces: readonly Piece[]): Promise<void> {
     if (pieces.length === 0) return;
-    const rows = await this.ask(
+    const rows = await this.#ask(
       `select m.highest
        from unnest($2::bigint[], $3::bigint[]) with ordinality as w (first, last, place)
        cross join lateral (
          select max(p.value) filter (where p.value <> 'NaN') as highest
-         from ${this.points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
+         from ${this.#points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
        ) as m order by w.place`,
       boundsValues(series, pieces),
     );
@@ -112,13 +112,13 @@ export class ExtremaReader {
     }
   }
 
-  private async pick(series: bigint, wanted: readonly Wanted[]) {
+  async #pick(series: bigint, wanted: readonly Wanted[]) {
     if (wanted.length === 0) return [];
-    const rows = await this.ask(
+    const rows = await this.#ask(
       `select m.metric_step::text, m.value
        from unnest($2::bigint[], $3::bigint[], $4::double precision[]) with ordinality as w (first, last, value, place)
        cross join lateral (
-         select p.metric_step, p.value from ${this.points} as p
+         select p.metric_step, p.value from ${this.#points} as p
          where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last and p.value = w.value
          order by p.metric_step limit 1
        ) as m order by w.place`,

@@ -19,87 +19,87 @@ export interface NotifierOptions {
  * listeners are told that anything may have changed.
  */
 export class Notifier {
-  private readonly options: NotifierOptions;
-  private readonly instance = randomUUID();
-  private readonly pending = new Set<bigint>();
-  private client: pg.Client | undefined;
-  private sending: NodeJS.Timeout | undefined;
-  private reconnecting: NodeJS.Timeout | undefined;
-  private closed = false;
-  private lostConnections = 0;
+  readonly #options: NotifierOptions;
+  readonly #instance = randomUUID();
+  readonly #pending = new Set<bigint>();
+  #client: pg.Client | undefined;
+  #sending: NodeJS.Timeout | undefined;
+  #reconnecting: NodeJS.Timeout | undefined;
+  #closed = false;
+  #lostConnections = 0;
 
   constructor(options: NotifierOptions) {
-    this.options = options;
+    this.#options = options;
   }
 
   async connect(): Promise<void> {
     const client = new pg.Client({
-      connectionString: this.options.url,
+      connectionString: this.#options.url,
       keepAlive: true,
       application_name: 'anabranch listener',
       pipeline: true,
     });
-    client.on('error', (error) => this.lost(client, error));
-    client.on('end', () => this.lost(client, new Error('the listening connection ended')));
-    client.on('notification', ({ payload }) => this.hear(payload ?? ''));
+    client.on('error', (error) => this.#lost(client, error));
+    client.on('end', () => this.#lost(client, new Error('the listening connection ended')));
+    client.on('notification', ({ payload }) => this.#hear(payload ?? ''));
     try {
       await client.connect();
       await client.query(`listen ${CHANNEL}`);
     } catch (error) {
-      this.lost(client, error as Error);
+      this.#lost(client, error as Error);
       return;
     }
-    if (this.closed) {
+    if (this.#closed) {
       await client.end();
       return;
     }
-    this.client = client;
-    this.options.onKey(undefined);
+    this.#client = client;
+    this.#options.onKey(undefined);
   }
 
   /** Number of lost connections. A server that crashes or is replaced causes one. */
   get losses(): number {
-    return this.lostConnections;
+    return this.#lostConnections;
   }
 
   announce(keys: readonly bigint[]): void {
-    for (const key of keys) this.pending.add(key);
-    if (this.pending.size > 0) this.sending ??= setTimeout(() => this.send(), COALESCE_MS);
+    for (const key of keys) this.#pending.add(key);
+    if (this.#pending.size > 0) this.#sending ??= setTimeout(() => this.#send(), COALESCE_MS);
   }
 
   async close(): Promise<void> {
-    this.closed = true;
-    clearTimeout(this.sending);
-    clearTimeout(this.reconnecting);
-    const client = this.client;
-    this.client = undefined;
-    await client?.end().catch(this.options.onLost);
+    this.#closed = true;
+    clearTimeout(this.#sending);
+    clearTimeout(this.#reconnecting);
+    const client = this.#client;
+    this.#client = undefined;
+    await client?.end().catch(this.#options.onLost);
   }
 
-  private send(): void {
-    this.sending = undefined;
-    const list = [...this.pending].map((key) => key.toString(36)).join(',');
-    this.pending.clear();
-    const payload = `${this.instance}:${list.length > MAX_PAYLOAD ? '*' : list}`;
-    this.client?.query('select pg_notify($1, $2)', [CHANNEL, payload]).catch(this.options.onLost);
+  #send(): void {
+    this.#sending = undefined;
+    const list = [...this.#pending].map((key) => key.toString(36)).join(',');
+    this.#pending.clear();
+    const payload = `${this.#instance}:${list.length > MAX_PAYLOAD ? '*' : list}`;
+    this.#client?.query('select pg_notify($1, $2)', [CHANNEL, payload]).catch(this.#options.onLost);
   }
 
-  private hear(payload: string): void {
+  #hear(payload: string): void {
     const [instance, list = ''] = payload.split(':');
-    if (instance === this.instance) return;
-    if (list === '*') this.options.onKey(undefined);
-    else for (const key of list.split(',')) this.options.onKey(parseKey(key));
+    if (instance === this.#instance) return;
+    if (list === '*') this.#options.onKey(undefined);
+    else for (const key of list.split(',')) this.#options.onKey(parseKey(key));
   }
 
-  private lost(client: pg.Client, error: Error): void {
-    if (this.closed || (this.client !== undefined && this.client !== client)) return;
+  #lost(client: pg.Client, error: Error): void {
+    if (this.#closed || (this.#client !== undefined && this.#client !== client)) return;
     // A failed reconnect does not count as another loss, because watchers read everything after each loss.
-    if (this.client !== undefined) this.lostConnections += 1;
-    this.client = undefined;
-    this.options.onLost(error);
+    if (this.#client !== undefined) this.#lostConnections += 1;
+    this.#client = undefined;
+    this.#options.onLost(error);
     client.end().catch(() => {});
-    clearTimeout(this.reconnecting);
-    this.reconnecting = setTimeout(() => void this.connect(), RECONNECT_MS);
+    clearTimeout(this.#reconnecting);
+    this.#reconnecting = setTimeout(() => void this.connect(), RECONNECT_MS);
   }
 }
 

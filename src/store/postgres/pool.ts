@@ -80,36 +80,36 @@ interface MeasuredSession extends Session {
 /** A pool that survives lost connections, names its statements, and translates errors. */
 export class Pool implements PostgresPool {
   readonly options: object = {};
-  private readonly pool: pg.Pool;
-  private readonly sessions = new WeakMap<pg.ClientBase, MeasuredSession>();
-  private readonly onForgotten: ((error: unknown) => void) | undefined;
-  private readonly silence: SilenceWatch;
-  private readonly activity: Activity;
+  readonly #pool: pg.Pool;
+  readonly #sessions = new WeakMap<pg.ClientBase, MeasuredSession>();
+  readonly #onForgotten: ((error: unknown) => void) | undefined;
+  readonly #silence: SilenceWatch;
+  readonly #activity: Activity;
   /** Those who wait for a connection: what ends their waiting. */
-  private readonly waiting = new Set<(reason: unknown) => void>();
-  private readonly bounded: boolean;
-  private names: StatementNames | undefined;
+  readonly #waiting = new Set<(reason: unknown) => void>();
+  readonly #bounded: boolean;
+  #names: StatementNames | undefined;
 
   constructor({ url, poolSize, namedStatements, bounded, onLost, onForgotten }: PoolOptions) {
-    this.names = namedStatements ? new StatementNames() : undefined;
-    this.bounded = bounded;
-    this.activity = new Activity(url);
-    this.silence = new SilenceWatch((processIds) => this.activity.findWorking(processIds));
-    this.onForgotten = onForgotten;
-    this.pool = new pg.Pool({
+    this.#names = namedStatements ? new StatementNames() : undefined;
+    this.#bounded = bounded;
+    this.#activity = new Activity(url);
+    this.#silence = new SilenceWatch((processIds) => this.#activity.findWorking(processIds));
+    this.#onForgotten = onForgotten;
+    this.#pool = new pg.Pool({
       connectionString: url,
       max: poolSize,
-      Client: watchedClient(this.silence),
+      Client: watchedClient(this.#silence),
       keepAlive: true,
       application_name: 'anabranch',
       types: TYPES,
       pipeline: true,
       // Checks every connection, because the defaults of a role can change at any time. Commits must be durable (D1).
-      onConnect: (client: pg.ClientBase) => this.prepare(client),
+      onConnect: (client: pg.ClientBase) => this.#prepare(client),
     } as pg.PoolConfig);
-    this.pool.on('error', onLost);
+    this.#pool.on('error', onLost);
     // Without this listener, a lost connection that is checked out ends the process.
-    this.pool.on('connect', (client) => client.on('error', onLost));
+    this.#pool.on('connect', (client) => client.on('error', onLost));
   }
 
   /** For Kysely: one connection per query. */
@@ -127,29 +127,29 @@ export class Pool implements PostgresPool {
    */
   async lease(signal?: AbortSignal): Promise<Lease> {
     signal?.throwIfAborted();
-    const client = await this.connected(signal);
+    const client = await this.#connected(signal);
     return new Lease(
       client,
-      (text, values) => this.statement(text, values),
-      this.sessions.get(client),
+      (text, values) => this.#statement(text, values),
+      this.#sessions.get(client),
       signal,
-      this.bounded ? this.silence : undefined,
+      this.#bounded ? this.#silence : undefined,
     );
   }
 
   /** Closes idle connections and waits for the others. Callers that wait for a connection fail. */
   async end(): Promise<void> {
-    for (const leave of [...this.waiting]) leave(closing());
-    await this.pool.end();
-    this.silence.close();
-    await this.activity.end();
+    for (const leave of [...this.#waiting]) leave(closing());
+    await this.#pool.end();
+    this.#silence.close();
+    await this.#activity.end();
   }
 
   /**
    * Waits for a connection as long as the database answers any connection. A connection that arrives after the wait
    * ended is released.
    */
-  private connected(signal: AbortSignal | undefined): Promise<pg.PoolClient> {
+  #connected(signal: AbortSignal | undefined): Promise<pg.PoolClient> {
     return new Promise((resolve, reject) => {
       let left = false;
       const leave = (reason: unknown) => {
@@ -158,15 +158,15 @@ export class Pool implements PostgresPool {
         reject(reason);
       };
       const onAbort = () => leave(signal?.reason);
-      const endWait = this.silence.wait((silence) => leave(translateError(silence)));
-      this.waiting.add(leave);
+      const endWait = this.#silence.wait((silence) => leave(translateError(silence)));
+      this.#waiting.add(leave);
       const stopWaiting = () => {
-        this.waiting.delete(leave);
+        this.#waiting.delete(leave);
         endWait();
         signal?.removeEventListener('abort', onAbort);
       };
       signal?.addEventListener('abort', onAbort);
-      this.pool.connect().then(
+      this.#pool.connect().then(
         (client) => {
           stopWaiting();
           if (left) client.release();
@@ -180,27 +180,27 @@ export class Pool implements PostgresPool {
     });
   }
 
-  private async prepare(client: pg.ClientBase): Promise<void> {
+  async #prepare(client: pg.ClientBase): Promise<void> {
     try {
-      const bounds = this.bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
+      const bounds = this.#bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
       const session = await prepareSession(client, sessionSettings(bounds));
-      this.sessions.set(client, { ...session, parseTime: new ParseTime(client) });
+      this.#sessions.set(client, { ...session, parseTime: new ParseTime(client) });
     } finally {
-      this.silence.unwatch(client);
+      this.#silence.unwatch(client);
     }
   }
 
   /** If a forgotten statement caused the error, sends statements without names from now on. Returns whether it did. */
   forget(error: unknown): boolean {
     if (!isForgottenStatement(error)) return false;
-    if (this.names !== undefined) this.onForgotten?.(error);
-    this.names = undefined;
+    if (this.#names !== undefined) this.#onForgotten?.(error);
+    this.#names = undefined;
     return true;
   }
 
-  private statement(text: string, values: unknown[] | undefined): pg.QueryConfig {
+  #statement(text: string, values: unknown[] | undefined): pg.QueryConfig {
     if (values === undefined || values.length === 0) return { text };
-    const name = this.names?.of(text);
+    const name = this.#names?.of(text);
     const config = { text, values: keepZeroSigns(values) };
     return name === undefined ? config : { name, ...config };
   }
@@ -223,20 +223,20 @@ const CANCEL_AGAIN_MS = 50;
 /** A connection with one user. Statements may be sent without waiting for earlier ones, and run in order. */
 export class Lease {
   readonly processID: number;
-  private readonly client: pg.PoolClient;
-  private readonly parseTime: ParseTime | undefined;
-  private readonly parsedBefore: number;
-  private readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
+  readonly #client: pg.PoolClient;
+  readonly #parseTime: ParseTime | undefined;
+  readonly #parsedBefore: number;
+  readonly #prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
   /** Settings that every transaction must set; undefined if the connection keeps them. */
-  private readonly beginWith: string | undefined;
-  private readonly signal: AbortSignal | undefined;
+  readonly #beginWith: string | undefined;
+  readonly #signal: AbortSignal | undefined;
   /** Undefined: statements have no time limit. */
-  private silence: SilenceWatch | undefined;
-  private inTransaction = false;
-  private broken: Error | undefined;
+  #silence: SilenceWatch | undefined;
+  #inTransaction = false;
+  #broken: Error | undefined;
   /** Number of sent statements that have not ended. */
-  private running = 0;
-  private cancelling: Promise<void> | undefined;
+  #running = 0;
+  #cancelling: Promise<void> | undefined;
 
   /** When the signal is aborted, running statements are cancelled and reject with the signal's reason. */
   constructor(
@@ -246,54 +246,54 @@ export class Lease {
     signal: AbortSignal | undefined,
     silence: SilenceWatch | undefined,
   ) {
-    this.client = client;
-    this.parseTime = session?.parseTime;
-    this.parsedBefore = this.parseTime?.milliseconds ?? 0;
-    this.silence = silence;
+    this.#client = client;
+    this.#parseTime = session?.parseTime;
+    this.#parsedBefore = this.#parseTime?.milliseconds ?? 0;
+    this.#silence = silence;
     this.processID = (client as { processID?: number }).processID ?? 0;
-    this.prepare = prepare;
-    this.beginWith = session?.beginWith;
-    this.signal = signal;
-    signal?.addEventListener('abort', this.onAbort);
+    this.#prepare = prepare;
+    this.#beginWith = session?.beginWith;
+    this.#signal = signal;
+    signal?.addEventListener('abort', this.#onAbort);
   }
 
   /** For how long results of this lease have kept the serving thread busy so far, before anybody converts them. */
   get parseMs(): number {
-    return (this.parseTime?.milliseconds ?? 0) - this.parsedBefore;
+    return (this.#parseTime?.milliseconds ?? 0) - this.#parsedBefore;
   }
 
   /** Removes the time limit of the statements that follow. */
   unbound(): Promise<pg.QueryResult> {
-    this.silence?.unwatch(this.client);
-    this.silence = undefined;
+    this.#silence?.unwatch(this.#client);
+    this.#silence = undefined;
     return this.query('set local statement_timeout = 0');
   }
 
   query(text: string, values?: unknown[]): Promise<pg.QueryResult> {
-    return this.inItsTransaction(text, () => this.client.query(this.prepare(text, values)));
+    return this.#inItsTransaction(text, () => this.#client.query(this.#prepare(text, values)));
   }
 
   /** Returns rows as arrays, with integers as numbers. */
   async rows(text: string, values: unknown[]): Promise<unknown[][]> {
-    const query = { ...this.prepare(text, values), rowMode: 'array' as const, types: rowTypes() };
-    return (await this.inItsTransaction(text, () => this.client.query(query))).rows as unknown[][];
+    const query = { ...this.#prepare(text, values), rowMode: 'array' as const, types: rowTypes() };
+    return (await this.#inItsTransaction(text, () => this.#client.query(query))).rows as unknown[][];
   }
 
   /** Sends the statement. If every transaction must set settings, a single statement gets its own transaction. */
-  private inItsTransaction(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
-    if (this.beginWith === undefined) return this.watch(send);
+  #inItsTransaction(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    if (this.#beginWith === undefined) return this.#watch(send);
     if (isBegin(text)) {
-      this.inTransaction = true;
-      return this.watch(() => this.client.query(`${text === 'begin' ? BEGIN : text}; ${this.beginWith}`));
+      this.#inTransaction = true;
+      return this.#watch(() => this.#client.query(`${text === 'begin' ? BEGIN : text}; ${this.#beginWith}`));
     }
-    if (this.inTransaction) {
-      this.inTransaction = !isEnd(text);
-      return this.watch(send);
+    if (this.#inTransaction) {
+      this.#inTransaction = !isEnd(text);
+      return this.#watch(send);
     }
     const sent = [
-      this.watch(() => this.client.query(`${BEGIN}; ${this.beginWith}`)),
-      this.watch(send),
-      this.watch(() => this.client.query('commit')),
+      this.#watch(() => this.#client.query(`${BEGIN}; ${this.#beginWith}`)),
+      this.#watch(send),
+      this.#watch(() => this.#client.query('commit')),
     ] as const;
     // Waits for all of them even if one fails, so that the connection is released after the last one.
     return Promise.allSettled(sent)
@@ -303,65 +303,65 @@ export class Lease {
 
   /** Runs `COPY … FROM STDIN (FORMAT BINARY)` with its rows. */
   copy(text: string, rows: Buffer): Promise<pg.QueryResult> {
-    return this.watch(() => {
+    return this.#watch(() => {
       const { promise, resolve, reject } = Promise.withResolvers<pg.QueryResult>();
-      this.client.query(new CopyQuery(text, rows, (error, result) => (error ? reject(error) : resolve(result))));
+      this.#client.query(new CopyQuery(text, rows, (error, result) => (error ? reject(error) : resolve(result))));
       return promise;
     });
   }
 
   /** Rolls back the transaction, even after the signal was aborted. If that fails, the connection is discarded. */
   async rollback(): Promise<void> {
-    await this.cancelling; // A cancel request must not hit the rollback.
+    await this.#cancelling; // A cancel request must not hit the rollback.
     try {
-      this.inTransaction = false;
-      await this.send(() => this.client.query('rollback'));
+      this.#inTransaction = false;
+      await this.#send(() => this.#client.query('rollback'));
     } catch (error) {
-      this.broken = error as Error;
+      this.#broken = error as Error;
       throw error;
     }
   }
 
   release(): void {
-    this.signal?.removeEventListener('abort', this.onAbort);
+    this.#signal?.removeEventListener('abort', this.#onAbort);
     // A pending cancel request must not hit a statement of the next user.
-    if (this.cancelling === undefined) this.client.release(this.broken);
-    else void this.cancelling.then(() => this.client.release(this.broken));
+    if (this.#cancelling === undefined) this.#client.release(this.#broken);
+    else void this.#cancelling.then(() => this.#client.release(this.#broken));
   }
 
-  private async watch(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
-    this.signal?.throwIfAborted();
+  async #watch(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    this.#signal?.throwIfAborted();
     try {
-      return await this.send(send);
+      return await this.#send(send);
     } catch (error) {
-      this.signal?.throwIfAborted();
+      this.#signal?.throwIfAborted();
       throw error;
     }
   }
 
-  private async send(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
-    if (this.running === 0) this.silence?.watch(this.client);
-    this.running += 1;
+  async #send(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    if (this.#running === 0) this.#silence?.watch(this.#client);
+    this.#running += 1;
     try {
       return await send();
     } catch (error) {
       // A connection that failed outside of SQL has an unknown state and is discarded.
-      if ((error as { severity?: string }).severity !== 'ERROR') this.broken = error as Error;
+      if ((error as { severity?: string }).severity !== 'ERROR') this.#broken = error as Error;
       throw translateError(error);
     } finally {
-      this.running -= 1;
-      if (this.running === 0) this.silence?.unwatch(this.client);
+      this.#running -= 1;
+      if (this.#running === 0) this.#silence?.unwatch(this.#client);
     }
   }
 
-  private readonly onAbort = (): void => {
-    this.cancelling = this.cancel();
+  readonly #onAbort = (): void => {
+    this.#cancelling = this.#cancel();
   };
 
-  private async cancel(): Promise<void> {
-    while (this.running > 0) {
-      await requestCancel(this.client as unknown as CancellableClient);
-      if (this.running > 0) await new Promise((resolve) => setTimeout(resolve, CANCEL_AGAIN_MS));
+  async #cancel(): Promise<void> {
+    while (this.#running > 0) {
+      await requestCancel(this.#client as unknown as CancellableClient);
+      if (this.#running > 0) await new Promise((resolve) => setTimeout(resolve, CANCEL_AGAIN_MS));
     }
   }
 }

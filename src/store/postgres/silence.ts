@@ -68,22 +68,22 @@ interface Traffic {
  * on. Its answer ends the silence of the database and of these connections.
  */
 export class SilenceWatch {
-  private readonly connections = new Map<object, WatchedConnection>();
-  private readonly waiters = new Set<Patient>();
-  private readonly timer: NodeJS.Timeout;
-  private readonly findWorking: (processIds: readonly number[]) => Promise<readonly number[]>;
+  readonly #connections = new Map<object, WatchedConnection>();
+  readonly #waiters = new Set<Patient>();
+  readonly #timer: NodeJS.Timeout;
+  readonly #findWorking: (processIds: readonly number[]) => Promise<readonly number[]>;
   /** For how many ticks somebody waited and nobody was answered. */
-  private quietTicks = 0;
+  #quietTicks = 0;
   /** Whether a connection was answered since the last tick and is no longer watched. */
-  private answered = false;
+  #answered = false;
 
   /** True while the database is asked. */
-  private asking = false;
+  #asking = false;
 
   /** `findWorking` returns those of the given process ids that the database works for. Rejects if the database does not answer. */
   constructor(findWorking: (processIds: readonly number[]) => Promise<readonly number[]>) {
-    this.findWorking = findWorking;
-    this.timer = setInterval(() => this.tick(), TICK_MS).unref();
+    this.#findWorking = findWorking;
+    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
   }
 
   /** Watches a connection, because a caller waits for its answer. */
@@ -94,14 +94,14 @@ export class SilenceWatch {
       if (!silence.whole && connected.processID !== null) void requestCancel(client as CancellableClient);
       connected.connection.stream.destroy(silence);
     };
-    this.connections.set(client, { client: connected, traffic: trafficOf(connected), quietTicks: 0, giveUp });
+    this.#connections.set(client, { client: connected, traffic: trafficOf(connected), quietTicks: 0, giveUp });
   }
 
   unwatch(client: object): void {
-    const watched = this.connections.get(client);
+    const watched = this.#connections.get(client);
     if (watched === undefined) return;
-    this.connections.delete(client);
-    this.answered ||= isAnswering(watched.traffic, trafficOf(watched.client));
+    this.#connections.delete(client);
+    this.#answered ||= isAnswering(watched.traffic, trafficOf(watched.client));
   }
 
   /**
@@ -110,55 +110,55 @@ export class SilenceWatch {
    */
   wait(giveUp: (silence: Silence) => void): () => void {
     const waiter = { quietTicks: 0, giveUp };
-    this.waiters.add(waiter);
-    return () => this.waiters.delete(waiter);
+    this.#waiters.add(waiter);
+    return () => this.#waiters.delete(waiter);
   }
 
   close(): void {
-    clearInterval(this.timer);
+    clearInterval(this.#timer);
   }
 
-  private tick(): void {
-    let { answered } = this;
-    this.answered = false;
-    for (const watched of this.connections.values()) {
+  #tick(): void {
+    let answered = this.#answered;
+    this.#answered = false;
+    for (const watched of this.#connections.values()) {
       const before = watched.traffic;
       watched.traffic = trafficOf(watched.client);
       watched.quietTicks = isAnswering(before, watched.traffic) ? 0 : watched.quietTicks + 1;
       answered ||= watched.quietTicks === 0;
     }
-    for (const waiter of this.waiters) waiter.quietTicks += 1;
-    const somebodyWaits = this.connections.size + this.waiters.size > 0;
-    this.quietTicks = answered || !somebodyWaits ? 0 : this.quietTicks + 1;
-    this.giveUpQuiet();
-    this.askForQuiet();
+    for (const waiter of this.#waiters) waiter.quietTicks += 1;
+    const somebodyWaits = this.#connections.size + this.#waiters.size > 0;
+    this.#quietTicks = answered || !somebodyWaits ? 0 : this.#quietTicks + 1;
+    this.#giveUpQuiet();
+    this.#askForQuiet();
   }
 
-  private askForQuiet(): void {
-    const quiet = [...this.connections.values()].filter(
+  #askForQuiet(): void {
+    const quiet = [...this.#connections.values()].filter(
       ({ client, quietTicks }) => client.processID !== null && isLong(quietTicks, ASK_MS),
     );
-    if (this.asking || quiet.length === 0) return;
-    this.asking = true;
-    this.findWorking(quiet.map(({ client }) => client.processID ?? 0))
+    if (this.#asking || quiet.length === 0) return;
+    this.#asking = true;
+    this.#findWorking(quiet.map(({ client }) => client.processID ?? 0))
       .then(
         (working) => {
-          this.answered = true;
+          this.#answered = true;
           for (const each of quiet) if (working.includes(each.client.processID ?? 0)) each.quietTicks = 0;
         },
         () => undefined, // No answer: the silence lasts.
       )
       .finally(() => {
-        this.asking = false;
+        this.#asking = false;
       });
   }
 
-  private giveUpQuiet(): void {
-    const whole = isLong(this.quietTicks, QUIET_MS);
-    const quiet = [...this.connections.values()].filter(({ quietTicks }) =>
+  #giveUpQuiet(): void {
+    const whole = isLong(this.#quietTicks, QUIET_MS);
+    const quiet = [...this.#connections.values()].filter(({ quietTicks }) =>
       isLong(quietTicks, whole ? FRESH_MS : QUIET_ALONE_MS),
     );
-    const waiting = whole ? [...this.waiters].filter(({ quietTicks }) => isLong(quietTicks, FRESH_MS)) : [];
+    const waiting = whole ? [...this.#waiters].filter(({ quietTicks }) => isLong(quietTicks, FRESH_MS)) : [];
     for (const { giveUp } of [...waiting, ...quiet]) giveUp(new Silence(whole));
   }
 }

@@ -8,15 +8,15 @@ const MAX_NAMES = 500;
  * a name must mean the same statement for all of them.
  */
 export class StatementNames {
-  private readonly names = new Map<string, string>();
+  readonly #names = new Map<string, string>();
 
   /** Returns undefined if the statement must be sent without name. */
   of(text: string): string | undefined {
-    const known = this.names.get(text);
-    if (known !== undefined || this.names.size >= MAX_NAMES) return known;
+    const known = this.#names.get(text);
+    if (known !== undefined || this.#names.size >= MAX_NAMES) return known;
     // Postgres truncates names after 63 bytes.
     const name = `anabranch_${createHash('sha256').update(text).digest('hex').slice(0, 32)}`;
-    this.names.set(text, name);
+    this.#names.set(text, name);
     return name;
   }
 }

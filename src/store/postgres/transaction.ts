@@ -10,46 +10,46 @@ import type { Lease } from './pool.ts';
 export class PipelinedTransaction {
   /** For statements whose rows are needed. They run after all statements that were sent before. */
   readonly db: Kysely<Tables>;
-  private readonly lease: Lease;
-  private readonly sent: Promise<QueryResult>[] = [];
+  readonly #lease: Lease;
+  readonly #sent: Promise<QueryResult>[] = [];
 
   constructor(lease: Lease, db: Kysely<Tables>) {
-    this.lease = lease;
+    this.#lease = lease;
     this.db = db;
     this.send('begin');
   }
 
   /** Sends a statement without waiting. `commit` reports its failure. */
   send(text: string, values?: unknown[]): void {
-    this.expect(this.lease.query(text, values));
+    this.#expect(this.#lease.query(text, values));
   }
 
   /** Sends rows in bulk without waiting. `commit` reports a failure. */
   copy(text: string, rows: Buffer): void {
-    this.expect(this.lease.copy(text, rows));
+    this.#expect(this.#lease.copy(text, rows));
   }
 
   /** Sends a statement after all that were sent before, and returns its rows. */
   ask(text: string, values: unknown[]): Promise<QueryResult> {
-    const result = this.lease.query(text, values);
-    this.expect(result);
+    const result = this.#lease.query(text, values);
+    this.#expect(result);
     return result;
   }
 
   /** Removes the time limit of the statements that follow. */
   unbound(): void {
-    this.expect(this.lease.unbound());
+    this.#expect(this.#lease.unbound());
   }
 
-  private expect(result: Promise<QueryResult>): void {
+  #expect(result: Promise<QueryResult>): void {
     // `commit` awaits the result. Until then a failure must not count as unhandled.
     result.catch(() => {});
-    this.sent.push(result);
+    this.#sent.push(result);
   }
 
   async commit(): Promise<void> {
     this.send('commit');
-    const results = await Promise.all(this.sent);
+    const results = await Promise.all(this.#sent);
     // A failed transaction answers COMMIT with ROLLBACK, without an error.
     if (results.at(-1)?.command !== 'COMMIT') throw new Error('the transaction was rolled back');
   }
@@ -57,13 +57,13 @@ export class PipelinedTransaction {
   /** Returns the first error of the transaction. Later statements only report that the transaction has failed. */
   async causeOf(error: unknown): Promise<unknown> {
     if ((error as { code?: unknown } | null)?.code !== IN_FAILED_TRANSACTION) return error;
-    const ends = await Promise.allSettled(this.sent);
+    const ends = await Promise.allSettled(this.#sent);
     return ends.find((end) => end.status === 'rejected')?.reason ?? error;
   }
 
   async rollback(): Promise<void> {
-    await Promise.allSettled(this.sent);
-    await this.lease.rollback();
+    await Promise.allSettled(this.#sent);
+    await this.#lease.rollback();
   }
 }
 

@@ -3,24 +3,24 @@
  * service and does not affect other listeners.
  */
 export class ChangeListeners {
-  private readonly listeners = new Set<(key: bigint | undefined) => void>();
-  private readonly onFault: (error: unknown) => void;
+  readonly #listeners = new Set<(key: bigint | undefined) => void>();
+  readonly #onFault: (error: unknown) => void;
 
   constructor(onFault: (error: unknown) => void) {
-    this.onFault = onFault;
+    this.#onFault = onFault;
   }
 
   add(listener: (key: bigint | undefined) => void): () => void {
-    this.listeners.add(listener);
-    return () => this.listeners.delete(listener);
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   tell(key: bigint | undefined): void {
-    for (const listener of this.listeners) {
+    for (const listener of this.#listeners) {
       try {
         listener(key);
       } catch (error) {
-        this.onFault(error);
+        this.#onFault(error);
       }
     }
   }

@@ -23,7 +23,7 @@ const MOST = 500;
  * compile a query of a page as SQLite takes to run it.
  */
 export class KeptQueries {
-  private readonly kept = new Map<string, CompiledQuery<unknown>>();
+  readonly #kept = new Map<string, CompiledQuery<unknown>>();
 
   /**
    * Returns the query with these values, for `executeQuery` or `Engine.rows`. The name must identify the text, apart
@@ -36,11 +36,11 @@ export class KeptQueries {
   ): CompiledQuery<Row> {
     const lengths = values.map((value) => (Array.isArray(value) ? value.length : ''));
     const key = tupleKey(name, ...lengths);
-    let kept = this.kept.get(key);
+    let kept = this.#kept.get(key);
     if (kept === undefined) {
-      if (this.kept.size >= MOST) this.kept.clear();
+      if (this.#kept.size >= MOST) this.#kept.clear();
       kept = build(...slotsFor(values)).compile() as CompiledQuery<unknown>;
-      this.kept.set(key, kept);
+      this.#kept.set(key, kept);
     }
     const flat = values.flat();
     const parameters = kept.parameters.map((parameter) =>

@@ -56,14 +56,14 @@ const GROUP_POINTS = 20_000;
  * event loop.
  */
 export class PointWriter {
-  private readonly writer: Connection;
-  private readonly transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>;
-  private readonly waiting: Waiting[] = [];
-  private running = false;
+  readonly #writer: Connection;
+  readonly #transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>;
+  readonly #waiting: Waiting[] = [];
+  #running = false;
 
   constructor(writer: Connection, transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>) {
-    this.writer = writer;
-    this.transact = transact;
+    this.#writer = writer;
+    this.#transact = transact;
   }
 
   /**
@@ -72,46 +72,46 @@ export class PointWriter {
    */
   write(batch: PointBatch, signal: AbortSignal | undefined): Promise<boolean> {
     const { promise, resolve, reject } = Promise.withResolvers<boolean>();
-    this.waiting.push({ batch, signal, resolve, reject });
-    if (!this.running) void this.run();
+    this.#waiting.push({ batch, signal, resolve, reject });
+    if (!this.#running) void this.#run();
     return promise;
   }
 
-  private async run(): Promise<void> {
-    this.running = true;
-    while (this.waiting.length > 0) {
+  async #run(): Promise<void> {
+    this.#running = true;
+    while (this.#waiting.length > 0) {
       // Calls that have arrived by now join the group.
       await new Promise((resolve) => setImmediate(resolve));
-      this.dropLeft();
-      if (this.waiting.length > 0) await this.writeGroup(this.take());
+      this.#dropLeft();
+      if (this.#waiting.length > 0) await this.#writeGroup(this.#take());
     }
-    this.running = false;
+    this.#running = false;
   }
 
-  private dropLeft(): void {
-    for (const entry of this.waiting.splice(0)) {
+  #dropLeft(): void {
+    for (const entry of this.#waiting.splice(0)) {
       if (entry.signal?.aborted) entry.reject(entry.signal.reason);
-      else this.waiting.push(entry);
+      else this.#waiting.push(entry);
     }
   }
 
   /** Takes batches for one group, at least one. */
-  private take(): Waiting[] {
+  #take(): Waiting[] {
     let points = 0;
-    const end = this.waiting.findIndex(({ batch }, i) => {
+    const end = this.#waiting.findIndex(({ batch }, i) => {
       points += batch.values.length;
       return i > 0 && points > GROUP_POINTS;
     });
-    return this.waiting.splice(0, end === -1 ? this.waiting.length : end);
+    return this.#waiting.splice(0, end === -1 ? this.#waiting.length : end);
   }
 
-  private async writeGroup(group: readonly Waiting[]): Promise<void> {
+  async #writeGroup(group: readonly Waiting[]): Promise<void> {
     try {
-      const stored = await this.transact(async () => group.map(({ batch }) => upsertPoints(this.writer, batch)));
+      const stored = await this.#transact(async () => group.map(({ batch }) => upsertPoints(this.#writer, batch)));
       for (const [i, { resolve }] of group.entries()) resolve(stored[i]!);
     } catch (error) {
       // A failing batch must not fail the others. A locked file fails all of them.
-      if (group.length > 1 && !isLocked(error)) for (const each of group) await this.writeGroup([each]);
+      if (group.length > 1 && !isLocked(error)) for (const each of group) await this.#writeGroup([each]);
       else for (const { reject } of group) reject(error);
     }
   }

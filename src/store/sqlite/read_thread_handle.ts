@@ -12,14 +12,14 @@ const MOST_ID = 2 ** 31 - 1;
  * after a crash.
  */
 export class ReadThreadHandle {
-  private readonly path: string;
-  private readonly cancelled = new SharedArrayBuffer(4);
-  private worker: Worker | undefined;
-  private lastId = 0;
-  private running: PromiseWithResolvers<Timed<unknown[]>> | undefined;
+  readonly #path: string;
+  readonly #cancelled = new SharedArrayBuffer(4);
+  #worker: Worker | undefined;
+  #lastId = 0;
+  #running: PromiseWithResolvers<Timed<unknown[]>> | undefined;
 
   constructor(path: string) {
-    this.path = path;
+    this.#path = path;
   }
 
   /**
@@ -27,10 +27,10 @@ export class ReadThreadHandle {
    */
   async run(job: ReadJob, signal?: AbortSignal): Promise<Timed<unknown[]>> {
     signal?.throwIfAborted();
-    const cancel = () => this.cancel();
+    const cancel = () => this.#cancel();
     signal?.addEventListener('abort', cancel);
     try {
-      return await this.start(job);
+      return await this.#start(job);
     } catch (error) {
       signal?.throwIfAborted();
       throw error;
@@ -41,41 +41,41 @@ export class ReadThreadHandle {
 
   /** Ends the thread. The running job rejects with this error. */
   async stop(reason: Error): Promise<void> {
-    this.running?.reject(reason);
-    this.cancel();
-    await this.worker?.terminate();
+    this.#running?.reject(reason);
+    this.#cancel();
+    await this.#worker?.terminate();
   }
 
-  private start(job: ReadJob): Promise<Timed<unknown[]>> {
-    this.lastId = this.lastId === MOST_ID ? 1 : this.lastId + 1;
-    this.running = Promise.withResolvers();
-    this.worker ??= this.startThread();
-    this.worker.ref(); // A job keeps the process alive; an idle thread does not.
-    const request: ReadRequest = { id: this.lastId, job };
-    this.worker.postMessage(request);
-    return this.running.promise;
+  #start(job: ReadJob): Promise<Timed<unknown[]>> {
+    this.#lastId = this.#lastId === MOST_ID ? 1 : this.#lastId + 1;
+    this.#running = Promise.withResolvers();
+    this.#worker ??= this.#startThread();
+    this.#worker.ref(); // A job keeps the process alive; an idle thread does not.
+    const request: ReadRequest = { id: this.#lastId, job };
+    this.#worker.postMessage(request);
+    return this.#running.promise;
   }
 
-  private cancel(): void {
-    Atomics.store(new Int32Array(this.cancelled), 0, this.lastId);
+  #cancel(): void {
+    Atomics.store(new Int32Array(this.#cancelled), 0, this.#lastId);
   }
 
-  private startThread(): Worker {
-    const workerData: ReadThreadOptions = { path: this.path, cancelled: this.cancelled };
+  #startThread(): Worker {
+    const workerData: ReadThreadOptions = { path: this.#path, cancelled: this.#cancelled };
     const worker = new Worker(PROGRAM, { workerData, name: 'anabranch read' });
     let fault = new Error('the read thread ended');
     worker.on('message', ({ milliseconds, result = [], columns, error }: ReadReply) => {
       worker.unref();
       const value = columns === undefined ? result : objectsOf(columns, result as unknown[][]);
-      if (error === undefined) this.running?.resolve({ value, milliseconds });
-      else this.running?.reject(errorOf(error));
+      if (error === undefined) this.#running?.resolve({ value, milliseconds });
+      else this.#running?.reject(errorOf(error));
     });
     worker.on('error', (error: Error) => {
       fault = error;
     });
     worker.once('exit', () => {
-      this.worker = undefined;
-      this.running?.reject(fault);
+      this.#worker = undefined;
+      this.#running?.reject(fault);
     });
     return worker;
   }

@@ -8,13 +8,13 @@ import { ReadThreadHandle } from './read_thread_handle.ts';
  * of them for quick reads only. Threads start on demand.
  */
 export class ReadThreads {
-  private readonly lanes: ReadLanes;
-  private readonly threads: readonly ReadThreadHandle[];
+  readonly #lanes: ReadLanes;
+  readonly #threads: readonly ReadThreadHandle[];
 
   /** `threads` is the number of long jobs that run at a time. */
   constructor(path: string, threads: number, quickMs?: number) {
-    this.lanes = new ReadLanes({ long: threads, quick: 1, quickMs });
-    this.threads = Array.from({ length: threads + 1 }, () => new ReadThreadHandle(path));
+    this.#lanes = new ReadLanes({ long: threads, quick: 1, quickMs });
+    this.#threads = Array.from({ length: threads + 1 }, () => new ReadThreadHandle(path));
   }
 
   /**
@@ -23,8 +23,8 @@ export class ReadThreads {
    */
   async run<Job extends ReadJob>(job: Job, signal: AbortSignal | undefined): Promise<ReadResult<Job>> {
     try {
-      return (await this.lanes.run(kindOf(job), signal, (lane) =>
-        this.threads[lane]!.run(job, signal),
+      return (await this.#lanes.run(kindOf(job), signal, (lane) =>
+        this.#threads[lane]!.run(job, signal),
       )) as ReadResult<Job>;
     } catch (error) {
       throw translateError(error);
@@ -33,14 +33,14 @@ export class ReadThreads {
 
   /** Resolves when no job runs (see `ReadLanes.pause`). */
   pause(): Promise<() => void> {
-    return this.lanes.pause();
+    return this.#lanes.pause();
   }
 
   /** Ends all jobs with an error. Idempotent. */
   async close(): Promise<void> {
     const closed = new Error('the store is closed');
-    this.lanes.close(closed);
-    await Promise.all(this.threads.map((thread) => thread.stop(closed)));
+    this.#lanes.close(closed);
+    await Promise.all(this.#threads.map((thread) => thread.stop(closed)));
   }
 }
 

@@ -22,28 +22,28 @@ export interface WalDeps {
  * log is large.
  */
 export class Wal {
-  private readonly deps: WalDeps;
-  private commits = 0;
-  private restarting = false;
+  readonly #deps: WalDeps;
+  #commits = 0;
+  #restarting = false;
 
   constructor(deps: WalDeps) {
-    this.deps = deps;
+    this.#deps = deps;
   }
 
   committed(): void {
-    this.commits += 1;
-    if (this.commits % COMMITS !== 0 || this.restarting || !this.isLarge()) return;
-    this.restarting = true;
-    this.restart()
-      .catch(this.deps.onFault)
+    this.#commits += 1;
+    if (this.#commits % COMMITS !== 0 || this.#restarting || !this.#isLarge()) return;
+    this.#restarting = true;
+    this.#restart()
+      .catch(this.#deps.onFault)
       .finally(() => {
-        this.restarting = false;
+        this.#restarting = false;
       });
   }
 
   /** Never throws, because the transaction has already committed. */
-  private isLarge(): boolean {
-    const { path, limitBytes = WAL_BYTES, onFault } = this.deps;
+  #isLarge(): boolean {
+    const { path, limitBytes = WAL_BYTES, onFault } = this.#deps;
     try {
       return (statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0) > limitBytes;
     } catch (error) {
@@ -53,10 +53,10 @@ export class Wal {
   }
 
   /** Reads that start after the checkpoint use the database file only, so the next commit restarts the log. */
-  private async restart(): Promise<void> {
-    const resume = await this.deps.pauseReaders();
+  async #restart(): Promise<void> {
+    const resume = await this.#deps.pauseReaders();
     try {
-      await this.deps.checkpoint();
+      await this.#deps.checkpoint();
     } finally {
       resume();
     }

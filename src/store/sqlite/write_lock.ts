@@ -17,13 +17,13 @@ const ANOTHER_LOCK_MS = 1000;
  */
 export class WriteLock {
   /** Number of requested transactions, in total and at the last call of `hadOthers`. */
-  private asked = 0;
-  private seen = 0;
-  private last: Promise<unknown> = Promise.resolve();
+  #asked = 0;
+  #seen = 0;
+  #last: Promise<unknown> = Promise.resolve();
   /** Start of the current lock; undefined if the last attempt did not find the file locked. */
-  private lockedSince: number | undefined;
+  #lockedSince: number | undefined;
   /** Time of the last attempt that found the file locked. */
-  private lockedAt = 0;
+  #lockedAt = 0;
 
   /**
    * `transaction` must fail without effect if the file is locked. Errors: DATABASE_UNAVAILABLE if the file has been
@@ -31,34 +31,34 @@ export class WriteLock {
    * waited for earlier ones.
    */
   run<T>(transaction: () => Promise<T>): Promise<T> {
-    this.asked += 1;
-    const result = this.last.then(() => this.retryWhileLocked(transaction));
-    this.last = result.catch(() => {});
+    this.#asked += 1;
+    const result = this.#last.then(() => this.#retryWhileLocked(transaction));
+    this.#last = result.catch(() => {});
     return result;
   }
 
   /** Returns whether other transactions than the caller's last one were requested since the last call. */
   hadOthers(): boolean {
-    const others = this.asked - this.seen > 1;
-    this.seen = this.asked;
+    const others = this.#asked - this.#seen > 1;
+    this.#seen = this.#asked;
     return others;
   }
 
-  private async retryWhileLocked<T>(transaction: () => Promise<T>): Promise<T> {
+  async #retryWhileLocked<T>(transaction: () => Promise<T>): Promise<T> {
     for (;;) {
       try {
         const result = await transaction();
-        this.lockedSince = undefined;
+        this.#lockedSince = undefined;
         return result;
       } catch (error) {
         if (!isLocked(error)) {
-          this.lockedSince = undefined;
+          this.#lockedSince = undefined;
           throw error;
         }
         const now = performance.now();
-        if (this.lockedSince === undefined || now - this.lockedAt > ANOTHER_LOCK_MS) this.lockedSince = now;
-        this.lockedAt = now;
-        if (now - this.lockedSince >= WAIT_MS) throw error;
+        if (this.#lockedSince === undefined || now - this.#lockedAt > ANOTHER_LOCK_MS) this.#lockedSince = now;
+        this.#lockedAt = now;
+        if (now - this.#lockedSince >= WAIT_MS) throw error;
       }
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
     }

@@ -16,10 +16,10 @@ export function readingDialect(engine: Dialect, read: Read): Dialect {
 }
 
 class ReadingDriver implements Driver {
-  private readonly connection: DatabaseConnection;
+  readonly #connection: DatabaseConnection;
 
   constructor(read: Read) {
-    this.connection = {
+    this.#connection = {
       async executeQuery<Row>(query: CompiledQuery): Promise<QueryResult<Row>> {
         return { rows: (await read(query)) as Row[] };
       },
@@ -30,7 +30,7 @@ class ReadingDriver implements Driver {
   async init(): Promise<void> {}
 
   async acquireConnection(): Promise<DatabaseConnection> {
-    return this.connection;
+    return this.#connection;
   }
 
   async beginTransaction(): Promise<void> {

@@ -35,25 +35,25 @@ interface Entry {
  * do not delay a read of a single row. Writes do not use lanes: they have threads and connections of their own.
  */
 export class ReadLanes {
-  private readonly quickLanes: number;
-  private readonly quickMs: number;
+  readonly #quickLanes: number;
+  readonly #quickMs: number;
   /** Running read by lane. The first lanes serve quick reads only. */
-  private readonly running: (Entry | undefined)[];
+  readonly #running: (Entry | undefined)[];
   /** Lanes that stay empty for a while. */
-  private readonly resting = new Set<number>();
-  private readonly restFor: (milliseconds: number) => number;
+  readonly #resting = new Set<number>();
+  readonly #restFor: (milliseconds: number) => number;
   /** By kind, until when it counts as slow. A kind that is not here has not ended yet, and counts as slow. */
-  private readonly slowUntil = new Map<string, number>();
-  private readonly waiting: Entry[] = [];
-  private readonly pauses: ((resume: () => void) => void)[] = [];
-  private paused = false;
-  private closed: Error | undefined;
+  readonly #slowUntil = new Map<string, number>();
+  readonly #waiting: Entry[] = [];
+  readonly #pauses: ((resume: () => void) => void)[] = [];
+  #paused = false;
+  #closed: Error | undefined;
 
   constructor({ long, quick, quickMs = QUICK_MS, restFor = () => 0 }: ReadLanesOptions) {
-    this.restFor = restFor;
-    this.running = Array.from({ length: quick + long }, () => undefined);
-    this.quickLanes = quick;
-    this.quickMs = quickMs;
+    this.#restFor = restFor;
+    this.#running = Array.from({ length: quick + long }, () => undefined);
+    this.#quickLanes = quick;
+    this.#quickMs = quickMs;
   }
 
   /**
@@ -63,10 +63,10 @@ export class ReadLanes {
    */
   run<T>(kind: string, signal: AbortSignal | undefined, work: (lane: number) => Promise<Timed<T>>): Promise<T> {
     if (signal?.aborted) return Promise.reject(signal.reason);
-    if (this.closed !== undefined) return Promise.reject(this.closed);
+    if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return new Promise((resolve, reject) => {
       const leave = () => {
-        this.waiting.splice(this.waiting.indexOf(entry), 1);
+        this.#waiting.splice(this.#waiting.indexOf(entry), 1);
         reject(signal?.reason);
       };
       const stopWaiting = () => signal?.removeEventListener('abort', leave);
@@ -90,8 +90,8 @@ export class ReadLanes {
         },
       };
       signal?.addEventListener('abort', leave);
-      this.waiting.push(entry);
-      this.dispatch();
+      this.#waiting.push(entry);
+      this.#dispatch();
     });
   }
 
@@ -101,95 +101,95 @@ export class ReadLanes {
    */
   pause(): Promise<() => void> {
     return new Promise((resolve) => {
-      this.pauses.push(resolve);
-      this.dispatch();
+      this.#pauses.push(resolve);
+      this.#dispatch();
     });
   }
 
   /** Rejects waiting reads. Running reads continue. */
   rejectWaiting(error: unknown): void {
-    for (const { reject } of this.waiting.splice(0)) reject(error);
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
   }
 
   /** Rejects all reads that have not started, now and later. Requested pauses never begin. */
   close(error: Error): void {
-    this.closed = error;
-    this.pauses.length = 0;
+    this.#closed = error;
+    this.#pauses.length = 0;
     this.rejectWaiting(error);
   }
 
-  private dispatch(): void {
-    if (this.paused) return;
-    if (this.pauses.length > 0 && this.running.every((entry) => entry === undefined)) {
-      this.hold();
+  #dispatch(): void {
+    if (this.#paused) return;
+    if (this.#pauses.length > 0 && this.#running.every((entry) => entry === undefined)) {
+      this.#hold();
       return;
     }
-    for (const lane of this.running.keys()) {
-      if (this.running[lane] !== undefined || this.resting.has(lane)) continue;
-      const entry = this.takeFor(lane);
-      if (entry !== undefined) this.start(entry, lane);
+    for (const lane of this.#running.keys()) {
+      if (this.#running[lane] !== undefined || this.#resting.has(lane)) continue;
+      const entry = this.#takeFor(lane);
+      if (entry !== undefined) this.#start(entry, lane);
     }
   }
 
-  private hold(): void {
-    this.paused = true;
-    this.pauses.shift()?.(() => {
-      this.paused = false;
-      this.dispatch();
+  #hold(): void {
+    this.#paused = true;
+    this.#pauses.shift()?.(() => {
+      this.#paused = false;
+      this.#dispatch();
     });
   }
 
   /** Takes the oldest waiting read that the lane may run now. */
-  private takeFor(lane: number): Entry | undefined {
+  #takeFor(lane: number): Entry | undefined {
     const now = performance.now();
-    for (const entry of this.running) if (entry !== undefined) this.noteLong(entry, now);
-    const pausing = this.pauses.length > 0;
-    if (pausing && !this.running.some((entry) => entry !== undefined && !this.isQuick(entry, now))) return undefined;
-    const quickOnly = pausing || lane < this.quickLanes;
-    const at = quickOnly ? this.waiting.findIndex((entry) => this.isQuick(entry, now)) : 0;
-    return at === -1 ? undefined : this.waiting.splice(at, 1)[0];
+    for (const entry of this.#running) if (entry !== undefined) this.#noteLong(entry, now);
+    const pausing = this.#pauses.length > 0;
+    if (pausing && !this.#running.some((entry) => entry !== undefined && !this.#isQuick(entry, now))) return undefined;
+    const quickOnly = pausing || lane < this.#quickLanes;
+    const at = quickOnly ? this.#waiting.findIndex((entry) => this.#isQuick(entry, now)) : 0;
+    return at === -1 ? undefined : this.#waiting.splice(at, 1)[0];
   }
 
-  private isQuick({ kind }: Entry, now: number): boolean {
-    return now >= (this.slowUntil.get(kind) ?? Number.POSITIVE_INFINITY);
+  #isQuick({ kind }: Entry, now: number): boolean {
+    return now >= (this.#slowUntil.get(kind) ?? Number.POSITIVE_INFINITY);
   }
 
-  private start(entry: Entry, lane: number): void {
-    this.running[lane] = entry;
+  #start(entry: Entry, lane: number): void {
+    this.#running[lane] = entry;
     entry.startedAt = performance.now();
     void entry.start(lane).then((milliseconds) => {
-      this.running[lane] = undefined;
+      this.#running[lane] = undefined;
       const now = performance.now();
-      if (milliseconds === undefined) this.noteLong(entry, now);
-      else this.learn(entry.kind, milliseconds, now);
-      this.rest(lane, milliseconds ?? now - entry.startedAt);
-      this.dispatch();
+      if (milliseconds === undefined) this.#noteLong(entry, now);
+      else this.#learn(entry.kind, milliseconds, now);
+      this.#rest(lane, milliseconds ?? now - entry.startedAt);
+      this.#dispatch();
     });
   }
 
-  private rest(lane: number, milliseconds: number): void {
-    const restMs = milliseconds > this.quickMs ? this.restFor(milliseconds) : 0;
+  #rest(lane: number, milliseconds: number): void {
+    const restMs = milliseconds > this.#quickMs ? this.#restFor(milliseconds) : 0;
     if (restMs === 0) return;
-    this.resting.add(lane);
+    this.#resting.add(lane);
     setTimeout(() => {
-      this.resting.delete(lane);
-      this.dispatch();
+      this.#resting.delete(lane);
+      this.#dispatch();
     }, restMs).unref();
   }
 
   /** A read that has not ended well so far says nothing, except that it takes long. */
-  private noteLong({ kind, startedAt }: Entry, now: number): void {
-    if (now - startedAt > this.quickMs) this.learn(kind, now - startedAt, now);
+  #noteLong({ kind, startedAt }: Entry, now: number): void {
+    if (now - startedAt > this.#quickMs) this.#learn(kind, now - startedAt, now);
   }
 
-  private learn(kind: string, milliseconds: number, now: number): void {
-    const before = this.slowUntil.get(kind) ?? Number.NEGATIVE_INFINITY;
-    const slowUntil = milliseconds > this.quickMs ? now + milliseconds * SLOW_TIMES : before;
-    this.slowUntil.delete(kind); // Reinsertion moves the kind to the end of the order of use.
-    this.slowUntil.set(kind, slowUntil);
-    for (const oldest of this.slowUntil.keys()) {
-      if (this.slowUntil.size <= MOST_KINDS) break;
-      this.slowUntil.delete(oldest);
+  #learn(kind: string, milliseconds: number, now: number): void {
+    const before = this.#slowUntil.get(kind) ?? Number.NEGATIVE_INFINITY;
+    const slowUntil = milliseconds > this.#quickMs ? now + milliseconds * SLOW_TIMES : before;
+    this.#slowUntil.delete(kind); // Reinsertion moves the kind to the end of the order of use.
+    this.#slowUntil.set(kind, slowUntil);
+    for (const oldest of this.#slowUntil.keys()) {
+      if (this.#slowUntil.size <= MOST_KINDS) break;
+      this.#slowUntil.delete(oldest);
     }
   }
 }

@@ -15,30 +15,30 @@ const MANY_ROWS = 32;
  * length. The time in which the thread parsed their rows is part of that length.
  */
 export class ReadTurns implements Turns {
-  private readonly waiting: (() => void)[] = [];
+  readonly #waiting: (() => void)[] = [];
   /**
    * Start of the current work period, end of the last work, and time of the last requested write, in milliseconds of
    * `performance.now()`.
    */
-  private begunAt = Number.NEGATIVE_INFINITY;
-  private endedAt = Number.NEGATIVE_INFINITY;
-  private wroteAt = Number.NEGATIVE_INFINITY;
+  #begunAt = Number.NEGATIVE_INFINITY;
+  #endedAt = Number.NEGATIVE_INFINITY;
+  #wroteAt = Number.NEGATIVE_INFINITY;
   /** Length of a pause as a multiple of the work before it. */
-  private readonly pausePerWork: number;
+  readonly #pausePerWork: number;
   /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
-  private parsedMs = 0;
+  #parsedMs = 0;
   /** True from the grant of a turn until the event loop has turned. */
-  private working = false;
+  #working = false;
   /** True while turns are granted to waiting readers. */
-  private granting = false;
+  #granting = false;
 
   constructor(pausePerWork = 1) {
-    this.pausePerWork = pausePerWork;
+    this.#pausePerWork = pausePerWork;
   }
 
   /** Records that a write was requested. */
   wrote(): void {
-    this.wroteAt = performance.now();
+    this.#wroteAt = performance.now();
   }
 
   /**
@@ -46,13 +46,13 @@ export class ReadTurns implements Turns {
    * how long this thread was busy with the rows already.
    */
   async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
-    await this.takeFor(rows.length, parseMs);
+    await this.#takeFor(rows.length, parseMs);
     return rows;
   }
 
   /** Like `handOver`, for the rows of several queries. */
   async handOverAll<Rows extends readonly unknown[]>(all: Rows[], parseMs = 0): Promise<Rows[]> {
-    await this.takeFor(
+    await this.#takeFor(
       all.reduce((sum, rows) => sum + rows.length, 0),
       parseMs,
     );
@@ -60,85 +60,85 @@ export class ReadTurns implements Turns {
   }
 
   /** Waits for a turn if there are many rows. The time in which they were parsed belongs to the work period that begins then. */
-  private async takeFor(rows: number, parseMs: number): Promise<void> {
+  async #takeFor(rows: number, parseMs: number): Promise<void> {
     if (rows >= MANY_ROWS) await this.take();
-    this.parsedMs += parseMs;
+    this.#parsedMs += parseMs;
   }
 
   /** Returns how long a lane stays empty after a read of this duration. Zero while nobody writes. */
   restAfter(milliseconds: number): number {
-    return this.isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
+    return this.#isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
   }
 
   /** Waits for a turn. Returns undefined if the turn begins at once. */
   take(): Promise<void> | undefined {
-    if (!this.granting && this.mayWork()) {
-      this.begin();
+    if (!this.#granting && this.#mayWork()) {
+      this.#begin();
       return undefined;
     }
     return new Promise((resolve) => {
-      this.waiting.push(resolve);
-      if (this.granting) return;
-      this.granting = true;
-      this.grantLater();
+      this.#waiting.push(resolve);
+      if (this.#granting) return;
+      this.#granting = true;
+      this.#grantLater();
     });
   }
 
-  private mayWork(): boolean {
+  #mayWork(): boolean {
     const now = performance.now();
-    if (this.working) return false;
-    if (this.workedMs(now) < WORK_MS) return true;
-    if (this.isWritten(now) && now - this.endedAt < this.workedMs(this.endedAt) * this.pausePerWork) return false;
-    this.beginPeriod(now);
+    if (this.#working) return false;
+    if (this.#workedMs(now) < WORK_MS) return true;
+    if (this.#isWritten(now) && now - this.#endedAt < this.#workedMs(this.#endedAt) * this.#pausePerWork) return false;
+    this.#beginPeriod(now);
     return true;
   }
 
   /** Length of the current work period, with what was parsed meanwhile. */
-  private workedMs(now: number): number {
-    return now - this.begunAt + this.parsedMs;
+  #workedMs(now: number): number {
+    return now - this.#begunAt + this.#parsedMs;
   }
 
-  private beginPeriod(now: number): void {
-    this.begunAt = now;
-    this.parsedMs = 0;
+  #beginPeriod(now: number): void {
+    this.#begunAt = now;
+    this.#parsedMs = 0;
   }
 
-  private isWritten(now: number): boolean {
-    return now - this.wroteAt < WRITER_MS;
+  #isWritten(now: number): boolean {
+    return now - this.#wroteAt < WRITER_MS;
   }
 
-  private begin(): void {
-    this.working = true;
+  #begin(): void {
+    this.#working = true;
     setImmediate(() => {
-      this.working = false;
-      this.endedAt = performance.now();
+      this.#working = false;
+      this.#endedAt = performance.now();
     });
   }
 
-  private rest(): void {
+  #rest(): void {
     const work = () => {
-      this.beginPeriod(performance.now());
-      this.grant();
+      this.#beginPeriod(performance.now());
+      this.#grant();
     };
     const now = performance.now();
-    if (this.isWritten(now)) setTimeout(work, Math.ceil(this.workedMs(now) * this.pausePerWork));
+    if (this.#isWritten(now)) setTimeout(work, Math.ceil(this.#workedMs(now) * this.#pausePerWork));
     else setImmediate(work);
   }
 
   /** Grants one turn, and the next one after the event loop has turned. */
-  private grant(): void {
-    const resolve = this.waiting.shift();
-    this.granting = resolve !== undefined;
+  #grant(): void {
+    const resolve = this.#waiting.shift();
+    this.#granting = resolve !== undefined;
     if (resolve === undefined) return;
-    this.begin();
+    this.#begin();
     resolve();
-    this.grantLater();
+    this.#grantLater();
   }
 
-  private grantLater(): void {
+  #grantLater(): void {
     setImmediate(() => {
-      if (this.workedMs(performance.now()) < WORK_MS) this.grant();
-      else this.rest();
+      if (this.#workedMs(performance.now()) < WORK_MS) this.#grant();
+      else this.#rest();
     });
   }
 }

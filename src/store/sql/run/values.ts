@@ -63,12 +63,12 @@ const NO_METRICS: ReadonlyMap<string, number> = new Map();
 
 /** Reads runs one after another. Values that consecutive runs share are parsed once. */
 export class RunReader {
-  private experiment: Run['experiment'] = { key: -1n, id: '', name: '' };
-  private tree: Run['tree'] = { key: -1n, id: '' };
-  private planText = '';
-  private plan: Plan | undefined;
-  private timeText = '';
-  private time: Instant = 0n;
+  #experiment: Run['experiment'] = { key: -1n, id: '', name: '' };
+  #tree: Run['tree'] = { key: -1n, id: '' };
+  #planText = '';
+  #plan: Plan | undefined;
+  #timeText = '';
+  #time: Instant = 0n;
 
   /** `names` defaults to the columns of the row and is required for a bare row. */
   read(values: RunValues, names: RunNames = namesIn(values)): Run {
@@ -112,10 +112,10 @@ export class RunReader {
     ] = values;
     return {
       key: BigInt(key),
-      tree: this.treeOf(BigInt(tree), names.treeId),
+      tree: this.#treeOf(BigInt(tree), names.treeId),
       id,
       number: BigInt(number),
-      experiment: this.experimentOf(BigInt(experiment), names),
+      experiment: this.#experimentOf(BigInt(experiment), names),
       name: name ?? '',
       description: description ?? '',
       configJson,
@@ -123,7 +123,7 @@ export class RunReader {
       removedConfigPaths: removedConfigPaths === NO_PATHS ? [] : (JSON.parse(removedConfigPaths) as string[]),
       labels: labels === null ? NO_LABELS : readLabels(labels),
       metadataJson,
-      plan: plan === null ? undefined : this.planOf(plan),
+      plan: plan === null ? undefined : this.#planOf(plan),
       parent:
         parent === null || branchPoint === null
           ? undefined
@@ -139,44 +139,44 @@ export class RunReader {
       resultJson,
       heartbeatTimeoutMs: Number(timeoutMs ?? 0),
       failWhenStale: isSet(failWhenStale),
-      heartbeatTime: this.optionalTimeOf(beat),
+      heartbeatTime: this.#optionalTimeOf(beat),
       stale: isSet(stale),
-      startTime: this.optionalTimeOf(start),
-      endTime: this.optionalTimeOf(end),
-      createTime: this.timeOf(create),
-      updateTime: this.timeOf(changed ?? create),
+      startTime: this.#optionalTimeOf(start),
+      endTime: this.#optionalTimeOf(end),
+      createTime: this.#timeOf(create),
+      updateTime: this.#timeOf(changed ?? create),
       revision: BigInt(revision),
     };
   }
 
-  private experimentOf(key: bigint, { experimentId, experimentName }: RunNames): Run['experiment'] {
-    if (key !== this.experiment.key) this.experiment = { key, id: experimentId, name: experimentName };
-    return this.experiment;
+  #experimentOf(key: bigint, { experimentId, experimentName }: RunNames): Run['experiment'] {
+    if (key !== this.#experiment.key) this.#experiment = { key, id: experimentId, name: experimentName };
+    return this.#experiment;
   }
 
-  private treeOf(key: bigint, id: string): Run['tree'] {
-    if (key !== this.tree.key) this.tree = { key, id };
-    return this.tree;
+  #treeOf(key: bigint, id: string): Run['tree'] {
+    if (key !== this.#tree.key) this.#tree = { key, id };
+    return this.#tree;
   }
 
-  private planOf(text: string): Plan | undefined {
-    if (text !== this.planText) {
-      this.plan = readPlan(text);
-      this.planText = text;
+  #planOf(text: string): Plan | undefined {
+    if (text !== this.#planText) {
+      this.#plan = readPlan(text);
+      this.#planText = text;
     }
-    return this.plan;
+    return this.#plan;
   }
 
-  private timeOf(text: string): Instant {
-    if (text !== this.timeText) {
-      this.time = parseInstant(text);
-      this.timeText = text;
+  #timeOf(text: string): Instant {
+    if (text !== this.#timeText) {
+      this.#time = parseInstant(text);
+      this.#timeText = text;
     }
-    return this.time;
+    return this.#time;
   }
 
-  private optionalTimeOf(text: string | null): Instant | undefined {
-    return text === null ? undefined : this.timeOf(text);
+  #optionalTimeOf(text: string | null): Instant | undefined {
+    return text === null ? undefined : this.#timeOf(text);
   }
 }
 

@@ -36,8 +36,8 @@ const NO_STATES: readonly StateRef[] = [];
 
 /** Reads steps one after another. Steps of one commit share their time, which is parsed once. */
 export class StepReader {
-  private timeText = '';
-  private time: Instant = 0n;
+  #timeText = '';
+  #time: Instant = 0n;
 
   read(stepNumber: bigint, row: StepRow, states: readonly StateRef[] = NO_STATES): StoredStep {
     const [
@@ -70,18 +70,18 @@ export class StepReader {
       startTime: readOptionalTime(startTime),
       endTime: readOptionalTime(endTime),
       states,
-      commitTime: this.timeOf(commitTime),
+      commitTime: this.#timeOf(commitTime),
       writerEpoch: BigInt(writerEpoch),
       rewardSum: readReal(rewardSum),
     };
   }
 
-  private timeOf(text: string): Instant {
-    if (text !== this.timeText) {
-      this.time = parseInstant(text);
-      this.timeText = text;
+  #timeOf(text: string): Instant {
+    if (text !== this.#timeText) {
+      this.#time = parseInstant(text);
+      this.#timeText = text;
     }
-    return this.time;
+    return this.#time;
   }
 }
 
