@@ -2,7 +2,7 @@ import type { Caller } from '../domain/caller.ts';
 import { experimentNotFound, runNotFound, trajectoryNotFound } from '../domain/errors.ts';
 import type { Experiment, Run } from '../domain/run.ts';
 import type { Trajectory } from '../domain/trajectory.ts';
-import type { ExperimentPlace } from '../store/contract/experiment.ts';
+import type { ExperimentReference } from '../store/contract/experiment.ts';
 import type { Store } from '../store/contract/store.ts';
 
 /** Where something is looked up. */
@@ -31,7 +31,11 @@ export async function findRun({ store }: Context, caller: Caller, id: string): P
 }
 
 /** By id or by name. Errors: EXPERIMENT_NOT_FOUND. */
-export async function findExperiment({ store }: Context, caller: Caller, place: ExperimentPlace): Promise<Experiment> {
+export async function findExperiment(
+  { store }: Context,
+  caller: Caller,
+  place: ExperimentReference,
+): Promise<Experiment> {
   const found = await store.getExperiment(caller.namespace, place);
   if (found === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
   return found;

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { together } from '../../src/store/sql/together.ts';
+import { inOneRoundTrip } from '../../src/store/sql/together.ts';
 
 /** Work that ends when the test says so. */
 function controlled() {
@@ -9,7 +9,7 @@ function controlled() {
 
 it('statements sent together return their results in place, also among values that are not promises', async () => {
   const [a, b] = [controlled(), controlled()];
-  const all = together([a.promise, 2, undefined, b.promise]);
+  const all = inOneRoundTrip([a.promise, 2, undefined, b.promise]);
   b.resolve('b');
   a.resolve('a');
   expect(await all).toEqual(['a', 2, undefined, 'b']);
@@ -18,7 +18,7 @@ it('statements sent together return their results in place, also among values th
 it('D3: a failed group of statements rejects after all have ended, with the first error, so that none outlives its transaction', async () => {
   const [a, b, c] = [controlled(), controlled(), controlled()];
   let ended = false;
-  const all = together([a.promise, b.promise, c.promise]).finally(() => {
+  const all = inOneRoundTrip([a.promise, b.promise, c.promise]).finally(() => {
     ended = true;
   });
   const failure = expect(all).rejects.toThrow('the cause');

@@ -2,12 +2,12 @@ import { invalidField } from '../../domain/errors.ts';
 import { parseTagName } from '../../domain/ids.ts';
 
 /** A step, by its number or by a tag of the trajectory. */
-export type StepPlace = { readonly stepNumber: bigint } | { readonly tag: string };
+export type StepReference = { readonly stepNumber: bigint } | { readonly tag: string };
 
 export function placeOf(request: {
   readonly stepNumber?: bigint | undefined;
   readonly tag?: string | undefined;
-}): StepPlace {
+}): StepReference {
   if (request.tag !== undefined) return { tag: parseTagName(request.tag, 'tag') };
   return { stepNumber: required(request.stepNumber, 'step_number') };
 }

@@ -8,7 +8,7 @@ import {
 import { type GetGroupRequest, RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { groupNotFound, invalidField } from '../../domain/errors.ts';
 import { type OnSuccess as DomainPolicy, type Group, type GroupStatistics, groupStatus } from '../../domain/rollout.ts';
-import type { GroupPlace } from '../../store/contract/group.ts';
+import type { GroupReference } from '../../store/contract/group.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
@@ -71,7 +71,7 @@ export const groupMethods: Methods<
 };
 
 /** Returns the id, or stage and number. Errors: INVALID_REQUEST if both are set. */
-function toPlace({ groupId, stageId = '', number }: GetGroupRequest): GroupPlace {
+function toPlace({ groupId, stageId = '', number }: GetGroupRequest): GroupReference {
   if (groupId === undefined) return { stageId, number: required(number, 'number') };
   if (number !== undefined) throw invalidField('number', 'must not be set with group_id: it goes with stage_id');
   return { id: groupId };

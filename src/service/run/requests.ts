@@ -10,7 +10,7 @@ import { requireConfig } from '../../domain/json.ts';
 import type { InitialStatus } from '../../domain/lifecycle.ts';
 import type { Plan } from '../../domain/run.ts';
 import { requireRemovedPaths } from '../../domain/run_config.ts';
-import type { ExperimentPlace } from '../../store/contract/experiment.ts';
+import type { ExperimentReference } from '../../store/contract/experiment.ts';
 import type { RunChanges, RunFilter, RunMaking } from '../../store/contract/run.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
@@ -103,7 +103,7 @@ export function requireNewName({ name }: { readonly name?: string }): void {
 export function toExperimentPlace(request: {
   readonly experimentId: string;
   readonly experimentName: string;
-}): ExperimentPlace | undefined {
+}): ExperimentReference | undefined {
   const { experimentId: id, experimentName: name } = request;
   if (id !== '' && name !== '') {
     throw invalidField('experiment_name', 'must be empty when experiment_id is set: name the experiment once');

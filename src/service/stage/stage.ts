@@ -7,7 +7,7 @@ import {
 import { AnabranchError, invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { Verb } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
-import type { StagePlace } from '../../store/contract/stage.ts';
+import type { StageReference } from '../../store/contract/stage.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
@@ -139,7 +139,7 @@ async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
 }
 
 /** Returns the id, or run, kind and number. Errors: INVALID_REQUEST if both are set. */
-function toPlace({ stageId, runId = '', kind, number }: GetStageRequest): StagePlace {
+function toPlace({ stageId, runId = '', kind, number }: GetStageRequest): StageReference {
   if (stageId === undefined) {
     return { runId, kind: requireStageKind(kind, 'kind'), number: required(number, 'number') };
   }

@@ -8,7 +8,7 @@ import type { Page } from './page.ts';
 export type BookView = 'BASIC' | 'FULL';
 
 /** Identifies an experiment by id or by name. */
-export type ExperimentPlace = { readonly id: string } | { readonly name: string };
+export type ExperimentReference = { readonly id: string } | { readonly name: string };
 
 export interface ExperimentStore {
   /**
@@ -18,7 +18,7 @@ export interface ExperimentStore {
   createExperiment(caller: Caller, making: NewExperiment, key?: IdempotencyKey): Promise<Experiment>;
 
   /** Returns undefined if the experiment does not exist. */
-  getExperiment(namespace: string, which: ExperimentPlace): Promise<Experiment | undefined>;
+  getExperiment(namespace: string, which: ExperimentReference): Promise<Experiment | undefined>;
 
   /** Lists experiments, newest first. The cursor is the key of the last row. */
   listExperiments(

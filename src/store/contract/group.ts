@@ -3,7 +3,7 @@ import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
 
 /** Identifies a group by id, or by number in a stage. */
-export type GroupPlace = { readonly id: string } | { readonly stageId: string; readonly number: bigint };
+export type GroupReference = { readonly id: string } | { readonly stageId: string; readonly number: bigint };
 
 /** Every returned group has statistics. The number of statements does not grow with the page. */
 export interface GroupStore {
@@ -13,7 +13,7 @@ export interface GroupStore {
    */
   getOrCreateGroup(namespace: string, making: NewGroup): Promise<{ readonly group: Group; readonly created: boolean }>;
 
-  getGroup(namespace: string, which: GroupPlace): Promise<Group | undefined>;
+  getGroup(namespace: string, which: GroupReference): Promise<Group | undefined>;
 
   /** Lists groups by number. The cursor is the number of the last row. Errors: STAGE_NOT_FOUND. */
   listGroups(namespace: string, stageId: string, page: Page<bigint>, view: BookView): Promise<Group[]>;

@@ -7,12 +7,12 @@ import type { Plan, Run, Stage } from '../../domain/run.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
-import type { BookView, ExperimentPlace } from './experiment.ts';
+import type { BookView, ExperimentReference } from './experiment.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
 
 /** Identifies a run by id, or by name in an experiment. */
-export type RunPlace = { readonly id: string } | { readonly name: string; readonly experimentName: string };
+export type RunReference = { readonly id: string } | { readonly name: string; readonly experimentName: string };
 
 export interface RunStore {
   /**
@@ -32,7 +32,7 @@ export interface RunStore {
   branchRun(caller: Caller, making: NewRunBranch, key?: IdempotencyKey): Promise<MadeRun>;
 
   /** Returns undefined if the run does not exist. */
-  getRun(namespace: string, which: RunPlace): Promise<Run | undefined>;
+  getRun(namespace: string, which: RunReference): Promise<Run | undefined>;
 
   /** Lists runs, newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
   listRuns(namespace: string, filter: RunFilter, page: Page<bigint>, view: BookView): Promise<Run[]>;
@@ -157,7 +157,7 @@ export interface RunMaking {
 
 export interface NewRun extends RunMaking {
   /** Undefined for the experiment `default`, which is created if missing. */
-  readonly experiment: ExperimentPlace | undefined;
+  readonly experiment: ExperimentReference | undefined;
   /** Id of the experiment `default`, if it must be created. */
   readonly defaultExperimentId: string;
   readonly returnExisting: boolean;
@@ -190,7 +190,7 @@ export interface MadeRun {
 
 /** Conditions are combined with AND. */
 export interface RunFilter {
-  readonly experiment?: ExperimentPlace;
+  readonly experiment?: ExperimentReference;
   readonly name?: string;
   readonly statuses?: readonly Status[];
   readonly labels?: ReadonlyMap<string, string>;

@@ -6,7 +6,7 @@ import type { Page } from './page.ts';
 import type { Said } from './run.ts';
 
 /** Identifies a stage by id, or by kind and number in a run. */
-export type StagePlace =
+export type StageReference =
   | { readonly id: string }
   | { readonly runId: string; readonly kind: StageKind; readonly number: bigint };
 
@@ -18,7 +18,7 @@ export interface StageStore {
   getOrCreateStage(caller: Caller, making: NewStage): Promise<{ readonly stage: Stage; readonly created: boolean }>;
 
   /** Returns undefined if the stage does not exist. */
-  getStage(namespace: string, which: StagePlace): Promise<Stage | undefined>;
+  getStage(namespace: string, which: StageReference): Promise<Stage | undefined>;
 
   /** In the order of creation, or newest first if `filter.descending` is true. The cursor is the key of the last row. Errors: RUN_NOT_FOUND. */
   listStages(

@@ -42,7 +42,7 @@ export async function openPostgres(
   await notifier.connect();
   const turns = new ReadTurns(PAUSE_PER_WORK);
   return new PostgresEngine({
-    description: `postgres ${placeOf(url)}`,
+    description: `postgres ${addressOf(url)}`,
     pool,
     dialect: new PostgresDialect({ pool }),
     lanes: new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => turns.restAfter(milliseconds) }),
@@ -105,7 +105,7 @@ function asOpenError(error: unknown): unknown {
 }
 
 /** Returns host, port and database of a URL, without the password. */
-function placeOf(url: string): string {
+function addressOf(url: string): string {
   try {
     const { hostname, port, pathname, searchParams } = new URL(url);
     return `${searchParams.get('host') ?? hostname}${port === '' ? '' : `:${port}`}${pathname}`;

@@ -28,10 +28,10 @@ export interface Noun<T> {
 
 /** Error reason and metadata key of a missing resource. */
 const WORDS = {
-  Trajectory: { gone: 'TRAJECTORY_NOT_FOUND', metadata: 'trajectory_id' },
-  Experiment: { gone: 'EXPERIMENT_NOT_FOUND', metadata: 'experiment' },
-  Run: { gone: 'RUN_NOT_FOUND', metadata: 'run' },
-  Environment: { gone: 'ENVIRONMENT_NOT_FOUND', metadata: 'environment' },
+  Trajectory: { reason: 'TRAJECTORY_NOT_FOUND', metadata: 'trajectory_id' },
+  Experiment: { reason: 'EXPERIMENT_NOT_FOUND', metadata: 'experiment' },
+  Run: { reason: 'RUN_NOT_FOUND', metadata: 'run' },
+  Environment: { reason: 'ENVIRONMENT_NOT_FOUND', metadata: 'environment' },
 } as const;
 
 /** Errors that a concurrent request with the same key may have caused. */
@@ -140,7 +140,7 @@ export async function expireRequests(engine: Engine, days: number, limit: number
 }
 
 function madeAndDeleted(noun: keyof typeof WORDS, id: string, requestId: string): AnabranchError {
-  const { gone, metadata } = WORDS[noun];
+  const { reason: gone, metadata } = WORDS[noun];
   return new AnabranchError(
     gone,
     `${noun} ${id}, which was created with request_id "${requestId}", was deleted. Use a new request_id to create another one.`,

@@ -3,7 +3,7 @@
  * trip, and run in this order. Waits for all of them even if one fails, so that none runs after the transaction.
  * Rejects with the first failure.
  */
-export async function together<T extends readonly unknown[] | []>(
+export async function inOneRoundTrip<T extends readonly unknown[] | []>(
   work: T,
 ): Promise<{ -readonly [P in keyof T]: Awaited<T[P]> }> {
   const all = Promise.all(work);

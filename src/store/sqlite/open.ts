@@ -29,7 +29,7 @@ const MOST_READ_THREADS = 4;
  * on threads of their own.
  */
 export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
-  const path = placeOf(named);
+  const path = resolvePath(named);
   let lock: { release(): void } | undefined;
   try {
     refuseForeignFile(path, named);
@@ -72,7 +72,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
 }
 
 /** Creates the folder and resolves links, so that one file has one lock. */
-function placeOf(path: string): string {
+function resolvePath(path: string): string {
   try {
     makeFolders(resolve(dirname(path)));
     return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));

@@ -57,7 +57,7 @@ class Feed {
   readonly followers = new Set<Follower>();
   readonly waiters = new Map<Follower, Waiter>();
   latest: Trajectory;
-  gone = false;
+  deleted = false;
   private readonly deps: FeedDeps;
   private readonly namespace: string;
   private readonly view: StepView;
@@ -144,7 +144,7 @@ class Feed {
 
   private looked(row: Trajectory | undefined): void {
     this.looking = false;
-    if (row === undefined || row.ref.key !== this.latest.ref.key) this.gone = true;
+    if (row === undefined || row.ref.key !== this.latest.ref.key) this.deleted = true;
     else this.learn(row);
     for (const [follower, waiter] of this.waiters) {
       if (this.hasNews(waiter.next)) this.release(follower, waiter);
@@ -160,7 +160,7 @@ class Feed {
   }
 
   hasNews(next: bigint): boolean {
-    return this.gone || this.latest.nextStepNumber > next || isSealed(this.latest.status);
+    return this.deleted || this.latest.nextStepNumber > next || isSealed(this.latest.status);
   }
 
   release(follower: Follower, waiter: Waiter): void {
@@ -188,8 +188,8 @@ export class Follower {
   }
 
   /** The trajectory was deleted. */
-  get gone(): boolean {
-    return this.feed.gone;
+  get deleted(): boolean {
+    return this.feed.deleted;
   }
 
   /** The page of steps that begins at `from`, by owner; shared with the others once the follower is live. */

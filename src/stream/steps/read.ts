@@ -123,7 +123,7 @@ async function* follow(
   let live = false;
   while (!args.signal.aborted && (to === undefined || next < to)) {
     if (app.drain.begun) throw serverDraining();
-    if (follower.gone) throw trajectoryDeleted(trajectory.id);
+    if (follower.deleted) throw trajectoryDeleted(trajectory.id);
     if (next < follower.end) {
       const page = await follower.page(next, live);
       for (const { trajectoryId, steps: all } of page) {

@@ -11,7 +11,7 @@ import type { LockedRollout } from '../rollout/writing.ts';
 import { readTimings } from '../stage/rows.ts';
 import { ATTEMPTS } from '../tables/attempts.ts';
 import { rowUpdate } from '../tables/table.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { sealHeads } from '../trajectory/sealing.ts';
 import type { Transaction } from '../transaction.ts';
@@ -91,7 +91,7 @@ const NO_TURNS: TimedTurns = Object.freeze({ timedTurns: 0n, turnSeconds: 0 });
 
 /** M2: measures how long the turns of attempts took. The result has the order of `ends`. */
 export function timeAttempts(tx: Transaction, ends: readonly (AttemptEnd | undefined)[]): Promise<TimedTurns[]> {
-  return together(ends.map(async (end) => (end === undefined ? NO_TURNS : timeTurns(tx, end.timing))));
+  return inOneRoundTrip(ends.map(async (end) => (end === undefined ? NO_TURNS : timeTurns(tx, end.timing))));
 }
 
 export interface AttemptSeal {

@@ -10,7 +10,7 @@ import { bindFlag } from '../values.ts';
 export type AttemptRow = Selectable<AttemptsTable>;
 
 /** Columns that a rollout's row copies from its latest attempt. Both tables use the same names. */
-export const SHOWN_COLUMNS = [
+export const ATTEMPT_COLUMNS = [
   'result',
   'summary_json',
   'result_success',
@@ -24,15 +24,15 @@ export const SHOWN_COLUMNS = [
   'start_time',
 ] as const satisfies readonly (keyof AttemptsTable & keyof RolloutsTable)[];
 
-type ShownColumn = (typeof SHOWN_COLUMNS)[number];
-type ShownFlag = 'result_success' | 'validation_passed' | 'override' | 'success';
+type AttemptColumn = (typeof ATTEMPT_COLUMNS)[number];
+type AttemptFlag = 'result_success' | 'validation_passed' | 'override' | 'success';
 
 /** Bound values of the columns that a rollout copies. */
-export type Shown = Pick<Selectable<RolloutsTable>, Exclude<ShownColumn, ShownFlag>> &
-  Readonly<Record<ShownFlag, 0 | 1 | null>>;
+export type AttemptValues = Pick<Selectable<RolloutsTable>, Exclude<AttemptColumn, AttemptFlag>> &
+  Readonly<Record<AttemptFlag, 0 | 1 | null>>;
 
 /** Values of the copied columns while a rollout is PENDING: the next attempt starts without them. */
-export const NOTHING_SHOWN: Shown = Object.freeze({
+export const NO_ATTEMPT_VALUES: AttemptValues = Object.freeze({
   result: '',
   summary_json: '',
   result_success: null,
@@ -50,7 +50,7 @@ export const NOTHING_SHOWN: Shown = Object.freeze({
  * Returns what a live or terminal rollout copies from its latest attempt. While the rollout is live, `attempt` may also
  * be the rollout's own row.
  */
-export function shownOf(attempt: Pick<Selectable<RolloutsTable>, ShownColumn>): Shown {
+export function attemptValuesOf(attempt: Pick<Selectable<RolloutsTable>, AttemptColumn>): AttemptValues {
   return {
     result: attempt.result,
     summary_json: attempt.summary_json,
@@ -75,20 +75,20 @@ function flagOf(flag: boolean | bigint | 0 | 1 | null): 0 | 1 | null {
  * Returns what locked PENDING rollouts copy once they are terminal: values of their latest attempt, or none without an
  * attempt.
  */
-export async function readShown(
+export async function readAttemptValues(
   tx: Transaction,
   rollouts: readonly Pick<LockedRollout, 'key' | 'attempt'>[],
-): Promise<(rollout: bigint) => Shown> {
+): Promise<(rollout: bigint) => AttemptValues> {
   const tried = rollouts.filter(({ attempt }) => attempt > 0n).map(({ key }) => key);
-  if (tried.length === 0) return () => NOTHING_SHOWN;
+  if (tried.length === 0) return () => NO_ATTEMPT_VALUES;
   const rows = await tx.db
     .selectFrom('attempts as a')
     .innerJoin('rollouts as r', (join) => join.onRef('r.key', '=', 'a.rollout').onRef('r.attempt', '=', 'a.number'))
     .selectAll('a')
     .where(tx.engine.among(sql.ref('a.rollout'), tried))
     .execute();
-  const found = new Map(rows.map((row) => [row.rollout, shownOf(row)]));
-  return (rollout) => found.get(rollout) ?? NOTHING_SHOWN;
+  const found = new Map(rows.map((row) => [row.rollout, attemptValuesOf(row)]));
+  return (rollout) => found.get(rollout) ?? NO_ATTEMPT_VALUES;
 }
 
 /** Reads an attempt of a locked rollout. The lock of the rollout covers its attempts. */
@@ -110,7 +110,7 @@ export async function changeAttempt(
   rollout: LockedRollout,
   attempt: AttemptRow,
   changes: Updateable<AttemptsTable>,
-): Promise<Shown | undefined> {
+): Promise<AttemptValues | undefined> {
   const after = { ...attempt, ...changes } as AttemptRow;
   const success = verdict({
     override: readFlag(after.override),
@@ -125,5 +125,5 @@ export async function changeAttempt(
     .execute();
   const status = rollout.status as Status;
   if (attempt.number !== rollout.attempt || status === 'PENDING') return undefined;
-  return { ...shownOf(after), success: bindFlag(rolloutSuccess(status, success)) };
+  return { ...attemptValuesOf(after), success: bindFlag(rolloutSuccess(status, success)) };
 }

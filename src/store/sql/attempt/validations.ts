@@ -11,7 +11,7 @@ import type { Db, Engine } from '../engine.ts';
 import { findRolloutKey } from '../rollout/keys.ts';
 import { readFlag, readWritten } from '../rollout/rows.ts';
 import { applySuccess } from '../rollout/sibling_policy.ts';
-import { heldOf, type LockedRollout, lockRollout, writeRollout } from '../rollout/writing.ts';
+import { holdingOf, type LockedRollout, lockRollout, writeRollout } from '../rollout/writing.ts';
 import type { AttemptsTable } from '../tables.ts';
 import { type ReadScope, type Transaction, writeAs, writeIn } from '../transaction.ts';
 import { bindFlag, flag, isSet } from '../values.ts';
@@ -26,7 +26,7 @@ export async function recordValidation(
 ): Promise<{ readonly rollout: Rollout; readonly validation: Validation }> {
   const recorded = await writeIn(engine, namespace, async (tx) => {
     const row = await lockRollout(tx, id);
-    const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
+    const judged = await readAttemptRow(tx, row.key, requireBegun(holdingOf(row), attempt));
     await tx.readNow();
     const passed = await writeValidations(tx, row, judged.number, [validation], 'validation.name');
     await judge(tx, row, judged, { validation_passed: bindFlag(passed) });
@@ -48,7 +48,7 @@ export async function overrideValidation(
 ): Promise<{ readonly rollout: Rollout; readonly override: ValidationOverride }> {
   const overridden = await writeAs(engine, caller, async (tx) => {
     const row = await lockRollout(tx, id);
-    const judged = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), attempt));
+    const judged = await readAttemptRow(tx, row.key, requireBegun(holdingOf(row), attempt));
     const now = await tx.readNow();
     const entry = {
       ordinal: await nextOrdinal(tx, row.key),

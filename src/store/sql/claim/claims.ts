@@ -1,12 +1,12 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../../contract/rollout.ts';
-import { readShown } from '../attempt/rows.ts';
+import { readAttemptValues } from '../attempt/rows.ts';
 import { type Engine, Later, type QueuedRow } from '../engine.ts';
 import { requestIdReused } from '../requests.ts';
 import { moveMany } from '../rollout/requeueing.ts';
 import { readStart } from '../rollout/rows.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
 import { nextInMs } from './delays.ts';
@@ -79,10 +79,10 @@ class Claiming {
   async claim(): Promise<Later<Claimed>> {
     const { tx, requests } = this;
     const batches = batchesOf(requests);
-    const [, kept, scopes, prelocked] = await together([
+    const [, kept, scopes, prelocked] = await inOneRoundTrip([
       tx.beginClaim(),
       findKeptClaims(tx, requests),
-      together(batches.map((batch) => this.scopeOf(batch))),
+      inOneRoundTrip(batches.map((batch) => this.scopeOf(batch))),
       batches.length === 1 ? this.lockAhead(batches[0]!) : undefined,
     ]);
     const repeated = await this.answerKept(kept);
@@ -158,7 +158,7 @@ class Claiming {
     // Rollouts that are locked here are invisible to other claims, so repeated requests count once.
     const once = Map.groupBy(places, (place) => keyNameOf(this.requests[place]!) ?? place);
     const limit = this.wantedOf([...once.values()].flatMap(([first = -1]) => first));
-    const [rows, found] = await together([tx.engine.lockNext(tx.db, stage, limit), readPlace(tx, stage)]);
+    const [rows, found] = await inOneRoundTrip([tx.engine.lockNext(tx.db, stage, limit), readPlace(tx, stage)]);
     return { rows, places: found };
   }
 
@@ -219,7 +219,10 @@ class Claiming {
   ): Promise<Taken[]> {
     const { tx } = this;
     const points = rows.flatMap((row) => readStart(row) ?? []);
-    const [places, held] = await together([known ?? readPlaces(tx, rows), holdStartPoints(tx.in(namespace), points)]);
+    const [places, held] = await inOneRoundTrip([
+      known ?? readPlaces(tx, rows),
+      holdStartPoints(tx.in(namespace), points),
+    ]);
     const taken: Taken[] = [];
     for (const row of rows) {
       const place = places.get(row.stage);
@@ -265,7 +268,7 @@ class Claiming {
   private async failStartless(): Promise<void> {
     if (this.failing.length === 0) return;
     const { tx, failing } = this;
-    const shown = await readShown(
+    const shown = await readAttemptValues(
       tx,
       failing.map(({ row }) => row),
     );
@@ -289,7 +292,7 @@ class Claiming {
     for (const batch of batches) {
       const { places, scope, wanted } = batch;
       if (places.every((place) => served.has(place))) continue;
-      const [drained, next] = await together([isDrained(tx, scope, wanted), nextInMs(tx, scope, wanted)]);
+      const [drained, next] = await inOneRoundTrip([isDrained(tx, scope, wanted), nextInMs(tx, scope, wanted)]);
       left.set(batch, { drained, nextInMs: next });
     }
     return left;

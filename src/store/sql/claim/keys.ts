@@ -2,7 +2,7 @@ import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { ClaimRequest } from '../../contract/rollout.ts';
 import { REQUESTS } from '../tables/changes.ts';
 import type { RowOf } from '../tables/table.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import type { Transaction } from '../transaction.ts';
 import type { Granted } from './making.ts';
 
@@ -33,7 +33,7 @@ export async function findKeptClaims(
     scopes.set(name, scope);
     scope.ids.push(key.requestId);
   }
-  const found = await together([...scopes.values()].map((scope) => findIn(tx, scope)));
+  const found = await inOneRoundTrip([...scopes.values()].map((scope) => findIn(tx, scope)));
   return new Map(found.flat());
 }
 

@@ -5,7 +5,7 @@ import type { ClaimRequest } from '../../contract/rollout.ts';
 import type { Db, Queue } from '../engine.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { findStage } from '../stage/rows.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
@@ -53,7 +53,7 @@ export async function readScope(
   { caller, runId, stageId, taskIds }: ClaimRequest,
 ): Promise<ClaimScope> {
   const own = tx.in(caller.namespace);
-  const [stages, tasks] = await together([readStages(own, runId, stageId), readTasks(own, taskIds)]);
+  const [stages, tasks] = await inOneRoundTrip([readStages(own, runId, stageId), readTasks(own, taskIds)]);
   const isClosed =
     stages.length === 0
       ? await isOver(own, runId, stageId)

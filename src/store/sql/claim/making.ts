@@ -2,7 +2,7 @@ import { parseInstant } from '../../../domain/instant.ts';
 import { beginLease, type Lease } from '../../../domain/lease.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../../contract/rollout.ts';
-import { NOTHING_SHOWN } from '../attempt/rows.ts';
+import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import { Later } from '../engine.ts';
 import { bindLease, LEASE_COLUMNS } from '../rollout/lease_rows.ts';
 import { readRollout } from '../rollout/rows.ts';
@@ -158,7 +158,7 @@ function attemptRow({ row, number, made, request }: NewAttempt, now: string): Ro
     worker_id: request.workerId,
     claim_time: now,
     end_time: null,
-    ...NOTHING_SHOWN,
+    ...NO_ATTEMPT_VALUES,
     claimable_time: row.claimable_time,
     end_digest: '',
   };

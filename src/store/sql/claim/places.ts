@@ -6,7 +6,7 @@ import { readPlan } from '../run/values.ts';
 import { padded } from '../statement_shapes.ts';
 import type { Transaction } from '../transaction.ts';
 import { IS_OPEN } from './queue.ts';
-import type { HeldPoint } from './start_points.ts';
+import type { LockedStartPoint } from './start_points.ts';
 
 /** Stage, run and experiment of claimed rollouts, as far as claims return them. */
 export interface ClaimPlace {
@@ -28,7 +28,7 @@ export interface Taken {
   readonly row: QueuedRow;
   readonly place: ClaimPlace;
   /** Undefined if the attempt starts without a prefix. */
-  readonly point: HeldPoint | undefined;
+  readonly point: LockedStartPoint | undefined;
 }
 
 /**

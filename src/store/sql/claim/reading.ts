@@ -4,7 +4,7 @@ import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Claim } from '../../contract/rollout.ts';
 import { readRollout, selectRollouts } from '../rollout/rows.ts';
 import { readPlan } from '../run/values.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
 import type { NamespaceTransaction } from '../transaction.ts';
 import type { ClaimedAttempt } from './keys.ts';
@@ -24,7 +24,7 @@ export async function readClaims(tx: NamespaceTransaction, granted: readonly Cla
     )
     .where('r.status', 'in', ['INITIALIZING', 'RUNNING'])
     .execute();
-  const [assignments, trajectories] = await together([
+  const [assignments, trajectories] = await inOneRoundTrip([
     readAssignments(tx, rows),
     readTrajectories(
       tx,

@@ -4,14 +4,14 @@ import { depthFault } from '../../../domain/lineage.ts';
 import type { StartPoint } from '../../../domain/rollout.ts';
 import { ownBegin, type Trajectory } from '../../../domain/trajectory.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { ownerIn } from '../trajectory/lineage.ts';
 import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
 import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 import { isSet, readReal } from '../values.ts';
 
 /** A start point that is locked against deletion until the transaction ends. */
-export interface HeldPoint {
+export interface LockedStartPoint {
   readonly source: Trajectory;
   /** The trajectory that owns the step. */
   readonly owner: { readonly key: bigint; readonly id: string; readonly depth: bigint };
@@ -20,7 +20,7 @@ export interface HeldPoint {
 }
 
 /** `missing`: the step was deleted. `busy`: a deletion holds the owner. An error: no branch is possible there (B1). */
-export type FoundPoint = HeldPoint | 'missing' | 'busy' | AnabranchError;
+export type FoundPoint = LockedStartPoint | 'missing' | 'busy' | AnabranchError;
 
 /**
  * Finds and locks start points (B1). The number of statements grows only with the lineages that are read to find
@@ -33,7 +33,7 @@ export async function holdStartPoints(
   const wanted = new Map(points.map((point) => [nameOf(point), point]));
   if (wanted.size === 0) return new Map();
   const sources = await findSources(tx, points);
-  const owned = await together(
+  const owned = await inOneRoundTrip(
     [...wanted.values()].map(async (point) => {
       const source = sources.get(point.trajectoryId);
       return { point, source, owner: source && (await ownerKeyOf(tx, source, point.stepNumber)) };
@@ -108,7 +108,7 @@ async function holdSteps(tx: Transaction, places: readonly Place[]) {
     .where(engine.among(sql.ref('s.tree'), trees))
     .where(engine.among(sql.ref('s.trajectory'), keys))
     .where(engine.among(sql.ref('s.step_number'), numbers));
-  const [locked, found] = await together([engine.lockFree(owners, 'keep').execute(), steps.execute()]);
+  const [locked, found] = await inOneRoundTrip([engine.lockFree(owners, 'keep').execute(), steps.execute()]);
   return [
     new Map(locked.map((row) => [row.key, row])),
     new Map(found.map((row) => [tupleKey(row.trajectory, row.step_number), row])),

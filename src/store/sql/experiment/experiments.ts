@@ -6,7 +6,7 @@ import type {
   BookView,
   ExperimentChanges,
   ExperimentFilter,
-  ExperimentPlace,
+  ExperimentReference,
   NewExperiment,
 } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
@@ -145,7 +145,7 @@ export interface LockedExperiment {
 }
 
 /** The holder of the lock assigns numbers and names to the experiment's runs. Errors: EXPERIMENT_NOT_FOUND. */
-export async function lockExperiment(tx: NamespaceTransaction, place: ExperimentPlace): Promise<LockedExperiment> {
+export async function lockExperiment(tx: NamespaceTransaction, place: ExperimentReference): Promise<LockedExperiment> {
   const locked = await lockPlace(tx, place);
   if (locked === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
   return locked;
@@ -160,7 +160,7 @@ export async function lockDefaultExperiment(tx: NamespaceTransaction, id: string
   return lockExperiment(tx, place);
 }
 
-async function lockPlace(tx: NamespaceTransaction, place: ExperimentPlace): Promise<LockedExperiment | undefined> {
+async function lockPlace(tx: NamespaceTransaction, place: ExperimentReference): Promise<LockedExperiment | undefined> {
   const visible = tx.db
     .selectFrom('experiments')
     .select(['key', 'name', 'default_config_json', 'last_run_number'])

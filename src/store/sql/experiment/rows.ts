@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Experiment } from '../../../domain/run.ts';
-import type { BookView, ExperimentPlace } from '../../contract/experiment.ts';
+import type { BookView, ExperimentReference } from '../../contract/experiment.ts';
 import type { Db } from '../engine.ts';
 import type { ReadScope } from '../transaction.ts';
 
@@ -46,7 +46,7 @@ export function selectExperiments(db: Db, namespace: string, view: BookView) {
 /** Returns an experiment by id or name in FULL view, or undefined. */
 export async function findExperiment(
   { db, namespace }: ReadScope,
-  place: ExperimentPlace,
+  place: ExperimentReference,
 ): Promise<Experiment | undefined> {
   const query = selectExperiments(db, namespace, 'FULL');
   const row = await ('id' in place

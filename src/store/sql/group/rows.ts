@@ -3,7 +3,7 @@ import { parseInstant } from '../../../domain/instant.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } from '../../../domain/rollout.ts';
 import type { BookView } from '../../contract/experiment.ts';
-import type { GroupPlace } from '../../contract/group.ts';
+import type { GroupReference } from '../../contract/group.ts';
 import type { Db, Engine } from '../engine.ts';
 import { padded } from '../statement_shapes.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -42,14 +42,14 @@ export function selectGroups(db: Db, view: BookView) {
 /** Returns a group in FULL view, or undefined. */
 export async function findGroup(
   { engine, db, namespace }: ReadScope,
-  place: GroupPlace | { readonly key: bigint },
+  place: GroupReference | { readonly key: bigint },
 ): Promise<Group | undefined> {
   const query = selectGroups(db, 'FULL').where('g.namespace', '=', namespace).where('s.namespace', '=', namespace);
   const [group] = await readGroups(engine, db, at(query, place));
   return group;
 }
 
-function at(query: GroupQuery, place: GroupPlace | { readonly key: bigint }): GroupQuery {
+function at(query: GroupQuery, place: GroupReference | { readonly key: bigint }): GroupQuery {
   if ('key' in place) return query.where('g.key', '=', place.key);
   if ('id' in place) return query.where('g.id', '=', place.id);
   return query.where('s.id', '=', place.stageId).where('g.number', '=', place.number);

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { RolloutsCancelled, RolloutsOf } from '../../contract/run.ts';
 import { type AttemptEnd, endAttempts, lockAttempts, readAttemptEnds, rewardAt, turnsAt } from '../attempt/attempts.ts';
-import { readShown, shownOf } from '../attempt/rows.ts';
+import { attemptValuesOf, readAttemptValues } from '../attempt/rows.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { findStageKeys } from '../stage/keys.ts';
@@ -185,14 +185,18 @@ async function cancelLocked(
     return { caller, rollout: row, head, status: 'CANCELLED', message, end } as const;
   });
   await endAttempts(tx, seals);
-  const shown = await readShown(tx, pending);
+  const shown = await readAttemptValues(tx, pending);
   const moveOf = (row: LockedRollout): Omit<PendingMove, 'shown' | 'ended'> => {
     return { caller, row, head: undefined, message, metadataJson, phase: row.phase, to: 'CANCELLED' };
   };
   const moves = [
     ...pending.map((row) => ({ ...moveOf(row), shown: shown(row.key), ended: undefined })),
     ...live.map(({ row, end }) => {
-      return { ...moveOf(row), shown: { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) }, ended: end };
+      return {
+        ...moveOf(row),
+        shown: { ...attemptValuesOf(row), reward: rewardAt(end), turns: turnsAt(end) },
+        ended: end,
+      };
     }),
   ];
   await moveMany(tx, moves);

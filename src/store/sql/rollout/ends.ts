@@ -15,7 +15,14 @@ import {
   turnsAt,
 } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/reports.ts';
-import { type AttemptRow, changeAttempt, NOTHING_SHOWN, readAttemptRow, type Shown, shownOf } from '../attempt/rows.ts';
+import {
+  type AttemptRow,
+  type AttemptValues,
+  attemptValuesOf,
+  changeAttempt,
+  NO_ATTEMPT_VALUES,
+  readAttemptRow,
+} from '../attempt/rows.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import { countInGroups } from '../group/counters.ts';
 import { messageOfEnd } from '../status/status_changes.ts';
@@ -25,7 +32,7 @@ import { entityOf, recordMove } from './moves.ts';
 import { bindResult, readResult } from './results.ts';
 import { readFlag, readWritten } from './rows.ts';
 import { applySuccess } from './sibling_policy.ts';
-import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
+import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
 
 const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
   SealStatus,
@@ -43,7 +50,7 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
     const ending = { ...end, digest };
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
     const { stored, said } = await outcomesOf(tx, row, attempt, ending);
-    const to = decideRolloutMove(heldOf(row), stored, VERBS[end.status], end.attempt, said);
+    const to = decideRolloutMove(holdingOf(row), stored, VERBS[end.status], end.attempt, said);
     if (to !== undefined) await endLocked(tx, row, attempt, ending);
     const after = await readWritten(tx, row);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
@@ -91,8 +98,8 @@ async function endLocked(
   const shown = live
     ? await endAttempt(tx, row, attempt, end, came)
     : attempt === undefined
-      ? NOTHING_SHOWN
-      : shownOf(attempt);
+      ? NO_ATTEMPT_VALUES
+      : attemptValuesOf(attempt);
   await writeRollout(tx, row.key, {
     ...shown,
     status: end.status,
@@ -128,7 +135,7 @@ async function endAttempt(
   attempt: AttemptRow,
   end: DigestedEnd,
   came: AttemptEnd | undefined,
-): Promise<Shown> {
+): Promise<AttemptValues> {
   const reported = await writeReport(tx, row, attempt, end);
   const reward = end.result?.reward;
   const shown = await changeAttempt(tx, { ...row, status: end.status }, attempt, {
@@ -143,7 +150,7 @@ async function endAttempt(
     ...reported,
     end_digest: end.digest,
   });
-  return shown ?? NOTHING_SHOWN;
+  return shown ?? NO_ATTEMPT_VALUES;
 }
 
 function requirePosition(head: LockedHead | undefined, expected: bigint | undefined): void {

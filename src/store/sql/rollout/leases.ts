@@ -9,12 +9,12 @@ import type { Engine, LockedHead } from '../engine.ts';
 import { readPauses } from '../run/pauses.ts';
 import { ROLLOUTS } from '../tables/rollouts.ts';
 import { rowUpdate } from '../tables/table.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { type NamespaceTransaction, type Transaction, write, writeIn } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
 import { bindLease, LEASE_COLUMNS, readLease } from './lease_rows.ts';
 import { type Leaving, requeue } from './requeueing.ts';
-import { heldOf, type LockedRollout } from './writing.ts';
+import { holdingOf, type LockedRollout } from './writing.ts';
 
 /** Matches the condition of the index of leases literally. */
 const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
@@ -89,7 +89,7 @@ async function visibleRuns(tx: Transaction, runs: readonly bigint[]): Promise<Ma
 function holds(row: HeldRow | undefined, { attempt }: LeaseToken): boolean {
   if (row === undefined) return false;
   const live = row.status === 'INITIALIZING' || row.status === 'RUNNING';
-  return live && heldOf(row).attempt === attempt;
+  return live && holdingOf(row).attempt === attempt;
 }
 
 function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: number | undefined): LeaseState {
@@ -159,7 +159,7 @@ async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
   const rows = ended.filter(({ run }) => runs.has(run) && runs.get(run)?.status !== 'PAUSED');
   if (rows.length === 0) return { requeued: 0, kept: 0, changed: [] };
   const heads = await lockAttempts(tx, rows, 'never');
-  const [now, ends] = await together([
+  const [now, ends] = await inOneRoundTrip([
     tx.readNow(),
     readAttemptEnds(
       tx,

@@ -3,7 +3,7 @@ import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { CreatedRollout, NewRollout } from '../../contract/rollout.ts';
-import { NOTHING_SHOWN } from '../attempt/rows.ts';
+import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import type { Engine } from '../engine.ts';
 import { differingFields, type GivenRow } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
@@ -13,7 +13,7 @@ import { chunksOf } from '../statement_shapes.ts';
 import { recordStatuses } from '../status/status_changes.ts';
 import { ROLLOUTS } from '../tables/rollouts.ts';
 import type { RowOf } from '../tables/table.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { branchPointBeyondEnd } from '../trajectory/making.ts';
 import { findById } from '../trajectory/rows.ts';
 import { type CallerTransaction, writeAs } from '../transaction.ts';
@@ -50,7 +50,7 @@ class Making {
   }
 
   async make(): Promise<CreatedRollout[]> {
-    await together([this.tx.readNow(), this.tx.readMark()]);
+    await inOneRoundTrip([this.tx.readNow(), this.tx.readMark()]);
     const groups = await this.groups();
     const there = await this.there([...groups.values()]);
     this.refuseDifferent(there);
@@ -164,7 +164,7 @@ class Making {
       const before = furthest.get(trajectoryId);
       if (before === undefined || stepNumber > before) furthest.set(trajectoryId, stepNumber);
     }
-    const sources = await together([...furthest.keys()].map((id) => findById(this.tx, id)));
+    const sources = await inOneRoundTrip([...furthest.keys()].map((id) => findById(this.tx, id)));
     for (const [i, [id, stepNumber]] of [...furthest].entries()) {
       const source = sources[i];
       if (source === undefined || source.hidden) throw trajectoryNotFound(id);
@@ -239,7 +239,7 @@ function newRow(
     lease_end_time: null,
     attempt_end_time: null,
     paused_us: 0n,
-    ...NOTHING_SHOWN,
+    ...NO_ATTEMPT_VALUES,
     metadata_json: making.metadataJson,
     first_given: '',
     claimable_time: now,

@@ -7,7 +7,7 @@ import { decideRelease, decideRolloutMove } from '../../../domain/rollout_moves.
 import type { AttemptReport, LeaseToken, ReleaseSaid, RolloutSaid } from '../../contract/rollout.ts';
 import { lockAttempts } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/reports.ts';
-import { changeAttempt, NOTHING_SHOWN, readAttemptRow } from '../attempt/rows.ts';
+import { changeAttempt, NO_ATTEMPT_VALUES, readAttemptRow } from '../attempt/rows.ts';
 import type { Engine } from '../engine.ts';
 import { keepGiven } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
@@ -16,7 +16,7 @@ import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
 import { type CallerTransaction, type NamespaceTransaction, writeAs } from '../transaction.ts';
 import { requeue } from './requeueing.ts';
 import { findRollout, readWritten } from './rows.ts';
-import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
+import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
 
 const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
 
@@ -50,7 +50,7 @@ async function moved(
   const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
     if (verb === 'retry') await keepTerminal(tx, token.id);
     const row = await lockRollout(tx, token.id);
-    const to = decideRolloutMove(heldOf(row), NOTHING_SAID, verb, token.attempt, NOTHING_SAID);
+    const to = decideRolloutMove(holdingOf(row), NOTHING_SAID, verb, token.attempt, NOTHING_SAID);
     const others = to === undefined ? undefined : await move(tx, row, to);
     const after = await readWritten(tx, row);
     return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
@@ -98,7 +98,7 @@ export async function releaseRollout(
     const row = await lockRollout(tx, token.id);
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
     const said = { digest, reports: refundAttempt || isReport(report) };
-    const moves = decideRelease(heldOf(row), attempt?.end_digest ?? '', token.attempt, said);
+    const moves = decideRelease(holdingOf(row), attempt?.end_digest ?? '', token.attempt, said);
     if (moves && attempt !== undefined) {
       const heads = await lockAttempts(tx, [row], 'bounded');
       await tx.readNow();
@@ -129,7 +129,7 @@ export async function retryRollout(
     const attempts = row.attempt - row.refunded_attempts + 1n;
     // The trajectory of the last attempt was sealed when the attempt ended.
     await writeRollout(tx, row.key, {
-      ...NOTHING_SHOWN,
+      ...NO_ATTEMPT_VALUES,
       status: to,
       status_message: said.message,
       phase: '',

@@ -5,7 +5,7 @@ import { NANOS_PER_MS } from '../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { type OnSuccess, requeued, retryDelayAfter, rolloutSuccess } from '../../../domain/rollout.ts';
 import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timeAttempts, turnsAt } from '../attempt/attempts.ts';
-import { NOTHING_SHOWN, SHOWN_COLUMNS, type Shown, shownOf } from '../attempt/rows.ts';
+import { ATTEMPT_COLUMNS, type AttemptValues, attemptValuesOf, NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import type { LockedHead } from '../engine.ts';
 import { countInGroups, type GroupCount } from '../group/counters.ts';
 import { recordStatuses } from '../status/status_changes.ts';
@@ -50,7 +50,8 @@ export async function requeue(tx: Transaction, leaving: readonly Leaving[]): Pro
     const to = requeued(counted, Number(row.max_attempts), policy.onSuccess, policy.succeeded);
     const delayMs = refund ? 0 : retryDelayAfter(counted, Number(row.retry_delay_ms));
     const end = ends.get(row.key);
-    const shown = to === 'PENDING' ? NOTHING_SHOWN : { ...shownOf(row), reward: rewardAt(end), turns: turnsAt(end) };
+    const shown =
+      to === 'PENDING' ? NO_ATTEMPT_VALUES : { ...attemptValuesOf(row), reward: rewardAt(end), turns: turnsAt(end) };
     return { ...each, to, delayMs, shown, ended: end };
   });
   await moveMany(tx, moves);
@@ -94,7 +95,7 @@ export interface PendingMove extends Leaving {
   /** Time before the rollout can be claimed again, if it becomes PENDING. */
   readonly delayMs?: number;
   /** Values of the latest attempt that the rollout's row copies. */
-  readonly shown: Shown;
+  readonly shown: AttemptValues;
   /**
    * Attempt that ends with this move; undefined if the rollout was PENDING, or if the attempt's trajectory was deleted.
    */
@@ -115,7 +116,7 @@ const MOVE = rowUpdate(
     'lease_ms',
     'lease_end_time',
     'attempt_end_time',
-    ...SHOWN_COLUMNS,
+    ...ATTEMPT_COLUMNS,
     'claimable_time',
     'end_time',
     'update_time',

@@ -19,7 +19,7 @@ import type {
   RolloutRecord,
 } from '../../contract/rollout.ts';
 import { readAttempt, selectAttempts } from '../attempt/attempts.ts';
-import { changeAttempt, readAttemptRow, type Shown } from '../attempt/rows.ts';
+import { type AttemptValues, changeAttempt, readAttemptRow } from '../attempt/rows.ts';
 import {
   overrideByAttempt,
   selectStandingOverrides,
@@ -36,7 +36,7 @@ import type { RolloutsTable, Tables } from '../tables.ts';
 import { type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
 import { type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage, selectRollout } from './rows.ts';
-import { heldOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
+import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
 
 export async function getRollout({ engine, db, namespace }: ReadScope, id: string): Promise<RolloutRecord | undefined> {
   const place = db.selectFrom('rollouts').where('namespace', '=', namespace).where('id', '=', id);
@@ -81,7 +81,7 @@ export async function listRollouts(
   page: Page<RolloutCursor>,
   view: BookView,
 ): Promise<Rollout[]> {
-  const place = filter.of === undefined ? undefined : await placeOf(scope, filter.of);
+  const place = filter.of === undefined ? undefined : await resolveFilter(scope, filter.of);
   if (filter.statuses?.length === 0) return [];
   const query =
     place === undefined
@@ -97,7 +97,7 @@ export async function listRollouts(
 function firstPage(
   scope: ReadScope,
   filter: RolloutFilter,
-  { run, stage, group }: Place,
+  { run, stage, group }: FilterKeys,
   limit: number,
   view: BookView,
 ): CompiledQuery<RolloutRow> {
@@ -115,7 +115,7 @@ function firstPage(
 function pageOf(
   scope: ReadScope,
   filter: RolloutFilter,
-  place: Place,
+  place: FilterKeys,
   { limit, after }: { readonly limit: number | Expression<number>; readonly after: RolloutCursor | undefined },
   view: BookView,
 ) {
@@ -201,7 +201,7 @@ function matching(engine: Engine, rollouts: Rollouts, filter: RolloutFilter): Ro
 /** A group is selected by its key alone, so that planners do not consider indexes of the stage or the run. */
 function inPlace<Row>(
   query: SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Row>,
-  { run, stage, group }: Place,
+  { run, stage, group }: FilterKeys,
 ) {
   if (group !== undefined) return query.where('r.group_key', '=', group);
   const inRun = query.where('r.run', '=', run);
@@ -212,14 +212,14 @@ function keyOfTask({ db, namespace }: ReadScope, id: string) {
   return db.selectFrom('tasks').select('key').where('namespace', '=', namespace).where('id', '=', id);
 }
 
-interface Place {
+interface FilterKeys {
   readonly run: bigint;
   readonly stage: bigint | undefined;
   readonly group: bigint | undefined;
 }
 
 /** Resolves the ids of a filter to row keys. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND. */
-async function placeOf(scope: ReadScope, of: NonNullable<RolloutFilter['of']>): Promise<Place> {
+async function resolveFilter(scope: ReadScope, of: NonNullable<RolloutFilter['of']>): Promise<FilterKeys> {
   const { namespace } = scope;
   const { db } = scope.engine;
   if ('runId' in of) {
@@ -257,7 +257,7 @@ function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilte
 }
 
 /** Condition for rows after the cursor, in the order of the index of the run, stage or group. */
-function isBehind(place: Place, { stage, groupNumber, number }: RolloutPlaceCursor): RawBuilder<boolean> {
+function isBehind(place: FilterKeys, { stage, groupNumber, number }: RolloutPlaceCursor): RawBuilder<boolean> {
   const [at, group, own] = [stage, groupNumber, number].map((value) => sql`cast(${value} as bigint)`);
   if (place.group !== undefined) return sql<boolean>`r.number > ${own}`;
   return place.stage === undefined
@@ -276,7 +276,7 @@ export async function updateRollout(
     const row = await lockRollout(tx, id);
     const { metrics, timings, environmentIds, ...own } = changes;
     const ofAttempt = { metrics, timings, environmentIds };
-    if (isGiven(own)) requireLease(heldOf(row), attempt);
+    if (isGiven(own)) requireLease(holdingOf(row), attempt);
     const shown = isGiven(ofAttempt) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
     if (isGiven(own) || shown !== undefined) {
       await tx.readNow();
@@ -313,8 +313,8 @@ async function updateAttempt(
   row: LockedRollout,
   number: number | undefined,
   { metrics, timings, environmentIds }: AttemptChanges,
-): Promise<Shown | undefined> {
-  const attempt = await readAttemptRow(tx, row.key, requireBegun(heldOf(row), number));
+): Promise<AttemptValues | undefined> {
+  const attempt = await readAttemptRow(tx, row.key, requireBegun(holdingOf(row), number));
   if (environmentIds !== undefined) await replaceEnvironments(tx, row, attempt.number, environmentIds);
   if (metrics === undefined && timings === undefined) return undefined;
   return changeAttempt(tx, row, attempt, {

@@ -143,19 +143,19 @@ export function turnsOf(branchPoint: bigint | null, nextStepNumber: bigint): big
   return turns > 0n ? turns : 0n;
 }
 
-export type RolloutPlace = { readonly id: string } | { readonly key: bigint };
+export type RolloutReference = { readonly id: string } | { readonly key: bigint };
 
 /** Returns a rollout, by default in FULL view; undefined if it does not exist. */
 export async function findRollout(
   { engine, db, namespace }: ReadScope,
-  place: RolloutPlace,
+  place: RolloutReference,
   view: BookView = 'FULL',
 ): Promise<Rollout | undefined> {
   const row = await selectRollout(engine, db, namespace, place, view).executeTakeFirst();
   return row === undefined ? undefined : readRollout(row);
 }
 
-export function selectRollout(engine: Engine, db: Db, namespace: string, place: RolloutPlace, view: BookView) {
+export function selectRollout(engine: Engine, db: Db, namespace: string, place: RolloutReference, view: BookView) {
   const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
   return 'key' in place ? query.where('r.key', '=', place.key) : query.where('r.id', '=', place.id);
 }

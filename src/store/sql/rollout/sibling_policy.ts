@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import { readShown } from '../attempt/rows.ts';
+import { readAttemptValues } from '../attempt/rows.ts';
 import type { Transaction } from '../transaction.ts';
 import { moveMany } from './requeueing.ts';
 import type { LockedRollout } from './writing.ts';
@@ -36,7 +36,7 @@ async function cancelPending(tx: Transaction, success: LockedRollout): Promise<v
     .orderBy('key');
   const rows = await tx.engine.lock(query, 'write').execute();
   if (rows.length === 0) return;
-  const shown = await readShown(tx, rows);
+  const shown = await readAttemptValues(tx, rows);
   const said = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
   const caller = { namespace: success.namespace, actor: POLICY };
   const moves = rows.map((row) => {

@@ -3,7 +3,7 @@ import { rolloutNotFound } from '../../../domain/errors.ts';
 import type { Status } from '../../../domain/lifecycle.ts';
 import type { RolloutHolding } from '../../../domain/rollout_moves.ts';
 import type { RolloutsTable } from '../tables.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 
 export type LockedRollout = Selectable<RolloutsTable>;
@@ -15,7 +15,7 @@ export type LockedRollout = Selectable<RolloutsTable>;
 export async function lockRollout(tx: NamespaceTransaction, id: string): Promise<LockedRollout> {
   const named = tx.db.selectFrom('rollouts as r').where('r.namespace', '=', tx.namespace).where('r.id', '=', id);
   const visible = named.innerJoin('runs as u', 'u.key', 'r.run').select('u.key').where('u.hidden', '=', 0);
-  const [row, run] = await together([
+  const [row, run] = await inOneRoundTrip([
     tx.engine.lock(named.selectAll('r'), 'write').executeTakeFirst(),
     visible.executeTakeFirst(),
   ]);
@@ -24,7 +24,7 @@ export async function lockRollout(tx: NamespaceTransaction, id: string): Promise
 }
 
 /** Returns the columns that decide which verbs are allowed. */
-export function heldOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): RolloutHolding {
+export function holdingOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): RolloutHolding {
   return { id: row.id, status: row.status as Status, attempt: Number(row.attempt), hasHolder: row.lease_ms > 0n };
 }
 

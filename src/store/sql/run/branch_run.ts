@@ -8,7 +8,7 @@ import type { MadeRun, NewRunBranch } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
 import { lockExperiment } from '../experiment/experiments.ts';
 import { makeOnce } from '../requests.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { branchPointOf, makeBranch } from '../trajectory/making.ts';
 import type { CallerTransaction } from '../transaction.ts';
 import { keepRun } from './keys.ts';
@@ -51,7 +51,7 @@ async function makeRunBranch(
   if (seen === undefined) throw runNotFound(making.sourceId);
   const experiment = await lockExperiment(tx, { id: seen.experiment.id });
   await keepRun(tx, seen.id);
-  const [source, main, named, key] = await together([
+  const [source, main, named, key] = await inOneRoundTrip([
     findRun(tx, seen),
     mainTrajectoryOf(tx, seen),
     making.name === '' ? undefined : findNamed(tx, experiment.key, making.name),
@@ -63,7 +63,7 @@ async function makeRunBranch(
   if (named !== undefined) throw runExists(making.name, named.id);
   if (main === undefined) throw noMainTrajectory(source.id);
   const configJson = effectiveConfig(source.configJson, making, BRANCH_CONFIG);
-  const [point, name] = await together([
+  const [point, name] = await inOneRoundTrip([
     branchPointOf(tx, main, making.at),
     making.name === '' ? defaultName(tx, experiment) : making.name,
     tx.readNow(),

@@ -7,7 +7,7 @@ import type { MadeRun, RunMaking } from '../../contract/run.ts';
 import type { LockedExperiment } from '../experiment/experiments.ts';
 import type { Noun } from '../requests.ts';
 import { recordStatus } from '../status/status_changes.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import type { CallerTransaction, NamespaceTransaction, ReadScope, Transaction } from '../transaction.ts';
 import { bindLabels, flag } from '../values.ts';
@@ -76,7 +76,11 @@ export async function insertRun(tx: CallerTransaction, making: RunMaking, placed
   });
   const progressPercent = progressOf(making.status, plan, NOTHING_YET).percent;
   const creation = { ordinal: 0n, from: null, to: making.status, message: '', progressPercent };
-  await together([counted.execute(), inserted.execute(), recordStatus(tx, { tree: key, noun: 'RUN', key }, creation)]);
+  await inOneRoundTrip([
+    counted.execute(),
+    inserted.execute(),
+    recordStatus(tx, { tree: key, noun: 'RUN', key }, creation),
+  ]);
 }
 
 const NOTHING_YET: RunTally = Object.freeze({
@@ -142,7 +146,10 @@ export async function readMade(
   key: bigint,
   main: TrajectoryRef | undefined,
 ): Promise<MadeRun> {
-  const [run, mainTrajectory] = await together([findRun(tx, { key }), main && findByKey(tx, main.tree, main.key)]);
+  const [run, mainTrajectory] = await inOneRoundTrip([
+    findRun(tx, { key }),
+    main && findByKey(tx, main.tree, main.key),
+  ]);
   if (run === undefined) throw new Error('the run created in this transaction is missing');
   return { run, created: true, mainTrajectory };
 }

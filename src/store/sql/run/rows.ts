@@ -1,7 +1,7 @@
 import { type CompiledQuery, type ExpressionBuilder, sql } from 'kysely';
 import type { Run } from '../../../domain/run.ts';
 import type { BookView } from '../../contract/experiment.ts';
-import type { RunPlace } from '../../contract/run.ts';
+import type { RunReference } from '../../contract/run.ts';
 import type { Db, Engine } from '../engine.ts';
 import type { RunsTable, Tables } from '../tables.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -85,7 +85,7 @@ export async function readRuns(engine: Engine, query: RunQuery | CompiledQuery<u
 /** Returns a run by id, key, or name in an experiment, by default in FULL view; undefined if there is none. */
 export async function findRun(
   { engine, db, namespace }: ReadScope,
-  place: RunPlace | { readonly key: bigint },
+  place: RunReference | { readonly key: bigint },
   view: BookView = 'FULL',
 ): Promise<Run | undefined> {
   const { rows } = await db.executeQuery(oneRun(engine, namespace, place, view));
@@ -96,7 +96,7 @@ export async function findRun(
 function oneRun(
   engine: Engine,
   namespace: string,
-  place: RunPlace | { readonly key: bigint },
+  place: RunReference | { readonly key: bigint },
   view: BookView,
 ): CompiledQuery<RunRow> {
   const { kept, db } = engine;

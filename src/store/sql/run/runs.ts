@@ -4,7 +4,7 @@ import { experimentNotFound } from '../../../domain/errors.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../domain/run.ts';
 import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../../domain/run_config.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { BookView, ExperimentPlace } from '../../contract/experiment.ts';
+import type { BookView, ExperimentReference } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { MadeRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
@@ -13,7 +13,7 @@ import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '..
 import { mergeMetrics } from '../metric/maps.ts';
 import { makeOnce } from '../requests.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import type { Belonging } from '../trajectory/belonging.ts';
 import { makeRoot } from '../trajectory/making.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
@@ -57,7 +57,7 @@ async function makeRun(
 ): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
   const { engine } = tx;
   const configJson = effectiveConfig(experiment.defaultConfigJson, making, ROOT_CONFIG);
-  const [name, key] = await together([
+  const [name, key] = await inOneRoundTrip([
     making.name === '' ? defaultName(tx, experiment) : making.name,
     engine.nextKey(tx.db, 'runs'),
     tx.readNow(),
@@ -169,7 +169,7 @@ export async function listRunTrees(
   return readRuns(scope.engine, query.orderBy('r.key').limit(limit));
 }
 
-async function experimentKey({ db, namespace }: ReadScope, place: ExperimentPlace): Promise<bigint> {
+async function experimentKey({ db, namespace }: ReadScope, place: ExperimentReference): Promise<bigint> {
   const visible = db
     .selectFrom('experiments')
     .select('key')

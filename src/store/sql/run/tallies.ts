@@ -5,7 +5,7 @@ import { STAGE_KINDS, type StageKind } from '../../../domain/run.ts';
 import type { Db } from '../engine.ts';
 import { turnsOf } from '../rollout/rows.ts';
 import { padded } from '../statement_shapes.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readReal } from '../values.ts';
 
@@ -28,7 +28,7 @@ export async function tallyRuns(scope: ReadScope, runs: readonly bigint[]): Prom
     const query = scope.engine.kept.of(name, [scope.namespace, keys], (of, among) => build(scope.db, of, among));
     return (await scope.db.executeQuery(query)).rows;
   };
-  const [counts, open, groups, live] = await together([
+  const [counts, open, groups, live] = await inOneRoundTrip([
     ask('tally terminal stages', countTerminalStages),
     ask('tally open stages', openStages),
     ask('tally rollouts', countRollouts),
@@ -106,8 +106,8 @@ class Counting implements RunTally {
   }
 
   sort(): void {
-    this.kinds.sort((a, b) => placeOf(a.kind) - placeOf(b.kind));
-    this.openStages.sort((a, b) => placeOf(a.kind) - placeOf(b.kind) || (a.number < b.number ? -1 : 1));
+    this.kinds.sort((a, b) => kindOrder(a.kind) - kindOrder(b.kind));
+    this.openStages.sort((a, b) => kindOrder(a.kind) - kindOrder(b.kind) || (a.number < b.number ? -1 : 1));
   }
 
   private kindOf(kind: StageKind): Changing<KindTally> {
@@ -277,6 +277,6 @@ function liveRollouts(db: Db, namespace: string, runs: readonly bigint[]) {
     .where(sql<boolean>`o.status in ('INITIALIZING', 'RUNNING')`);
 }
 
-function placeOf(kind: StageKind): number {
+function kindOrder(kind: StageKind): number {
   return STAGE_KINDS.indexOf(kind);
 }

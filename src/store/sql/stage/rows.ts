@@ -3,7 +3,7 @@ import { formatInstant, parseInstant } from '../../../domain/instant.ts';
 import type { Status } from '../../../domain/lifecycle.ts';
 import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
 import type { BookView } from '../../contract/experiment.ts';
-import type { StagePlace } from '../../contract/stage.ts';
+import type { StageReference } from '../../contract/stage.ts';
 import type { Db } from '../engine.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readMetrics, readOptionalTime } from '../values.ts';
@@ -46,7 +46,7 @@ export function selectStages(db: Db, view: BookView) {
 }
 
 /** Returns a stage in FULL view, or undefined. */
-export async function findStage({ db, namespace }: ReadScope, place: StagePlace): Promise<Stage | undefined> {
+export async function findStage({ db, namespace }: ReadScope, place: StageReference): Promise<Stage | undefined> {
   const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
   const row = await ('id' in place
     ? query.where('s.id', '=', place.id)

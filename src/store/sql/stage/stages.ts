@@ -26,12 +26,12 @@ export async function getOrCreateStage(
   making: NewStage,
 ): Promise<{ readonly stage: Stage; readonly created: boolean }> {
   const { namespace } = caller;
-  const there = await findStage(scopeOf(engine, namespace), placeOf(making));
+  const there = await findStage(scopeOf(engine, namespace), referenceOf(making));
   if (there !== undefined) return { stage: there, created: false };
   const made = await writeAs(engine, caller, async (tx) => {
     const run = await keepRun(tx, making.runId);
     const created = await insertStage(tx, run.key, making);
-    const stage = await findStage(tx, placeOf(making));
+    const stage = await findStage(tx, referenceOf(making));
     if (stage === undefined) throw new Error('the stage created in this transaction is missing');
     return { stage, created };
   });
@@ -39,7 +39,7 @@ export async function getOrCreateStage(
   return made;
 }
 
-function placeOf({ runId, kind, number }: NewStage) {
+function referenceOf({ runId, kind, number }: NewStage) {
   return { runId, kind, number };
 }
 

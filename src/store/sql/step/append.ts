@@ -11,7 +11,7 @@ import type { Engine, LockedHead } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
@@ -62,7 +62,7 @@ async function appendLocked(
   const outcomes = await write(engine, async (tx) => {
     const refs = uniqueRefs(batches);
     const referred = new ReferredStates(tx);
-    const [heads] = await together([tx.lockHeads(refs, wait), findStates(referred, batches)]);
+    const [heads] = await inOneRoundTrip([tx.lockHeads(refs, wait), findStates(referred, batches)]);
     const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
     members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
     const group = new Group(tx, members, busy, referred);

@@ -14,7 +14,7 @@ import type { AttachedState } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
 import { encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import { type Transaction, writeAs } from '../transaction.ts';
 import { readDigest } from '../values.ts';
@@ -49,7 +49,7 @@ export async function attachState(
     }
     await refuseTooMany(tx, row.ref, stepNumber);
     const referred = new ReferredStates(tx);
-    await together([tx.readNow(), referred.find(caller.namespace, [digest])]);
+    await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, [digest])]);
     const writer = new StepWriter(tx, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
     const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);

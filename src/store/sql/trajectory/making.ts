@@ -15,7 +15,7 @@ import type { Sums } from '../step/row.ts';
 import { StepWriter, statesOf } from '../step/writer.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
-import { together } from '../together.ts';
+import { inOneRoundTrip } from '../together.ts';
 import type { CallerTransaction, NamespaceTransaction, Transaction } from '../transaction.ts';
 import { bindLabels, bindOptionalReal, bindReal, isSet, readReal } from '../values.ts';
 import type { Belonging } from './belonging.ts';
@@ -36,7 +36,7 @@ export async function makeRoot(
   inline: readonly EncodedState[],
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  const [row] = await together([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, making.id)]);
+  const [row] = await inOneRoundTrip([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, making.id)]);
   const ref = { tree: row, key: row };
   const sums = await writeRoot(tx, ref, making, inline);
   await insertTrajectory(tx, making, {
@@ -93,7 +93,7 @@ export async function makeBranch(
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
   const owner = await ownerKey(tx, source, point);
-  const [shared, key] = await together([
+  const [shared, key] = await inOneRoundTrip([
     lockStep(tx, source, owner, point),
     tx.engine.nextKey(tx.db, 'trajectories'),
     tx.readNow(),
@@ -132,7 +132,7 @@ async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, poin
     .where('tree', '=', tree)
     .where('trajectory', '=', owner)
     .where('step_number', '=', point);
-  const [locked, step] = await together([
+  const [locked, step] = await inOneRoundTrip([
     tx.engine.lock(row, 'keep').executeTakeFirst(),
     // Runs under the lock, because the statements run in this order.
     shared.executeTakeFirst(),

@@ -85,7 +85,7 @@ export async function listTrajectories(
   for (const [key, value] of filter.labels ?? []) {
     query = query.where((eb) => scope.engine.hasPair(eb.ref('t.labels'), key, value));
   }
-  const places = await Promise.all([placeOf(scope, filter.parentId), placeOf(scope, filter.treeId)]);
+  const places = await Promise.all([findKeys(scope, filter.parentId), findKeys(scope, filter.treeId)]);
   const [parent, root] = places;
   if (parent === 'nowhere' || root === 'nowhere') return [];
   if (parent !== undefined) query = query.where('t.tree', '=', parent.tree).where('t.parent', '=', parent.key);
@@ -107,7 +107,7 @@ function keyOfExperiment({ db, namespace }: ReadScope, id: string) {
  * Returns the keys of a trajectory by its id. Hidden ones are included, because their branches exist, but not those
  * that are being purged.
  */
-async function placeOf(
+async function findKeys(
   { db, namespace }: ReadScope,
   id: string | undefined,
 ): Promise<{ tree: bigint; key: bigint } | 'nowhere' | undefined> {
