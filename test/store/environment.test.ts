@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { Status } from '../../src/domain/lifecycle.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { Page } from '../../src/store/contract/page.ts';
-import type { Said } from '../../src/store/contract/run.ts';
+import type { MoveDetails } from '../../src/store/contract/run.ts';
 import { describeStore } from './on_store.ts';
 import { newEnvironment, RolloutScene } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
@@ -55,9 +55,9 @@ describeStore('environments', (on) => {
     const made = await make(here, run, { status: 'INITIALIZING', phase: 'booting' });
     const move = (
       verb: Parameters<typeof here.store.moveEnvironment>[2],
-      said: Partial<Said> = {},
+      details: Partial<MoveDetails> = {},
       externalId?: string,
-    ) => here.store.moveEnvironment(here.caller, made.id, verb, { ...SILENT, ...said }, externalId);
+    ) => here.store.moveEnvironment(here.caller, made.id, verb, { ...SILENT, ...details }, externalId);
     const started = await move('start', { message: 'up', phase: 'ready', metadataJson: '{"ip":1}' }, 'gbox-7');
     expect(started).toMatchObject({ status: 'RUNNING', statusMessage: 'up', phase: 'ready', externalId: 'gbox-7' });
     expect(await move('start', { message: 'again' }, 'gbox-8')).toEqual(started);

@@ -22,8 +22,15 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   const [first, second] = await here.claims({ stageId: stage.id, count: 2 });
   if (first === undefined || second === undefined) throw new Error('nothing was claimed');
   await here.append(first.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'turn')]);
-  const said = { query: '', expectedResult: '', actualResult: '', executionMs: 3, errorMessage: '', detailsJson: '' };
-  const validations = ['state', 'free'].map((name) => ({ name, success: true, advisory: false, ...said }));
+  const details = {
+    query: '',
+    expectedResult: '',
+    actualResult: '',
+    executionMs: 3,
+    errorMessage: '',
+    detailsJson: '',
+  };
+  const validations = ['state', 'free'].map((name) => ({ name, success: true, advisory: false, ...details }));
   await here.complete(first, { validations, result: { ...NO_RESULT, reward: 1 }, metrics: new Map([['tokens', 9]]) });
   const judgement = { success: false, reason: 'seen', actor: 'Ann' };
   await here.store.overrideValidation(here.caller, first.rollout.id, undefined, judgement);

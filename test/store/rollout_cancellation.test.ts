@@ -12,16 +12,16 @@ import { refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
 
 describeStore('rollouts that are cancelled with their run or stage', (on) => {
-  const said = { ...SILENT, message: 'budget spent', metadataJson: '{"a":1}' };
+  const details = { ...SILENT, message: 'budget spent', metadataJson: '{"a":1}' };
 
   const fresh = async () => {
     const scene = new RolloutScene(on.store);
     return { scene, ...(await scene.place()) };
   };
   const cancelRun = (scene: RolloutScene, run: { readonly id: string }) =>
-    scene.move(run, 'cancel', said, { cancelRollouts: true });
+    scene.move(run, 'cancel', details, { cancelRollouts: true });
   const cancelStage = (scene: RolloutScene, stage: { readonly id: string }) =>
-    scene.store.moveStage(scene.caller, stage.id, 'cancel', said, true);
+    scene.store.moveStage(scene.caller, stage.id, 'cancel', details, true);
   const reopenStage = (scene: RolloutScene, stage: { readonly id: string }) =>
     scene.store.moveStage(scene.caller, stage.id, 'reopen', SILENT);
 
@@ -71,7 +71,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
       const token = { id, attempt: undefined, status: 'CANCELLED' } as const;
       await scene.store.endRollout(scene.caller, {
         ...token,
-        said: { ...NOTHING_SAID, message: said.message, metadataJson: said.metadataJson },
+        details: { ...NOTHING_SAID, message: details.message, metadataJson: details.metadataJson },
         ...{ result: undefined, validations: [], expectedNextStepNumber: undefined },
         ...{ metrics: new Map(), timings: new Map() },
       });
@@ -180,9 +180,9 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
   it('L5: a run that was cancelled without its rollouts can be cancelled with them; a refused verb marks none', async () => {
     const { scene, run, stage } = await fresh();
     await scene.queue(stage, 2);
-    await scene.move(run, 'cancel', said);
+    await scene.move(run, 'cancel', details);
     expect(await scene.store.cancelNextRollouts(scene.namespace, { runId: run.id })).toBeUndefined();
-    const other = scene.move(run, 'cancel', { ...said, message: 'another' }, { cancelRollouts: true });
+    const other = scene.move(run, 'cancel', { ...details, message: 'another' }, { cancelRollouts: true });
     expect((await refusalOf(other)).reason).toBe('RESULT_CONFLICT');
     expect(await scene.store.cancelNextRollouts(scene.namespace, { runId: run.id })).toBeUndefined();
     await cancelRun(scene, run);

@@ -11,7 +11,7 @@ describeStore('ends of rollouts', (on) => {
     const scene = new RolloutScene(on.store);
     return { scene, ...(await scene.place()) };
   };
-  const said = (message: string) => ({ ...NOTHING_SAID, message });
+  const details = (message: string) => ({ ...NOTHING_SAID, message });
   const validation = (name: string, success: boolean): NewValidation => ({
     ...{ name, success, advisory: false, query: '', expectedResult: '', actualResult: 'seen' },
     ...{ executionMs: 12, errorMessage: '', detailsJson: '{"a":1}' },
@@ -37,7 +37,7 @@ describeStore('ends of rollouts', (on) => {
     };
     const span = { startTime: 1n, endTime: undefined };
     const done = await scene.complete(claim, {
-      said: { message: 'well', metadataJson: '{"m":1}', phase: 'over' },
+      details: { message: 'well', metadataJson: '{"m":1}', phase: 'over' },
       result,
       validations: [validation('state', true), validation('shot', false)],
       expectedNextStepNumber: 2n,
@@ -188,7 +188,7 @@ describeStore('ends of rollouts', (on) => {
     await scene.queue(stage, 20);
     const claims = await scene.claims({ count: 20 });
     await Promise.all(
-      claims.map((claim, i) => (i % 2 === 0 ? scene.complete(claim) : scene.fail(claim, { said: said('x') }))),
+      claims.map((claim, i) => (i % 2 === 0 ? scene.complete(claim) : scene.fail(claim, { details: details('x') }))),
     );
     const [row] = await on.sql.rows(`select terminal_rollouts as n from groups where namespace = '${scene.namespace}'`);
     expect(Number(row?.n)).toBe(20);

@@ -100,7 +100,7 @@ describeStore('verbs of rollouts', (on) => {
       attempt: '2',
       status: 'INITIALIZING',
     });
-    await scene.complete(next, { said: { ...NOTHING_SAID, message: 'done' } });
+    await scene.complete(next, { details: { ...NOTHING_SAID, message: 'done' } });
     await others();
     expect(await scene.rollout(id)).toMatchObject({ status: 'COMPLETED', statusMessage: 'done', attempt: 2 });
   });
@@ -109,23 +109,23 @@ describeStore('verbs of rollouts', (on) => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1);
     const claim = await scene.claimOne();
-    const said = { ...NOTHING_SAID, message: 'm' };
+    const details = { ...NOTHING_SAID, message: 'm' };
     const result = { ...NO_RESULT, reward: Number.NaN, success: true, errors: ['e'], summaryJson: '{"a": 1}' };
-    const done = await scene.complete(claim, { said, result });
+    const done = await scene.complete(claim, { details: details, result });
     const before = await dumpNamespace(on.sql, scene.namespace);
-    expect(await scene.complete(claim, { said, result })).toEqual(done);
+    expect(await scene.complete(claim, { details: details, result })).toEqual(done);
     for (const other of [
-      { said: NOTHING_SAID, result },
-      { said, result: undefined },
-      { said, result: { ...result, success: false } },
-      { said, result: { ...result, reward: 0 } },
-      { said, result: { ...result, summaryJson: '{"a":1}' } },
+      { details: NOTHING_SAID, result },
+      { details: details, result: undefined },
+      { details: details, result: { ...result, success: false } },
+      { details: details, result: { ...result, reward: 0 } },
+      { details: details, result: { ...result, summaryJson: '{"a":1}' } },
     ]) {
       expect((await refusalOf(scene.complete(claim, other))).reason).toBe('RESULT_CONFLICT');
     }
     expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
     await scene.store.updateRollout(scene.namespace, done.id, undefined, { statusMessage: 'looked at' });
-    expect(await scene.complete(claim, { said, result })).toMatchObject({ statusMessage: 'looked at' });
+    expect(await scene.complete(claim, { details: details, result })).toMatchObject({ statusMessage: 'looked at' });
   });
 
   it('L5: metrics, timings and validations belong to an end: the same request succeeds again, another is RESULT_CONFLICT', async () => {
@@ -135,22 +135,22 @@ describeStore('verbs of rollouts', (on) => {
     const [id = ''] = await scene.queue(stage, 1, { taskId });
     const claim = await scene.claimOne();
     const texts = { query: '', expectedResult: '', actualResult: '', errorMessage: '', detailsJson: '' };
-    const said = (name: string, success: boolean, fields: Partial<NewValidation> = {}) => [
+    const details = (name: string, success: boolean, fields: Partial<NewValidation> = {}) => [
       { name, success, advisory: false, executionMs: undefined, ...texts, ...fields },
     ];
     const end = {
-      validations: said('state', true),
+      validations: details('state', true),
       metrics: new Map([['tokens', 5]]),
       timings: new Map([['task', { startTime: 1n, endTime: 2n }]]),
     };
     const done = await scene.complete(claim, end);
     const others = [
-      ...[said('state', false), said('shot', true), said('state', true, { actualResult: 'x' }), []].map(
+      ...[details('state', false), details('shot', true), details('state', true, { actualResult: 'x' }), []].map(
         (validations) => {
           return { ...end, validations };
         },
       ),
-      { ...end, validations: said('state', true, { advisory: true }) },
+      { ...end, validations: details('state', true, { advisory: true }) },
       { ...end, metrics: new Map([['tokens', 6]]) },
       { ...end, metrics: new Map() },
       { ...end, timings: new Map([['task', { startTime: 1n, endTime: 3n }]]) },
@@ -169,7 +169,7 @@ describeStore('verbs of rollouts', (on) => {
       expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
     };
     await areTold();
-    await scene.store.recordValidation(scene.namespace, id, undefined, said('state', false)[0]!);
+    await scene.store.recordValidation(scene.namespace, id, undefined, details('state', false)[0]!);
     await scene.store.updateRollout(scene.namespace, id, 1, { metrics: new Map([['tokens', 6]]) });
     await scene.store.updateRollout(scene.namespace, id, 1, {
       timings: new Map([['task', { startTime: 1n, endTime: 3n }]]),

@@ -10,7 +10,7 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
     ...{ name, advisory: false, success, query: '', expectedResult: '', actualResult: 'seen' },
     ...{ executionMs: 12, errorMessage: '', detailsJson: '' },
   });
-  const said = { ...NOTHING_SAID, message: 'no device' };
+  const details = { ...NOTHING_SAID, message: 'no device' };
 
   const fresh = async (maxAttempts: number) => {
     const scene = new RolloutScene(on.store);
@@ -51,31 +51,31 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
   it('L3: a failed rollout keeps validations, metrics and timings with its attempt, and is not a success', async () => {
     const { scene, id, claim, report } = await fresh(3);
     const result = { ...NO_RESULT, errors: ['e'] };
-    const failed = await scene.fail(claim, { said, result, ...report });
+    const failed = await scene.fail(claim, { details: details, result, ...report });
     expect(failed).toMatchObject({ status: 'FAILED', validationPassed: true, success: false, result });
     expect(failed).toMatchObject({ metrics: reported.metrics, timings: reported.timings });
     expect((await scene.record(id)).attempts).toMatchObject([reported]);
-    await expectRepeatable(scene, id, (fields) => scene.fail(claim, { said, result, ...fields }), report);
+    await expectRepeatable(scene, id, (fields) => scene.fail(claim, { details: details, result, ...fields }), report);
   });
 
   it('L3, Q1: a released attempt keeps validations, metrics and timings, and the next attempt starts without them', async () => {
     const { scene, id, claim, report } = await fresh(3);
-    const released = await scene.release(tokenOf(claim), said, report);
+    const released = await scene.release(tokenOf(claim), details, report);
     const nothing = { validationPassed: undefined, success: undefined, metrics: new Map(), timings: new Map() };
     expect(released).toMatchObject({ status: 'PENDING', ...nothing });
     expect((await scene.record(id)).attempts).toMatchObject([reported]);
-    await expectRepeatable(scene, id, (fields) => scene.release(tokenOf(claim), said, fields), report);
+    await expectRepeatable(scene, id, (fields) => scene.release(tokenOf(claim), details, fields), report);
     expect((await scene.claimOne()).rollout).toMatchObject({ attempt: 2, ...nothing });
     expect((await scene.record(id)).attempts[1]).toMatchObject({ metrics: new Map(), validations: [] });
   });
 
   it('Q3: the release of the last attempt fails the rollout, which shows the report', async () => {
     const { scene, id, claim, report } = await fresh(1);
-    const failed = await scene.release(tokenOf(claim), said, report);
+    const failed = await scene.release(tokenOf(claim), details, report);
     expect(failed).toMatchObject({ status: 'FAILED', validationPassed: true, success: false });
     expect(failed).toMatchObject({ metrics: reported.metrics, timings: reported.timings });
     expect((await scene.record(id)).attempts).toMatchObject([reported]);
-    await expectRepeatable(scene, id, (fields) => scene.release(tokenOf(claim), said, fields), report);
+    await expectRepeatable(scene, id, (fields) => scene.release(tokenOf(claim), details, fields), report);
   });
 
   async function expectRepeatable(
@@ -94,7 +94,7 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
 
   it('L5: a release with another message is RESULT_CONFLICT', async () => {
     const { scene, claim, report } = await fresh(3);
-    await scene.release(tokenOf(claim), said, report);
+    await scene.release(tokenOf(claim), details, report);
     expect(await refusalOf(scene.release(tokenOf(claim), { message: 'other' }, report))).toMatchObject({
       reason: 'RESULT_CONFLICT',
       metadata: { status: 'PENDING', verb: 'release' },
@@ -107,8 +107,8 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
       if (end === 'cancel') await scene.cancel(id);
       else await sweep(scene, claim);
       const before = await dumpNamespace(on.sql, scene.namespace);
-      await scene.release(tokenOf(claim), said);
-      expect((await refusalOf(scene.release(tokenOf(claim), said, report))).reason).toBe('LEASE_LOST');
+      await scene.release(tokenOf(claim), details);
+      expect((await refusalOf(scene.release(tokenOf(claim), details, report))).reason).toBe('LEASE_LOST');
       expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
     }
   });
@@ -119,7 +119,7 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
       if (end === 'cancel') await scene.cancel(id);
       else await sweep(scene, claim);
       const before = await dumpNamespace(on.sql, scene.namespace);
-      const refund = scene.release(tokenOf(claim), { ...said, refundAttempt: true });
+      const refund = scene.release(tokenOf(claim), { ...details, refundAttempt: true });
       expect((await refusalOf(refund)).reason).toBe('LEASE_LOST');
       expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
     }
@@ -127,12 +127,12 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
 
   it('L5: a repeated release with refund and report succeeds; without the refund it is RESULT_CONFLICT', async () => {
     const { scene, id, claim, report } = await fresh(1);
-    const refund = { ...said, refundAttempt: true };
+    const refund = { ...details, refundAttempt: true };
     const released = await scene.release(tokenOf(claim), refund, report);
     expect(released).toMatchObject({ status: 'PENDING', refundedAttempts: 1 });
     expect((await scene.record(id)).attempts).toMatchObject([reported]);
     await expectRepeatable(scene, id, (fields) => scene.release(tokenOf(claim), refund, fields), report);
-    const plain = scene.release(tokenOf(claim), said, report);
+    const plain = scene.release(tokenOf(claim), details, report);
     expect((await refusalOf(plain)).reason).toBe('RESULT_CONFLICT');
   });
 
@@ -147,8 +147,8 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
     const { scene, claim, report } = await fresh(3);
     const many = { ...report, metrics: new Map(Array.from({ length: 256 }, (_, i) => [`m${i}`, i])) };
     const before = await dumpNamespace(on.sql, scene.namespace);
-    expect((await refusalOf(scene.release(tokenOf(claim), said, many))).reason).toBe('INVALID_REQUEST');
-    expect((await refusalOf(scene.fail(claim, { said, ...many }))).reason).toBe('INVALID_REQUEST');
+    expect((await refusalOf(scene.release(tokenOf(claim), details, many))).reason).toBe('INVALID_REQUEST');
+    expect((await refusalOf(scene.fail(claim, { details: details, ...many }))).reason).toBe('INVALID_REQUEST');
     expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
   });
 });

@@ -13,12 +13,12 @@ import type {
   CreatedRollout,
   LeaseToken,
   NewRollout,
-  ReleaseSaid,
+  ReleaseDetails,
   RolloutCursor,
   RolloutEnd,
   RolloutFilter,
+  RolloutMoveDetails,
   RolloutRecord,
-  RolloutSaid,
 } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { describeStore, type OnStore } from './on_store.ts';
@@ -79,8 +79,8 @@ export class RolloutScene extends RunScene {
 
   /** Returns its id. */
   async validator(taskId: string, type: string, advisory = false): Promise<string> {
-    const said = { query: `is it ${type}?`, method: undefined, expectedResult: 'yes', configJson: undefined };
-    const making = { newId: randomUUID(), taskId, type, ...said, advisory };
+    const details = { query: `is it ${type}?`, method: undefined, expectedResult: 'yes', configJson: undefined };
+    const making = { newId: randomUUID(), taskId, type, ...details, advisory };
     const { ids } = await this.store.upsertValidators(this.namespace, [making]);
     return ids[0] ?? '';
   }
@@ -137,17 +137,21 @@ export class RolloutScene extends RunScene {
     return this.store.listRollouts(this.namespace, { ...filter, ...place }, { limit, after }, 'FULL');
   }
 
-  start(claim: Claim, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
-    return this.store.startRollout(this.caller, tokenOf(claim), { ...NOTHING_SAID, ...said });
+  start(claim: Claim, details: Partial<RolloutMoveDetails> = {}): Promise<Rollout> {
+    return this.store.startRollout(this.caller, tokenOf(claim), { ...NOTHING_SAID, ...details });
   }
 
-  release(token: LeaseToken, said: Partial<ReleaseSaid> = {}, report: Partial<AttemptReport> = {}): Promise<Rollout> {
-    const released = { ...NOTHING_SAID, refundAttempt: false, ...said };
+  release(
+    token: LeaseToken,
+    details: Partial<ReleaseDetails> = {},
+    report: Partial<AttemptReport> = {},
+  ): Promise<Rollout> {
+    const released = { ...NOTHING_SAID, refundAttempt: false, ...details };
     return this.store.releaseRollout(this.caller, token, released, { ...NO_REPORT, ...report });
   }
 
-  retry(token: LeaseToken, said: Partial<RolloutSaid> = {}): Promise<Rollout> {
-    return this.store.retryRollout(this.caller, token, { ...NOTHING_SAID, ...said });
+  retry(token: LeaseToken, details: Partial<RolloutMoveDetails> = {}): Promise<Rollout> {
+    return this.store.retryRollout(this.caller, token, { ...NOTHING_SAID, ...details });
   }
 
   complete(claim: Claim, fields: Partial<RolloutEnd> = {}): Promise<Rollout> {
@@ -159,12 +163,12 @@ export class RolloutScene extends RunScene {
   }
 
   cancel(id: string, message = ''): Promise<Rollout> {
-    return this.#end({ id, attempt: undefined, status: 'CANCELLED', said: { ...NOTHING_SAID, message } });
+    return this.#end({ id, attempt: undefined, status: 'CANCELLED', details: { ...NOTHING_SAID, message } });
   }
 
   #end(fields: Pick<RolloutEnd, 'id' | 'attempt' | 'status'> & Partial<RolloutEnd>): Promise<Rollout> {
     return this.store.endRollout(this.caller, {
-      said: NOTHING_SAID,
+      details: NOTHING_SAID,
       result: undefined,
       expectedNextStepNumber: undefined,
       ...NO_REPORT,
@@ -182,7 +186,7 @@ export class RolloutScene extends RunScene {
   }
 }
 
-export const NOTHING_SAID: RolloutSaid = { message: '', metadataJson: '' };
+export const NOTHING_SAID: RolloutMoveDetails = { message: '', metadataJson: '' };
 
 export const NO_REPORT: AttemptReport = { validations: [], metrics: new Map(), timings: new Map() };
 

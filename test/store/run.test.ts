@@ -21,12 +21,12 @@ describeStore('creating, getting and listing runs', (on) => {
       ['__proto__', 'x'],
       ['model', ODD],
     ]);
-    const said = { name: ODD, description: ODD, labels, metadataJson: ' {"a": 1.0} ', plan: PLAN };
-    const { run, created, mainTrajectory } = await here.make(said);
+    const details = { name: ODD, description: ODD, labels, metadataJson: ' {"a": 1.0} ', plan: PLAN };
+    const { run, created, mainTrajectory } = await here.make(details);
     expect(created).toBe(true);
     expect(mainTrajectory).toBeUndefined();
     expect(run).toMatchObject({
-      ...said,
+      ...details,
       number: 1n,
       tree: { key: run.key, id: run.id },
       experiment: { name: 'default' },

@@ -123,11 +123,11 @@ describeStore('verbs of runs', (on) => {
   it('L5: a terminal verb again with the same result writes nothing; with another it is RESULT_CONFLICT', async () => {
     const here = scene();
     const run = await here.makeRun({ status: 'RUNNING' });
-    const said = { message: 'won', resultJson: '{"a":1}' };
-    const done = await here.move(run, 'complete', said);
+    const details = { message: 'won', resultJson: '{"a":1}' };
+    const done = await here.move(run, 'complete', details);
     const before = await dumpNamespace(on.sql, here.namespace);
-    expect(await here.move(run, 'complete', said)).toEqual(done);
-    for (const other of [{ ...said, message: 'Won' }, { ...said, resultJson: '{"a": 1}' }, {}])
+    expect(await here.move(run, 'complete', details)).toEqual(done);
+    for (const other of [{ ...details, message: 'Won' }, { ...details, resultJson: '{"a": 1}' }, {}])
       expect(await refusalOf(here.move(run, 'complete', other))).toMatchObject({
         reason: 'RESULT_CONFLICT',
         metadata: { status: 'COMPLETED', verb: 'complete' },

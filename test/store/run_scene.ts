@@ -5,12 +5,12 @@ import type { NewExperiment } from '../../src/store/contract/experiment.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type {
   MadeRun,
+  MoveDetails,
   NewMainTrajectory,
   NewRun,
   NewRunBranch,
   RunFilter,
   RunMove,
-  Said,
 } from '../../src/store/contract/run.ts';
 import type { NewStage } from '../../src/store/contract/stage.ts';
 import type { StatusChange, StatusOwner } from '../../src/store/contract/status_change.ts';
@@ -63,8 +63,13 @@ export class RunScene extends Scene {
     return (await this.runs(filter)).map(({ name }) => name);
   }
 
-  move(run: { readonly id: string }, verb: Verb, said: Partial<Said> = {}, more: Partial<RunMove> = {}): Promise<Run> {
-    return this.store.moveRun(this.caller, run.id, { ...runMove(verb, said), ...more });
+  move(
+    run: { readonly id: string },
+    verb: Verb,
+    details: Partial<MoveDetails> = {},
+    more: Partial<RunMove> = {},
+  ): Promise<Run> {
+    return this.store.moveRun(this.caller, run.id, { ...runMove(verb, details), ...more });
   }
 
   async stage(run: { readonly id: string }, fields: Partial<NewStage> = {}): Promise<Stage> {
@@ -77,12 +82,12 @@ export class RunScene extends Scene {
   }
 }
 
-export const SILENT: Said = { message: '', metadataJson: '', phase: undefined, resultJson: '' };
+export const SILENT: MoveDetails = { message: '', metadataJson: '', phase: undefined, resultJson: '' };
 
 /** A verb as a request contains it, with ids for the main trajectory that a reopening may create. */
-export function runMove(verb: Verb, said: Partial<Said> = {}): RunMove {
+export function runMove(verb: Verb, details: Partial<MoveDetails> = {}): RunMove {
   const ids = { trajectoryId: randomUUID(), trajectoryUid: randomUUID() };
-  return { verb, said: { ...SILENT, ...said }, keepTrajectoryOpen: false, ...ids };
+  return { verb, details: { ...SILENT, ...details }, keepTrajectoryOpen: false, ...ids };
 }
 
 export function newExperiment(fields: Partial<NewExperiment> = {}): NewExperiment {

@@ -17,8 +17,8 @@ describeStore('stages', (on) => {
   const scene = () => new RunScene(on.store);
   const update = (here: RunScene, { id }: { readonly id: string }, changes: StageChanges) =>
     here.store.updateStage(here.namespace, id, changes);
-  const move = (here: RunScene, { id }: Stage, verb: (typeof VERBS)[number], said = {}) =>
-    here.store.moveStage(here.caller, id, verb, { ...SILENT, ...said });
+  const move = (here: RunScene, { id }: Stage, verb: (typeof VERBS)[number], details = {}) =>
+    here.store.moveStage(here.caller, id, verb, { ...SILENT, ...details });
   const tallyOf = async (here: RunScene, key: bigint) => {
     const tally = (await here.store.tallyRuns(here.namespace, [key])).get(key);
     if (tally === undefined) throw new Error('no tally');
@@ -28,7 +28,7 @@ describeStore('stages', (on) => {
   it('C-10: a stage has the values of its creation, and is found by its id and by kind and number', async () => {
     const here = scene();
     const run = await here.makeRun();
-    const said = {
+    const details = {
       kind: 'EVAL',
       number: 7n,
       status: 'INITIALIZING',
@@ -38,10 +38,10 @@ describeStore('stages', (on) => {
       totalSubsteps: 0n,
       metadataJson: ' {"a": 1.0}',
     } as const;
-    const { stage, created } = await here.store.getOrCreateStage(here.caller, newStage(run.id, said));
+    const { stage, created } = await here.store.getOrCreateStage(here.caller, newStage(run.id, details));
     expect(created).toBe(true);
     expect(stage).toMatchObject({
-      ...said,
+      ...details,
       run: { key: run.key, id: run.id },
       statusMessage: '',
       modelCheckpointUri: '',

@@ -56,8 +56,8 @@ describeStore('histories of statuses', (on) => {
     const run = await here.makeRunWith(['a'], { status: 'RUNNING' });
     const one = await here.stage(run, { kind: 'EVAL', number: 1n });
     const two = await here.stage(run, { kind: 'EVAL', number: 2n });
-    const said = { ...SILENT, message: 'm', metadataJson: '{}' };
-    await here.store.moveStage(here.caller, two.id, 'start', said);
+    const details = { ...SILENT, message: 'm', metadataJson: '{}' };
+    await here.store.moveStage(here.caller, two.id, 'start', details);
     await here.move(run, 'pause');
     expect(await here.history('STAGE', one)).toMatchObject([{ newStatus: 'PENDING' }]);
     expect(await here.history('STAGE', two)).toMatchObject([

@@ -55,8 +55,13 @@ describeStore('validations', (on) => {
 
   it('C-38, C-45: one row for each attempt and name, however often it is recorded; its input is that of the validator', async () => {
     const { here, id, state, ids } = await fresh();
-    const said = { actualResult: 'off', executionMs: 12, errorMessage: 'late', detailsJson: '{"x":1}' };
-    const first = await here.store.recordValidation(here.namespace, id, undefined, newValidation(state, false, said));
+    const details = { actualResult: 'off', executionMs: 12, errorMessage: 'late', detailsJson: '{"x":1}' };
+    const first = await here.store.recordValidation(
+      here.namespace,
+      id,
+      undefined,
+      newValidation(state, false, details),
+    );
     expect(first.validation).toMatchObject({
       name: 'state',
       validatorId: ids.state,
@@ -64,7 +69,7 @@ describeStore('validations', (on) => {
       success: false,
       query: 'is it state?',
       expectedResult: 'yes',
-      ...said,
+      ...details,
     });
     const again = newValidation(state, true, { query: 'own words', expectedResult: '1' });
     const { validation, rollout } = await here.store.recordValidation(here.namespace, id, undefined, again);
@@ -104,13 +109,13 @@ describeStore('validations', (on) => {
     const claim = await here.claimOne();
     const record = (name: string, success: boolean, fields: Partial<NewValidation> = {}) =>
       here.store.recordValidation(here.namespace, bare, undefined, newValidation(name, success, fields));
-    const said = { query: 'is it?', expectedResult: 'yes', actualResult: 'no' };
+    const details = { query: 'is it?', expectedResult: 'yes', actualResult: 'no' };
     const advised = await record('hint', false, { advisory: true });
     expect(advised.validation).toMatchObject({ name: 'hint', validatorId: '', advisory: true, query: '' });
     expect(advised.rollout.validationPassed).toBeUndefined();
     // The type of a validator of another task is a free name like any other.
-    const failed = await record(state, false, said);
-    expect(failed.validation).toMatchObject({ name: state, validatorId: '', advisory: false, attempt: 1, ...said });
+    const failed = await record(state, false, details);
+    expect(failed.validation).toMatchObject({ name: state, validatorId: '', advisory: false, attempt: 1, ...details });
     expect(failed.rollout).toMatchObject({ validationPassed: false, success: false });
     const passed = await record(state, true);
     expect(passed.validation).toMatchObject({ success: true, query: '', expectedResult: '', actualResult: '' });
@@ -216,8 +221,8 @@ describeStore('validations', (on) => {
     const result = { ...NO_RESULT, reward: 2, errors: ['no such button'], summaryJson: '{"turns":3}' };
     await here.fail(next, { result, metrics: new Map([['tokens', 1]]) });
     const { attempts, rollout } = await here.record(id);
-    const said = attempts.map(({ validations }) => validations.map((each) => [each.name, each.success]));
-    expect(said).toEqual([[['state', true]], [['shot', false]]]);
+    const details = attempts.map(({ validations }) => validations.map((each) => [each.name, each.success]));
+    expect(details).toEqual([[['state', true]], [['shot', false]]]);
     expect(attempts).toMatchObject([
       {
         override: { ordinal: 0n, attempt: 1, success: true },
@@ -365,9 +370,9 @@ describeStore('validations', (on) => {
     await record(state, true);
     await record(shot, true);
     expect(await verdictOf()).toEqual([true, undefined, false]);
-    const said = { success: true, reason: 'the crash came after', actor: 'Ann' };
-    const { rollout, override } = await here.store.overrideValidation(here.caller, id, undefined, said);
-    expect(rollout).toMatchObject({ success: false, override: { ...said, ordinal: 0n } });
+    const details = { success: true, reason: 'the crash came after', actor: 'Ann' };
+    const { rollout, override } = await here.store.overrideValidation(here.caller, id, undefined, details);
+    expect(rollout).toMatchObject({ success: false, override: { ...details, ordinal: 0n } });
     expect(await here.store.listValidationOverrides(here.namespace, id, ALL)).toEqual([override]);
     const of = { stageId: stage.id };
     expect(await here.rollouts(of, { success: true })).toEqual([]);

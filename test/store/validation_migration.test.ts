@@ -24,9 +24,9 @@ it.each(ENGINES)(
     await here.validator(taskId, 'hint', true);
     const [id = ''] = await here.queue(stage, 1, { taskId });
     const claim = await here.claimOne();
-    const said = { ...NOTHING_SAID, message: 'done' };
+    const details = { ...NOTHING_SAID, message: 'done' };
     const validations = [newValidation('state', true), newValidation('hint', false)];
-    await here.complete(claim, { said, validations });
+    await here.complete(claim, { details: details, validations });
     const before = await here.record(id);
     await store.close();
 
@@ -39,8 +39,8 @@ it.each(ENGINES)(
     const again = new RolloutScene(await openOn(database), here.namespace);
     expect(await again.record(id)).toEqual(before);
     // The digest contained ids of validators; only message and result can still be compared.
-    expect(await again.complete(claim, { said, validations })).toEqual(before.rollout);
-    const refusal = await refusalOf(again.complete(claim, { said: { ...said, message: 'other' }, validations }));
+    expect(await again.complete(claim, { details: details, validations })).toEqual(before.rollout);
+    const refusal = await refusalOf(again.complete(claim, { details: { ...details, message: 'other' }, validations }));
     expect(refusal.reason).toBe('RESULT_CONFLICT');
     const free = await again.store.recordValidation(again.namespace, id, 1, newValidation('free', false));
     expect(free).toMatchObject({ validation: { validatorId: '' }, rollout: { success: false } });

@@ -70,8 +70,8 @@ type MoveRequest = Omit<StartEnvironmentRequest, '$typeName' | '$unknown'>;
 /** Moves the status and records the change (L2, L5). */
 async function move(verb: Exclude<Verb, 'reopen'>, request: MoveRequest, { app, caller }: Call) {
   const { environmentId, message, metadataJson, phase, externalId } = request;
-  const said = { message, metadataJson, phase, resultJson: '' };
-  return { environment: toMessage(await app.store.moveEnvironment(caller, environmentId, verb, said, externalId)) };
+  const details = { message, metadataJson, phase, resultJson: '' };
+  return { environment: toMessage(await app.store.moveEnvironment(caller, environmentId, verb, details, externalId)) };
 }
 
 function newEnvironment(request: CreateEnvironmentRequest, id: string): NewEnvironment {

@@ -15,7 +15,7 @@ import type {
   NewValidation,
   RolloutChanges,
   RolloutFilter,
-  RolloutSaid,
+  RolloutMoveDetails,
 } from '../../store/contract/rollout.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
@@ -72,13 +72,13 @@ function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): RolloutFilte
 }
 
 /** Fields that the verbs of rollouts share. */
-export interface SaidRequest {
+export interface MoveDetailsRequest {
   readonly message: string;
   readonly metadataJson: string;
   readonly phase?: string | undefined;
 }
 
-export function toSaid({ message, metadataJson, phase }: SaidRequest): RolloutSaid {
+export function toMoveDetails({ message, metadataJson, phase }: MoveDetailsRequest): RolloutMoveDetails {
   return { message, metadataJson, ...(phase === undefined ? {} : { phase }) };
 }
 

@@ -17,13 +17,13 @@ import { toNewRollouts } from './making.ts';
 import { fromRollout, rolloutBytes } from './messages.ts';
 import { recordAnswer } from './record.ts';
 import {
-  type SaidRequest,
+  type MoveDetailsRequest,
   tokenOf,
+  toMoveDetails,
   toReport,
   toResult,
   toRolloutChanges,
   toRolloutFilter,
-  toSaid,
 } from './requests.ts';
 
 export const rolloutMethods: Methods<
@@ -86,7 +86,9 @@ export const rolloutMethods: Methods<
   },
 
   async startRollout(request, { app, caller }) {
-    return { rollout: fromRollout(await app.store.startRollout(caller, tokenOf(request), toSaid(request)), 'FULL') };
+    return {
+      rollout: fromRollout(await app.store.startRollout(caller, tokenOf(request), toMoveDetails(request)), 'FULL'),
+    };
   },
 
   completeRollout: (request, call) =>
@@ -109,13 +111,15 @@ export const rolloutMethods: Methods<
 
   /** Returns the rollout to the queue, or fails it after its last attempt; keeps the report of the attempt (Q1). */
   async releaseRollout(request, { app, caller }) {
-    const said = { ...toSaid(request), refundAttempt: request.refundAttempt };
-    const released = await app.store.releaseRollout(caller, tokenOf(request), said, toReport(request));
+    const details = { ...toMoveDetails(request), refundAttempt: request.refundAttempt };
+    const released = await app.store.releaseRollout(caller, tokenOf(request), details, toReport(request));
     return { rollout: fromRollout(released, 'FULL') };
   },
 
   async retryRollout(request, { app, caller }) {
-    return { rollout: fromRollout(await app.store.retryRollout(caller, tokenOf(request), toSaid(request)), 'FULL') };
+    return {
+      rollout: fromRollout(await app.store.retryRollout(caller, tokenOf(request), toMoveDetails(request)), 'FULL'),
+    };
   },
 };
 
@@ -127,7 +131,7 @@ const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new M
 
 /** Ends the rollout and stores result and report in one transaction (L3, Q1). */
 async function end(
-  request: SaidRequest & { readonly rolloutId: string },
+  request: MoveDetailsRequest & { readonly rolloutId: string },
   { app, caller }: Call,
   status: SealStatus,
   { report = NO_REPORT, ...given }: Partial<RolloutEnd> & { readonly report?: AttemptReport },
@@ -135,7 +139,7 @@ async function end(
   const ended = await app.store.endRollout(caller, {
     id: request.rolloutId,
     status,
-    said: toSaid(request),
+    details: toMoveDetails(request),
     attempt: given.attempt,
     result: given.result,
     expectedNextStepNumber: given.expectedNextStepNumber,

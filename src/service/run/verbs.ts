@@ -85,7 +85,7 @@ async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   const { runId, message, metadataJson, phase, resultJson = '' } = request;
   const moved = await app.store.moveRun(caller, runId, {
     verb,
-    said: { message, metadataJson, phase, resultJson },
+    details: { message, metadataJson, phase, resultJson },
     keepTrajectoryOpen: request.keepTrajectoryOpen ?? false,
     cancelRollouts: request.cancelRollouts ?? false,
     trajectoryId: app.ids.uuid(),

@@ -134,8 +134,8 @@ type MoveRequest = Omit<StartStageRequest, '$typeName' | '$unknown'> & { readonl
 /** Moves the status and records the change (L2, L5). */
 async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   const { stageId, message, metadataJson, phase, cancelRollouts: marksRollouts = false } = request;
-  const said = { message, metadataJson, phase, resultJson: '' };
-  return { stage: stageMessage(await app.store.moveStage(caller, stageId, verb, said, marksRollouts), 'FULL') };
+  const details = { message, metadataJson, phase, resultJson: '' };
+  return { stage: stageMessage(await app.store.moveStage(caller, stageId, verb, details, marksRollouts), 'FULL') };
 }
 
 /** Returns the id, or run, kind and number. Errors: INVALID_REQUEST if both are set. */

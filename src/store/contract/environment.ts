@@ -3,7 +3,7 @@ import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
 import type { Environment } from '../../domain/rollout.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
-import type { Said } from './run.ts';
+import type { MoveDetails } from './run.ts';
 
 export interface EnvironmentStore {
   /**
@@ -32,7 +32,7 @@ export interface EnvironmentStore {
     caller: Caller,
     id: string,
     verb: Exclude<Verb, 'reopen'>,
-    said: Said,
+    details: MoveDetails,
     externalId: string | undefined,
   ): Promise<Environment>;
 }

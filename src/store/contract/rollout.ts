@@ -67,7 +67,7 @@ export interface RolloutStore {
   ): Promise<LeaseState[]>;
 
   /** L3: starts a rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
-  startRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
+  startRollout(caller: Caller, token: LeaseToken, details: RolloutMoveDetails): Promise<Rollout>;
 
   /**
    * Updates the given fields. Metrics, timings and environments belong to an attempt (M3): the given one, or by default
@@ -93,13 +93,13 @@ export interface RolloutStore {
    * and a different one is RESULT_CONFLICT. An attempt that ended otherwise accepts no report and no refund (LEASE_LOST).
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
-  releaseRollout(caller: Caller, token: LeaseToken, said: ReleaseSaid, report: AttemptReport): Promise<Rollout>;
+  releaseRollout(caller: Caller, token: LeaseToken, details: ReleaseDetails, report: AttemptReport): Promise<Rollout>;
 
   /**
    * L3: retries a terminal rollout. It is claimable at once, and max_attempts allows at least one more counted attempt.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
    */
-  retryRollout(caller: Caller, token: LeaseToken, said: RolloutSaid): Promise<Rollout>;
+  retryRollout(caller: Caller, token: LeaseToken, details: RolloutMoveDetails): Promise<Rollout>;
 
   /**
    * Q3: requeues at most `limit` rollouts of all namespaces whose leases or attempt timeouts have ended. Returns how
@@ -255,13 +255,13 @@ export interface LeaseState extends LeaseToken {
   readonly remainingMs: number | undefined;
 }
 
-export interface RolloutSaid {
+export interface RolloutMoveDetails {
   readonly message: string;
   readonly metadataJson: string;
   readonly phase?: string | undefined;
 }
 
-export interface ReleaseSaid extends RolloutSaid {
+export interface ReleaseDetails extends RolloutMoveDetails {
   readonly refundAttempt: boolean;
 }
 
@@ -293,7 +293,7 @@ export interface RolloutEnd extends AttemptReport {
   readonly status: SealStatus;
   /** Undefined for Cancel, which ends any attempt. */
   readonly attempt: number | undefined;
-  readonly said: RolloutSaid;
+  readonly details: RolloutMoveDetails;
   readonly result: RolloutResult | undefined;
   readonly expectedNextStepNumber: bigint | undefined;
 }

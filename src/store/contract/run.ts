@@ -219,7 +219,7 @@ export interface RunChanges {
 
 export interface RunMove {
   readonly verb: Verb;
-  readonly said: Said;
+  readonly details: MoveDetails;
   /** For terminal verbs: does not seal the main trajectory. */
   readonly keepTrajectoryOpen: boolean;
   /**
@@ -243,7 +243,7 @@ export interface RolloutsCancelled {
 }
 
 /** Details of a verb. */
-export interface Said {
+export interface MoveDetails {
   readonly message: string;
   readonly metadataJson: string;
   /** Undefined: not changed. */

@@ -3,7 +3,7 @@ import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
 import type { Stage, StageKind, TimeSpan } from '../../domain/run.ts';
 import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
-import type { Said } from './run.ts';
+import type { MoveDetails } from './run.ts';
 
 /** Identifies a stage by id, or by kind and number in a run. */
 export type StageReference =
@@ -45,7 +45,7 @@ export interface StageStore {
    * L2, L5: applies a verb as `moveRun` does, including `cancelRollouts`. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION,
    * RESULT_CONFLICT.
    */
-  moveStage(caller: Caller, id: string, verb: Verb, said: Said, cancelRollouts?: boolean): Promise<Stage>;
+  moveStage(caller: Caller, id: string, verb: Verb, details: MoveDetails, cancelRollouts?: boolean): Promise<Stage>;
 
   /**
    * Sets `queueCloseTime` if it is unset. Afterwards no rollout can be created in the stage (Q2). Terminal verbs do the

@@ -254,8 +254,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   updateStage(namespace, id, changes) {
     return updateStage(this.engine, namespace, id, changes);
   },
-  moveStage(caller, id, verb, said, cancelRollouts = false) {
-    return moveStage(this.engine, caller, id, { verb, said, cancelRollouts });
+  moveStage(caller, id, verb, details, cancelRollouts = false) {
+    return moveStage(this.engine, caller, id, { verb, details: details, cancelRollouts });
   },
   closeQueue(namespace, id) {
     return closeQueue(this.engine, namespace, id);
@@ -292,8 +292,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   heartbeatRollouts(namespace, leases, leaseMs) {
     return heartbeatRollouts(this.engine, namespace, leases, leaseMs);
   },
-  startRollout(caller, token, said) {
-    return startRollout(this.engine, caller, token, said);
+  startRollout(caller, token, details) {
+    return startRollout(this.engine, caller, token, details);
   },
   updateRollout(namespace, id, attempt, changes) {
     return updateRollout(this.engine, namespace, id, attempt, changes);
@@ -301,11 +301,11 @@ const METHODS: Store & ThisType<Store & Parts> = {
   endRollout(caller, end) {
     return endRollout(this.engine, caller, end);
   },
-  releaseRollout(caller, token, said, report) {
-    return releaseRollout(this.engine, caller, token, said, report);
+  releaseRollout(caller, token, details, report) {
+    return releaseRollout(this.engine, caller, token, details, report);
   },
-  retryRollout(caller, token, said) {
-    return retryRollout(this.engine, caller, token, said);
+  retryRollout(caller, token, details) {
+    return retryRollout(this.engine, caller, token, details);
   },
   sweepLeases(limit) {
     return sweepLeases(this.engine, limit);
@@ -373,8 +373,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   listEnvironments(namespace, of, statuses, page) {
     return listEnvironments(scopeOf(this.engine, namespace), of, statuses, page);
   },
-  moveEnvironment(caller, id, verb, said, externalId) {
-    return moveEnvironment(this.engine, caller, id, { verb, said, externalId });
+  moveEnvironment(caller, id, verb, details, externalId) {
+    return moveEnvironment(this.engine, caller, id, { verb, details: details, externalId });
   },
 
   setTag(namespace, id, name, stepNumber, expected) {

@@ -274,8 +274,8 @@ class Claiming {
     );
     const moves = failing.map(({ row, why }) => {
       const caller = { namespace: row.namespace, actor: QUEUE };
-      const said = { caller, row, head: undefined, message: why, metadataJson: '' };
-      return { ...said, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
+      const details = { caller, row, head: undefined, message: why, metadataJson: '' };
+      return { ...details, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });
     await moveMany(tx, moves);
     for (const { row } of failing) this.changed.add(row.run);

@@ -99,19 +99,19 @@ const ENVIRONMENTS: Movable<LockedEnvironment, EnvironmentMove, Environment> = {
   noun: 'environment',
   lock: lockEnvironment,
   entityOf: ({ run, key }) => ({ tree: run, noun: 'ENVIRONMENT', key }),
-  async apply(tx, row, to, { said, externalId }) {
+  async apply(tx, row, to, { details, externalId }) {
     if (to === undefined) return [];
     const now = await tx.readNow();
     await tx.db
       .updateTable('environments')
       .set({
-        ...movedColumns(row, to, said, now),
+        ...movedColumns(row, to, details, now),
         ...(externalId === undefined ? {} : { external_id: externalId }),
         update_time: now,
       })
       .where('key', '=', row.key)
       .execute();
-    await recordStatus(tx, ENVIRONMENTS.entityOf(row), statusMove(row, to, said));
+    await recordStatus(tx, ENVIRONMENTS.entityOf(row), statusMove(row, to, details));
     return [];
   },
   read: findEnvironment,

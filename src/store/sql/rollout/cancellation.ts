@@ -29,10 +29,10 @@ export async function markRollouts(
   { message, metadataJson }: { readonly message: string; readonly metadataJson: string },
 ): Promise<void> {
   const { namespace, actor } = tx.caller;
-  const said = { namespace, actor, message, metadata_json: metadataJson };
+  const details = { namespace, actor, message, metadata_json: metadataJson };
   await tx.db
     .insertInto('rollout_cancellations')
-    .values({ run, stage: stage ?? WHOLE_RUN, ...said, cancelled: 0n, open: 1 })
+    .values({ run, stage: stage ?? WHOLE_RUN, ...details, cancelled: 0n, open: 1 })
     .onConflict((conflict) => conflict.columns(['run', 'stage']).doUpdateSet({ open: 1 }))
     .execute();
 }

@@ -46,11 +46,11 @@ const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as 
 export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
   const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
     const row = await lockRollout(tx, end.id);
-    const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.said.message });
+    const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.details.message });
     const ending = { ...end, digest };
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
-    const { stored, said } = await outcomesOf(tx, row, attempt, ending);
-    const to = decideRolloutMove(holdingOf(row), stored, VERBS[end.status], end.attempt, said);
+    const { stored, requested } = await outcomesOf(tx, row, attempt, ending);
+    const to = decideRolloutMove(holdingOf(row), stored, VERBS[end.status], end.attempt, requested);
     if (to !== undefined) await endLocked(tx, row, attempt, ending);
     const after = await readWritten(tx, row);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
@@ -72,15 +72,15 @@ async function outcomesOf(
   tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow | undefined,
-  { status, said, result, digest }: DigestedEnd,
-): Promise<{ readonly stored: Outcome; readonly said: Outcome }> {
+  { status, details: requested, result, digest }: DigestedEnd,
+): Promise<{ readonly stored: Outcome; readonly requested: Outcome }> {
   const message = await messageOfEnd(tx, entityOf(row), row);
   if (status !== 'CANCELLED' && attempt !== undefined && attempt.end_digest === '') {
     const before = readResult(attempt.result, attempt.summary_json);
-    return { stored: rolloutOutcome(message, before), said: rolloutOutcome(said.message, result) };
+    return { stored: rolloutOutcome(message, before), requested: rolloutOutcome(requested.message, result) };
   }
   const resultJson = status === 'CANCELLED' ? '' : (attempt?.end_digest ?? '');
-  return { stored: { message, resultJson }, said: { message: said.message, resultJson: digest } };
+  return { stored: { message, resultJson }, requested: { message: requested.message, resultJson: digest } };
 }
 
 async function endLocked(
@@ -103,8 +103,8 @@ async function endLocked(
   await writeRollout(tx, row.key, {
     ...shown,
     status: end.status,
-    status_message: end.said.message,
-    phase: end.said.phase ?? row.phase,
+    status_message: end.details.message,
+    phase: end.details.phase ?? row.phase,
     worker_id: '',
     lease_end_time: null,
     attempt_end_time: null,
@@ -113,9 +113,9 @@ async function endLocked(
     end_time: now,
     status_changes: row.status_changes + 1n,
   });
-  await recordMove(tx, row, end.status, end.said, end.said.phase ?? row.phase);
+  await recordMove(tx, row, end.status, end.details, end.details.phase ?? row.phase);
   if (live) {
-    const seal = { caller: tx.caller, rollout: row, head, status: end.status, message: end.said.message };
+    const seal = { caller: tx.caller, rollout: row, head, status: end.status, message: end.details.message };
     await sealAttempts(tx, [seal]);
   }
   if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(tx, row);
@@ -140,7 +140,7 @@ async function endAttempt(
   const reward = end.result?.reward;
   const shown = await changeAttempt(tx, { ...row, status: end.status }, attempt, {
     status: end.status,
-    message: end.said.message,
+    message: end.details.message,
     end_time: tx.now,
     result: bindResult(end.result),
     summary_json: end.result?.summaryJson ?? '',

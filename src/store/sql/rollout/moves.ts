@@ -4,7 +4,7 @@ import { rolloutNotFound } from '../../../domain/errors.ts';
 import type { Outcome, Status } from '../../../domain/lifecycle.ts';
 import type { Rollout, RolloutVerb } from '../../../domain/rollout.ts';
 import { decideRelease, decideRolloutMove } from '../../../domain/rollout_moves.ts';
-import type { AttemptReport, LeaseToken, ReleaseSaid, RolloutSaid } from '../../contract/rollout.ts';
+import type { AttemptReport, LeaseToken, ReleaseDetails, RolloutMoveDetails } from '../../contract/rollout.ts';
 import { lockAttempts } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/reports.ts';
 import { changeAttempt, NO_ATTEMPT_VALUES, readAttemptRow } from '../attempt/rows.ts';
@@ -29,10 +29,10 @@ export async function recordMove(
   tx: CallerTransaction,
   row: LockedRollout,
   to: Status,
-  said: RolloutSaid,
+  details: RolloutMoveDetails,
   phase: string,
 ): Promise<void> {
-  const { message, metadataJson } = said;
+  const { message, metadataJson } = details;
   const move = { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase };
   await recordStatus(tx, entityOf(row), move);
 }
@@ -63,14 +63,14 @@ export async function startRollout(
   engine: Engine,
   caller: Caller,
   token: LeaseToken,
-  said: RolloutSaid,
+  details: RolloutMoveDetails,
 ): Promise<Rollout> {
   return moved(engine, caller, token, 'start', async (tx, row, to) => {
     const now = await tx.readNow();
-    const phase = said.phase ?? row.phase;
+    const phase = details.phase ?? row.phase;
     await writeRollout(tx, row.key, {
       status: to,
-      status_message: said.message,
+      status_message: details.message,
       phase,
       start_time: now,
       status_changes: row.status_changes + 1n,
@@ -81,7 +81,7 @@ export async function startRollout(
       .where('rollout', '=', row.key)
       .where('number', '=', row.attempt)
       .execute();
-    await recordMove(tx, row, to, said, phase);
+    await recordMove(tx, row, to, details, phase);
     return [];
   });
 }
@@ -90,15 +90,15 @@ export async function releaseRollout(
   engine: Engine,
   caller: Caller,
   token: LeaseToken,
-  { message, metadataJson, refundAttempt }: ReleaseSaid,
+  { message, metadataJson, refundAttempt }: ReleaseDetails,
   report: AttemptReport,
 ): Promise<Rollout> {
   const digest = endDigest({ message, result: undefined, refundAttempt, ...report });
   const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
     const row = await lockRollout(tx, token.id);
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
-    const said = { digest, reports: refundAttempt || isReport(report) };
-    const moves = decideRelease(holdingOf(row), attempt?.end_digest ?? '', token.attempt, said);
+    const details = { digest, reports: refundAttempt || isReport(report) };
+    const moves = decideRelease(holdingOf(row), attempt?.end_digest ?? '', token.attempt, details);
     if (moves && attempt !== undefined) {
       const heads = await lockAttempts(tx, [row], 'bounded');
       await tx.readNow();
@@ -122,7 +122,7 @@ export async function retryRollout(
   engine: Engine,
   caller: Caller,
   token: LeaseToken,
-  said: RolloutSaid,
+  details: RolloutMoveDetails,
 ): Promise<Rollout> {
   return moved(engine, caller, token, 'retry', async (tx, row, to) => {
     const now = await tx.readNow();
@@ -131,7 +131,7 @@ export async function retryRollout(
     await writeRollout(tx, row.key, {
       ...NO_ATTEMPT_VALUES,
       status: to,
-      status_message: said.message,
+      status_message: details.message,
       phase: '',
       ...(row.max_attempts < attempts ? { max_attempts: attempts, ...keepGiven(row, { max_attempts: attempts }) } : {}),
       worker_id: '',
@@ -141,7 +141,7 @@ export async function retryRollout(
       end_time: null,
       status_changes: row.status_changes + 1n,
     });
-    await recordMove(tx, row, to, said, '');
+    await recordMove(tx, row, to, details, '');
     const triedRollouts = row.attempt > 0n ? -1n : 0n;
     const counts = { terminalRollouts: -1n, triedRollouts, terminalTurns: -row.turns };
     await countInGroups(tx, new Map([[row.group_key, counts]]));

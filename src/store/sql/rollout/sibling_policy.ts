@@ -37,10 +37,10 @@ async function cancelPending(tx: Transaction, success: LockedRollout): Promise<v
   const rows = await tx.engine.lock(query, 'write').execute();
   if (rows.length === 0) return;
   const shown = await readAttemptValues(tx, rows);
-  const said = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
+  const details = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
   const caller = { namespace: success.namespace, actor: POLICY };
   const moves = rows.map((row) => {
-    return { caller, row, ...said, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
+    return { caller, row, ...details, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
   });
   await moveMany(tx, moves);
 }

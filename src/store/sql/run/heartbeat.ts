@@ -37,8 +37,8 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
     for (const row of stale) {
       const caller = { namespace: row.namespace, actor: SWEEPER };
       const message = silenceOf(row, now);
-      const said = { message, metadataJson: '', phase: undefined, resultJson: '' };
-      await moveLockedRun(tx.as(caller), row, 'FAILED', said);
+      const details = { message, metadataJson: '', phase: undefined, resultJson: '' };
+      await moveLockedRun(tx.as(caller), row, 'FAILED', details);
       ended.push({ caller, row, status: 'FAILED', message });
     }
     const sealed = await sealMains(tx, mains, ended);

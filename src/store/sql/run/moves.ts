@@ -4,7 +4,7 @@ import { isSealed, isTerminal, type SealStatus, type Status } from '../../../dom
 import { pausesAfter } from '../../../domain/pauses.ts';
 import { progressOf } from '../../../domain/progress.ts';
 import type { Run } from '../../../domain/run.ts';
-import type { RunMove, Said } from '../../contract/run.ts';
+import type { MoveDetails, RunMove } from '../../contract/run.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
 import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
@@ -43,9 +43,9 @@ const RUNS: Movable<LockedRun, RunMove, Run> = {
     await tx.readNow();
     const [main] = mains.heads;
     if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(tx, row, main, move);
-    await moveLockedRun(tx, row, to, move.said);
+    await moveLockedRun(tx, row, to, move.details);
     if (!seals) return [row.key];
-    const ended = { caller: tx.caller, row, status: to, message: move.said.message };
+    const ended = { caller: tx.caller, row, status: to, message: move.details.message };
     return [row.key, ...(await sealMains(tx, mains, [ended]))];
   },
   read: findRun,
@@ -128,17 +128,22 @@ async function replaceSealedMain(
 }
 
 /** Moves a locked run to an allowed status, and records its StatusChange. The transaction has read the time. */
-export async function moveLockedRun(tx: CallerTransaction, row: LockedRun, to: Status, said: Said): Promise<void> {
+export async function moveLockedRun(
+  tx: CallerTransaction,
+  row: LockedRun,
+  to: Status,
+  details: MoveDetails,
+): Promise<void> {
   const { now } = tx;
   const begins = to === 'RUNNING';
   await writeRun(tx, row.key, {
-    ...movedColumns(row, to, said, now),
+    ...movedColumns(row, to, details, now),
     // What came out is of the end: a run that goes on has nothing yet.
-    result_json: isTerminal(to) ? said.resultJson : '',
+    result_json: isTerminal(to) ? details.resultJson : '',
     pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
     ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
   });
-  await recordStatus(tx, entityOf(row), statusMove(row, to, said, await percentOf(tx, row, to)));
+  await recordStatus(tx, entityOf(row), statusMove(row, to, details, await percentOf(tx, row, to)));
 }
 
 function entityOf({ key }: LockedRun): StatusEntity {

@@ -1,7 +1,7 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { isTerminal, type Status, type Verb } from '../../../domain/lifecycle.ts';
 import type { Stage } from '../../../domain/run.ts';
-import type { Said } from '../../contract/run.ts';
+import type { MoveDetails } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
 import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
@@ -20,12 +20,12 @@ const STAGES: Movable<LockedStage, Move, Stage> = {
   entityOf,
   rolloutsOf: ({ run, key }) => ({ run, stage: key }),
   /** A reopening of a RUNNING stage opens its closed queue. */
-  async apply(tx, row, to, { verb, said }) {
+  async apply(tx, row, to, { verb, details }) {
     const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
     if (to === undefined && !opens) return [];
     await tx.readNow();
     if (to === undefined) await writeStage(tx, row.key, { queue_close_time: null });
-    else await moveLocked(tx, row, to, said);
+    else await moveLocked(tx, row, to, details);
     return [row.run];
   },
   read: (tx, { id }) => findStage(tx, { id }),
@@ -50,14 +50,14 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
 }
 
 /** The transaction has read the time. */
-async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, said: Said): Promise<void> {
+async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, details: MoveDetails): Promise<void> {
   const { now } = tx;
   const begins = to === 'RUNNING';
   const look = () => endOfStage(tx, row);
   // Progress counts only stages that are not terminal as open, so it is computed before the move.
   const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
   await writeStage(tx, row.key, {
-    ...movedColumns(row, to, said, now),
+    ...movedColumns(row, to, details, now),
     end_expected_turns: end?.expectedTurns ?? null,
     end_expected_substeps: end?.expectedSubsteps ?? null,
     end_share: end?.share ?? null,
@@ -67,7 +67,7 @@ async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, s
   });
   const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;
   const percent = share === undefined ? undefined : share * 100;
-  await recordStatus(tx, entityOf(row), statusMove(row, to, said, percent));
+  await recordStatus(tx, entityOf(row), statusMove(row, to, details, percent));
 }
 
 /** A terminal stage has a closed queue, and a reopened stage an open one. */

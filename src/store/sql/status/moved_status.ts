@@ -1,5 +1,5 @@
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
-import type { Said } from '../../contract/run.ts';
+import type { MoveDetails } from '../../contract/run.ts';
 import type { StatusMove } from './status_changes.ts';
 
 /** The columns of runs, stages and environments that describe their status. */
@@ -14,11 +14,11 @@ export interface StatusRow {
 }
 
 /** Returns what every verb writes to the row of a run, stage or environment. `start_time` is of the first start, `end_time` of the current end. */
-export function movedColumns(row: StatusRow, to: Status, said: Said, now: string) {
+export function movedColumns(row: StatusRow, to: Status, details: MoveDetails, now: string) {
   return {
     status: to,
-    status_message: said.message,
-    phase: said.phase ?? row.phase,
+    status_message: details.message,
+    phase: details.phase ?? row.phase,
     start_time: row.start_time ?? (to === 'RUNNING' ? now : null),
     end_time: isTerminal(to) ? now : null,
     status_changes: row.status_changes + 1n,
@@ -26,14 +26,14 @@ export function movedColumns(row: StatusRow, to: Status, said: Said, now: string
 }
 
 /** Returns the StatusChange of the same verb. `row` is the row before it. */
-export function statusMove(row: StatusRow, to: Status, said: Said, progressPercent?: number): StatusMove {
+export function statusMove(row: StatusRow, to: Status, details: MoveDetails, progressPercent?: number): StatusMove {
   return {
     ordinal: row.status_changes,
     from: row.status as Status,
     to,
-    message: said.message,
-    phase: said.phase ?? row.phase,
-    metadataJson: said.metadataJson,
+    message: details.message,
+    phase: details.phase ?? row.phase,
+    metadataJson: details.metadataJson,
     progressPercent,
   };
 }

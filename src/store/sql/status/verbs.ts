@@ -1,6 +1,6 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { decideMove, type Status, type Verb } from '../../../domain/lifecycle.ts';
-import type { Said } from '../../contract/run.ts';
+import type { MoveDetails } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
 import { type Cancelled, markRollouts, unmarkRollouts } from '../rollout/cancellation.ts';
 import { type CallerTransaction, writeAs } from '../transaction.ts';
@@ -10,7 +10,7 @@ import { messageOfEnd, type StatusEntity } from './status_changes.ts';
 /** A verb as it is called. */
 export interface Move {
   readonly verb: Verb;
-  readonly said: Said;
+  readonly details: MoveDetails;
   /** For Cancel: requests the cancellation of the rollouts. Reopen withdraws the request. */
   readonly cancelRollouts?: boolean;
 }
@@ -40,14 +40,14 @@ export async function applyVerb<Row extends StatusRow, Of extends Move, Resource
   of: Movable<Row, Of, Resource>,
   move: Of,
 ): Promise<Resource> {
-  const { verb, said } = move;
+  const { verb, details } = move;
   const { moved, changed } = await writeAs(engine, caller, async (tx) => {
     const row = await of.lock(tx, id, verb);
     const stored = { message: await messageOfEnd(tx, of.entityOf(row), row), resultJson: row.result_json ?? '' };
-    const to = decideMove(of.noun, row.status as Status, stored, verb, said);
+    const to = decideMove(of.noun, row.status as Status, stored, verb, details);
     const rollouts = of.rolloutsOf?.(row);
     if (rollouts !== undefined && verb === 'cancel' && move.cancelRollouts === true)
-      await markRollouts(tx, rollouts, said);
+      await markRollouts(tx, rollouts, details);
     if (rollouts !== undefined && verb === 'reopen') await unmarkRollouts(tx, rollouts);
     const keys = await of.apply(tx, row, to, move);
     const after = await of.read(tx, row);
