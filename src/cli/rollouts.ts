@@ -188,7 +188,8 @@ function linesOf(
   const beside = flags.tasks ? 'tasks' : 'ids';
   const table = rolloutsTable(parts, { columns: columnsOf(cli), paint: paintFor(stdout, env), beside });
   if (nextPageToken === '') return table;
-  const shown = flags.page === undefined ? `Only the first ${flags.limit}.` : `Shows only the next ${flags.limit}.`;
+  const shown =
+    flags.page === undefined ? `Shows only the first ${flags.limit}.` : `Shows only the next ${flags.limit}.`;
   return [...table, `${shown} --limit N lists more; --page continues (see --help).`];
 }
 

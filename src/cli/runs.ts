@@ -118,7 +118,7 @@ function linesOf(
     withIds: ids === true,
   });
   if (nextPageToken === '') return table;
-  const shown = page === undefined ? `Only the newest ${limit}.` : `Shows only the next ${limit}.`;
+  const shown = page === undefined ? `Shows only the newest ${limit}.` : `Shows only the next ${limit}.`;
   return [...table, `${shown} --limit N lists more; --page continues (see --help).`];
 }
 

@@ -20,26 +20,28 @@ import { MessageGuard } from './message_guard.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
 import { UnsentMessages } from './unsent.ts';
 
-/** Takes a service and what answers its methods: handlers made by `call.ts`. */
+/** Adds a service with the handlers of its methods, which `call.ts` creates. */
 export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;
 
 export interface AdapterOptions {
   readonly routes: (serve: Serve) => void;
   readonly logger: Logger;
-  /** Who sends this request (N1). */
+  /** Returns the caller of a request (N1). */
   readonly callerOf: (request: HttpRequest) => Caller;
 }
 
-/** A week: a deadline beyond it is none. A timer of more than 2^31 ms would fire at once. */
+/** A week. Later deadlines are ignored, because a timer of more than 2^31 ms would fire at once. */
 const MAX_TIMEOUT_MS = 7 * 24 * 3600 * 1000;
 const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000, m: 1, u: 1e-3, n: 1e-6 };
 
-/** A backstop only: answers are made to stay below 1 MiB, but JSON spells bytes and control characters at greater length. */
+/**
+ * A safety limit only: responses are built to stay below 1 MiB, but bytes and control characters are longer in JSON.
+ */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 
 /**
- * Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short way, all else by Connect's. Errors outside of a handler are answered, and
- * logged instead of printed.
+ * Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short path, everything else by Connect. Errors outside
+ * of a handler get a response, and are logged instead of printed.
  */
 export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): HttpHandler {
   const guard = new MessageGuard();
@@ -72,7 +74,7 @@ export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): 
     dropEndlessDeadline(request.headers);
     const call = plainCall(request, response);
     if (call !== undefined) return void plain.serve(served, call, values);
-    // Throws for what is no URL; the port lets nothing else through, and answers what is thrown here.
+    // Throws if the text is not a URL. The port admits only URLs, and responds to errors that are thrown here.
     const universal = universalRequestFromNodeRequest(request, response, undefined, values);
     void guard.guard(universal, handler.method.input, (guarded) =>
       serve(handler, guarded, request, response, intake, unsent, logger),
@@ -124,19 +126,19 @@ async function serve(
     const paced = body === undefined ? answer : { ...answer, body: unsent.paced(body, response) };
     await universalResponseToNodeResponse(paced, response);
   } catch (error) {
-    // The handler has had its say, so this is the writing of its answer: nearly always a caller who went away.
+    // The handler has finished, so writing its response failed, nearly always because the caller has disconnected.
     logger.debug({ err: error, rpc: handler.method.name }, 'a response could not be written');
     cutCall(request);
   }
 }
 
 /**
- * Compressed requests are taken, answers are not compressed: most gRPC clients offer gzip without being asked, and what fills answers (states,
- * screenshots) would cost the server's one core more than it saves.
+ * Compressed requests are accepted, but responses are not compressed. Most gRPC clients offer gzip by default, and
+ * compressing typical content of responses (states, screenshots) would cost the serving thread more than it saves.
  */
 const NEVER = Number.MAX_SAFE_INTEGER;
 
-/** Clients that mean "for ever" say so by a deadline in years; Connect would set a timer that overflows. */
+/** Some clients set a deadline of years to mean "no deadline". Connect would set a timer that overflows. */
 function dropEndlessDeadline(headers: HttpRequest['headers']): void {
   const [, amount, unit] = /^(\d{1,8})([HMSmun])$/.exec(String(headers['grpc-timeout'] ?? '')) ?? [];
   if (Number(amount) * (UNIT_MS[unit ?? ''] ?? 0) > MAX_TIMEOUT_MS) delete headers['grpc-timeout'];
@@ -150,15 +152,16 @@ function routerOptions(logger: Logger, guard: MessageGuard): ConnectRouterOption
     readMaxBytes: LIMITS.messageBytes,
     writeMaxBytes: WRITE_MAX_BYTES,
     maxTimeoutMs: MAX_TIMEOUT_MS,
-    // FM5: a misspelt field must not become step 0, and a 0 is worth writing.
+    // FM5: a misspelt field must not be read as 0, and zeros are written.
     jsonOptions: { ignoreUnknownFields: false, alwaysEmitImplicit: true },
     requestGate: (context) => watchCall(context, logger),
   };
 }
 
 /**
- * Runs before a call's body is read. When the call ends, however it ends, Connect first aborts its signal with the error, if there is one, and
- * then writes that same error: so this is where errors get their details that no handler has seen, and where every call is logged.
+ * Runs before a call's body is read. When the call ends, Connect first aborts its signal with the error, if there is
+ * one, and then writes the same error. So errors outside of handlers get their details here, and every call is logged
+ * here.
  */
 function watchCall({ signal, method, protocolName }: HandlerContext, logger: Logger): void {
   const begunAt = performance.now();

@@ -29,7 +29,7 @@ import { nameField } from './named_field.ts';
 import { ReaderWatch, slowReader } from './slow_reader.ts';
 import type { Validator } from './validate.ts';
 
-/** What every handler stands on. */
+/** What every handler needs. */
 export interface Wire {
   readonly app: App;
   readonly logger: Logger;
@@ -37,12 +37,12 @@ export interface Wire {
   readonly activity: Activity;
 }
 
-/** Handlers under way; 0 once every client has gone. */
+/** The number of running handlers; 0 once all clients have disconnected. */
 export interface Activity {
   handlers: number;
 }
 
-/** What a handler is given by whoever serves its call. The signal may be made when it is first looked at. */
+/** The context of a call, from Connect or from the gRPC server. The signal can be created at its first use. */
 export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
 function callOf({ app, validator }: Wire, context: CallContext): FramesCall {
@@ -142,7 +142,7 @@ function once<T>(
   explain: (error: unknown) => unknown = same,
 ): Promise<T> {
   const answer = handled(wire, purpose, handle, explain);
-  // Without a deadline, the call ends early only if the caller has left: then nobody receives an answer.
+  // Without a deadline, the call ends early only if the caller has disconnected; then no response is needed.
   return context.timeoutMs() === undefined ? answer : beforeDeadline(answer, context.signal);
 }
 
@@ -162,7 +162,10 @@ async function handled<T>(
   }
 }
 
-/** Returns the answer. At the deadline, rejects without waiting for the handler, which may wait for work that serves other callers. */
+/**
+ * Returns the response. Rejects at the deadline without waiting for the handler, which may wait for work that serves
+ * other callers.
+ */
 function beforeDeadline<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const end = () => reject(signal.reason);
@@ -172,15 +175,15 @@ function beforeDeadline<T>(answer: Promise<T>, signal: AbortSignal): Promise<T> 
   });
 }
 
-/** Frames that come one after another are not kept to be looked through. */
+/** Streams have no message in their log line, because their frames are not kept. */
 function same(error: unknown): unknown {
   return error;
 }
 
 /**
- * The answers of a stream. When the caller goes while an answer waits to be written, nobody asks for the next one any more: so the call's signal
- * ends the generator too, and its `finally` runs. Likewise a suspended generator cannot end a stream, so with `resumeAt` a reader that does not
- * take its answer is cut off here.
+ * Returns the responses of a stream. If the caller disconnects while a response waits to be written, the next one is
+ * never requested. So the signal of the call also ends the generator, and its `finally` runs. A suspended generator
+ * cannot end a stream either, so with `resumeAt` the stream of a slow reader is ended here.
  */
 function answers<T>(
   wire: Wire,
@@ -206,7 +209,7 @@ function answers<T>(
     wire.activity.handlers -= 1;
     signal.removeEventListener('abort', end);
   };
-  // A failure of the clean-up is told to whoever waits for the next answer, if anybody does.
+  // A failure of the clean-up rejects the next response, if one is requested.
   const end = () => void (inner?.return(undefined) ?? Promise.resolve()).then(finish, finish);
   signal.addEventListener('abort', end);
   const next = async (): Promise<IteratorResult<T, undefined>> => {

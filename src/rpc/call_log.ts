@@ -2,7 +2,7 @@ import type { DescMethod } from '@bufbuild/protobuf';
 import { Code } from '@connectrpc/connect';
 import type { Logger } from '../stream/logger.ts';
 
-/** Every call leaves one line: never what was said in it. `code` is undefined for one that went well. */
+/** Logs one line per call, without its contents. `code` is undefined if the call succeeded. */
 export function logCall(
   logger: Logger,
   { name, parent }: DescMethod,

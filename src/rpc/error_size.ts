@@ -7,16 +7,16 @@ import { fitsBytes } from '../domain/text.ts';
  * the error. A message is sent twice, percent-encoded in grpc-message and as part of grpc-status-details-bin; details only in the latter, as base64.
  */
 
-/** What an error tells its caller. */
+/** The content of an error. */
 export interface ErrorContent {
   readonly message: string;
   readonly metadata: Readonly<Record<string, string>>;
   readonly violations: readonly Violation[];
 }
 
-/** Bytes of the names of headers, of code, reason and domain, of RetryInfo, and of the number of violations that are left out. */
+/** Bytes of the header names, code, reason, domain, RetryInfo, and the number of omitted violations. */
 const FIXED_BYTES = 700;
-/** Bytes of a message in grpc-message, without the sentence about violations that are left out. */
+/** Bytes of a message in grpc-message, without the sentence about omitted violations. */
 const MESSAGE_BYTES = 1280;
 /** Bytes of all metadata: enough for 20 ids. */
 const METADATA_BYTES = 1000;
@@ -26,7 +26,9 @@ const DESCRIPTION_BYTES = 480;
 const ENTRY_BYTES = 10;
 const CUT = '...';
 
-/** Shortens what an error tells, so that all its headers together have at most `LIMITS.errorBytes`. Cut text ends with "...". */
+/**
+ * Shortens the content of an error so that all its headers have at most `LIMITS.errorBytes`. Cut text ends with "...".
+ */
 export function fitError(error: AnabranchError): ErrorContent {
   const message = fitText(error.message, MESSAGE_BYTES, percentBytes);
   const metadata = fitMetadata(error.metadata);
@@ -50,7 +52,7 @@ function fitMetadata(metadata: Readonly<Record<string, string>>): Readonly<Recor
   if (metadataBytes(metadata) <= METADATA_BYTES) return metadata;
   const fitted: Record<string, string> = {};
   let room = METADATA_BYTES;
-  // Small values first: they are ids and numbers, which are of no use if they are cut.
+  // Small values first: they are ids and numbers, which are useless if they are cut.
   for (const [key, value] of Object.entries(metadata).sort(([, a], [, b]) => a.length - b.length)) {
     const text = fitText(value, Math.max(0, room - entryBytes(key, '')), Buffer.byteLength);
     room -= entryBytes(key, text);
@@ -59,7 +61,7 @@ function fitMetadata(metadata: Readonly<Record<string, string>>): Readonly<Recor
   return fitted;
 }
 
-/** As many of the first violations as have room, each shortened. */
+/** Returns as many of the first violations as fit, each shortened. */
 function fitViolations(violations: readonly Violation[], roomInBase64: number): Violation[] {
   const fitted: Violation[] = [];
   let room = Math.floor((roomInBase64 / 4) * 3);
@@ -73,7 +75,7 @@ function fitViolations(violations: readonly Violation[], roomInBase64: number): 
   return fitted;
 }
 
-/** The longest beginning that has at most so many bytes, "..." included, and ends between two characters; the text itself if it fits. */
+/** Returns the text if it fits, else its longest prefix of whole characters that fits together with "...". */
 function fitText(text: string, bytes: number, bytesOf: (text: string) => number): string {
   if (fitsBytes(text, bytes / 3) || bytesOf(text.toWellFormed()) <= bytes) return text.toWellFormed();
   let room = bytes - CUT.length;

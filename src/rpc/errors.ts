@@ -74,7 +74,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   QUEUE_CLOSED: Code.FailedPrecondition,
 };
 
-/** How long a caller should wait before it tries again. */
+/** How long a caller should wait before a retry. */
 const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
   STORAGE_FULL: 5_000,
   DATABASE_UNAVAILABLE: 1_000,
@@ -82,7 +82,7 @@ const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
   TOO_MANY_CONNECTIONS: 1_000,
 };
 
-/** A state that is read and is not here is NOT_FOUND; one that a write refers to is a precondition that fails. */
+/** A read of a missing state is NOT_FOUND; a write that refers to one is FAILED_PRECONDITION. */
 export type Purpose = 'read' | 'write';
 
 export function codeOf(reason: Reason, purpose: Purpose): Code {
@@ -90,8 +90,8 @@ export function codeOf(reason: Reason, purpose: Purpose): Code {
 }
 
 /**
- * What is thrown inside, as it goes out: an AnabranchError with its details, a ConnectError made whole, anything else INTERNAL without a
- * word of it but the id under which the log has it.
+ * Converts a thrown error to the error that is sent: an AnabranchError with its details, a ConnectError with missing
+ * details added, and any other error as INTERNAL with only the id of its log line.
  */
 export function toConnectError(error: unknown, purpose: Purpose, logger: Logger): ConnectError {
   if (error instanceof AnabranchError) return fromAnabranchError(error, purpose, logger);
@@ -104,7 +104,7 @@ export function toConnectError(error: unknown, purpose: Purpose, logger: Logger)
   return internalError(error, logger);
 }
 
-/** Explains what reading a request throws when the request ends too early, or when a message takes too long. Undefined for other errors. */
+/** Converts the error of a request that ended too early or took too long. Returns undefined for other errors. */
 export function toReadError(error: unknown): AnabranchError | undefined {
   switch ((error as { code?: unknown } | null)?.code) {
     case 'ERR_STREAM_PREMATURE_CLOSE':
@@ -162,26 +162,26 @@ function detailsOf(reason: Reason, metadata: Readonly<Record<string, string>>, v
   return details;
 }
 
-/** The ErrorInfo of ours that an error carries already. */
+/** Returns the ErrorInfo of Anabranch that an error has already. */
 export function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
   return error.findDetails(ErrorInfoSchema).find(({ domain }) => domain === ERROR_DOMAIN);
 }
 
 /**
- * Gives an error that Connect itself raised (it never passed through a handler) the code and the details that every error of ours has. Where the
- * caller is to blame, the error says so: Connect calls a message that does not parse INTERNAL.
+ * Adds the code and the details of this API to an error that Connect raised outside of a handler. Errors in the request
+ * get a code that says so: Connect returns INTERNAL for a message that cannot be parsed.
  */
 export function describeConnectError(error: ConnectError, logger: Logger): void {
   if (errorInfoOf(error) !== undefined) return;
-  // NOT_FOUND is health's, by the rules of its protocol: without details.
+  // Only the health service raises NOT_FOUND. Its protocol has no details.
   if (error.code === Code.NotFound) return void Object.assign(error, { rawMessage: fitMessage(error.rawMessage) });
   const { code, rawMessage, details } = fromAnabranchError(explainConnectError(error), 'read', logger);
-  // Connect writes this very object to the wire next; nobody else holds it.
+  // Connect writes this object next, and nothing else refers to it.
   Object.assign(error, { code, rawMessage });
   error.details.push(...details);
 }
 
-/** What an error of Connect means for the caller. */
+/** Returns the reason and message for an error of Connect. */
 export function explainConnectError(error: ConnectError): AnabranchError {
   if (error.cause instanceof AnabranchError) return error.cause;
   const text = beginning(error.rawMessage, 500);
@@ -216,7 +216,7 @@ export function explainConnectError(error: ConnectError): AnabranchError {
   return new AnabranchError('INTERNAL', 'The server failed.', { cause: error });
 }
 
-/** The field of which protobuf's JSON reader speaks. */
+/** Returns the field that the message of protobuf's JSON reader names. */
 function jsonViolations(text: string): Violation[] {
   const unknown = /: key "([^"]{1,100})" is unknown/.exec(text)?.[1];
   if (unknown !== undefined) return [{ field: unknown, description: 'is not a field of this message' }];

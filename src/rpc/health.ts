@@ -8,13 +8,13 @@ import {
 import type { Methods } from '../service/method.ts';
 import { serverDraining } from '../stream/drain.ts';
 
-/** Whether this instance takes calls. The same is told by grpc.health.v1 and by `GET /healthz`. */
+/** Whether this instance accepts calls. grpc.health.v1 and `GET /healthz` return the same. */
 export class Health {
   readonly #services: ReadonlySet<string>;
   #serving = true;
   readonly #stopped = Promise.withResolvers<void>();
 
-  /** The names of the services; the empty name means the server as a whole. */
+  /** The names of the services. The empty name means the whole server. */
   constructor(services: readonly string[]) {
     this.#services = new Set(['', ...services]);
   }
@@ -23,7 +23,7 @@ export class Health {
     return this.#serving;
   }
 
-  /** NOT_SERVING from here on; watchers are told and let go. Idempotent. */
+  /** Sets NOT_SERVING permanently. Watchers receive it, and their calls end. Idempotent. */
   stop(): void {
     this.#serving = false;
     this.#stopped.resolve();
@@ -68,7 +68,7 @@ export function healthMethods(health: Health): Methods<typeof HealthService, 'ch
   };
 }
 
-/** Resolves when the caller has gone. */
+/** Resolves when the caller has disconnected. */
 function gone(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve();

@@ -2,9 +2,9 @@ import { type DescMessage, getOption, hasOption, type MessageShape } from '@bufb
 import { field as rules } from '@bufbuild/protovalidate/gen/buf/validate/validate_pb.js';
 import type { Violation } from '../domain/errors.ts';
 
-/** A field that may be too long itself, or hold a message with such fields. */
+/** A field that can be too long, or that contains a message with such fields. */
 interface Part {
-  /** As the proto has it. */
+  /** The name in the proto. */
   readonly name: string;
   readonly localName: string;
   readonly most: bigint | undefined;
@@ -12,8 +12,8 @@ interface Part {
 }
 
 /**
- * Finds lists and maps that are longer than their rules allow, in a request and in the single messages within it. The validator would hold every
- * element to its rules too: a message is full of them.
+ * Finds lists and maps that are longer than their rules allow, in a request and in its nested single messages. The
+ * validator would also validate every element of such a list.
  */
 export class ListSizes {
   readonly #parts = new Map<DescMessage, readonly Part[]>();

@@ -9,21 +9,21 @@ import { envelopeEnd, HEADER_BYTES, isCompressed } from '../listen/envelope.ts';
 import { codeOf, toReadError } from './errors.ts';
 import { ValueCount } from './value_count.ts';
 
-/** How the messages of a request are to be read. */
+/** The format of the messages of a request. */
 interface Form {
   readonly schema: DescMessage;
   readonly json: boolean;
 }
 
 /**
- * Refuses messages that hold too many values before they are decoded, when they have cost nothing yet: half a million empty ones fit into 1 MiB.
- * Connect has no such hook, so plain messages are looked at in the body, and compressed ones where they have been decompressed.
+ * Rejects messages with too many values before they are decoded: half a million empty messages fit into 1 MiB. Connect
+ * has no hook for this, so plain messages are checked in the body, and compressed ones after they are decompressed.
  */
 export class MessageGuard {
   readonly #values = new ValueCount(LIMITS.messageValues);
   readonly #form = new AsyncLocalStorage<Form>();
 
-  /** Those that requests may use. They look at what they decompress within `guard`. */
+  /** The compressions that requests can use. Within `guard`, they check what they decompress. */
   readonly compressions: Compression[] = [compressionGzip, compressionBrotli].map((compression) => ({
     ...compression,
     decompress: async (bytes, maxBytes) => {
@@ -34,7 +34,9 @@ export class MessageGuard {
     },
   }));
 
-  /** Serves the request with its messages looked at. Reading it may then throw MESSAGE_TOO_LARGE, after the messages before. */
+  /**
+   * Serves the request and checks its messages. Reading it can throw MESSAGE_TOO_LARGE, after the previous messages.
+   */
   guard<T>(
     request: UniversalServerRequest,
     schema: DescMessage,
@@ -47,7 +49,7 @@ export class MessageGuard {
     return this.#form.run(form, () => serve({ ...request, body: this.#body(request, type, form) }));
   }
 
-  /** For a message that is read elsewhere. Errors: MESSAGE_TOO_LARGE, as a ConnectError. */
+  /** Checks a message that is read elsewhere. Errors: MESSAGE_TOO_LARGE, as a ConnectError. */
   check(schema: DescMessage, message: Uint8Array): void {
     this.#check({ schema, json: false }, message);
   }
@@ -60,7 +62,7 @@ export class MessageGuard {
     return compressed ? body : this.#single(body, form);
   }
 
-  /** Every piece begins where an envelope begins, until one is too large to be read at all. */
+  /** Every chunk begins with an envelope, up to one that is too large to be read. */
   async *#envelopes(pieces: AsyncIterable<Uint8Array>, form: Form): AsyncGenerator<Uint8Array> {
     for await (const piece of pieces) {
       for (let at = 0, end = 0; at < piece.length; at = end) {
@@ -96,7 +98,9 @@ export class MessageGuard {
   }
 }
 
-/** Connect answers errors that are not its own as internal ones, without details. `explainConnectError` finds the cause of this one. */
+/**
+ * Connect returns errors of other types as INTERNAL without details. `explainConnectError` finds the cause of this one.
+ */
 async function* explainingErrors(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
   try {
     yield* pieces;
@@ -107,7 +111,7 @@ async function* explainingErrors(pieces: AsyncIterable<Uint8Array>): AsyncGenera
   }
 }
 
-/** Thrown where only Connect hears it; `explainConnectError` finds the cause. */
+/** Thrown where only Connect catches it; `explainConnectError` finds the cause. */
 function tooManyValues(): ConnectError {
   const cause = new AnabranchError(
     'MESSAGE_TOO_LARGE',

@@ -23,7 +23,7 @@ import { serverDraining } from '../stream/drain.ts';
 import type { Serve } from './adapter.ts';
 import { handlers, type Wire } from './call.ts';
 
-/** Server reflection, v1 and v1alpha (older grpcurl): tools need no protos. */
+/** Server reflection, v1 and v1alpha (for older versions of grpcurl), so that tools need no protos. */
 export function serveReflection(serve: Serve, wire: Wire, services: readonly DescService[]): void {
   const schema = new Schema([...services, ReflectionV1, ReflectionV1Alpha]);
   const v1 = (request: ServerReflectionRequest) =>
@@ -87,10 +87,10 @@ function inAlpha(answer: Answer) {
   }
 }
 
-/** What no service refers to by type, but answers hold: the details of errors, which tools then show in words. */
+/** Types that no service refers to but responses contain: the details of errors, so that tools can decode them. */
 const IN_ERRORS = [file_google_rpc_error_details, file_anabranch_v1_error];
 
-/** The descriptors of the services, of all they stand on, and of what their errors hold. */
+/** The descriptors of the services, of their dependencies, and of the details of their errors. */
 class Schema {
   readonly #services: readonly DescService[];
   readonly #files = new Map<string, DescFile>();
@@ -130,7 +130,7 @@ class Schema {
     for (const dependency of file.dependencies) this.#collect(dependency);
   }
 
-  /** A type, or a member of one: a method, a field, a value. */
+  /** Finds the file of a type or of its member: a method, a field, a value. */
   #fileOf(symbol: string): DescFile | undefined {
     const type = this.#types.get(symbol);
     if (type !== undefined) return type.file;
@@ -149,7 +149,9 @@ class Schema {
     }
   }
 
-  /** A file with everything it stands on, each before what it imports, so that one answer is enough. */
+  /**
+   * Returns a file with all its dependencies, each before the files that it imports, so that one response is enough.
+   */
   #file(file: DescFile | undefined, wanted: string): Answer {
     if (file === undefined) return failed(Code.NotFound, `This server has no ${wanted}.`);
     const importedFirst = new Set<DescFile>();

@@ -4,7 +4,7 @@ import { AnabranchError, type Reason } from '../domain/errors.ts';
 import { connectErrorOf } from './errors.ts';
 import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 
-/** Refusals of requests that reach no RPC, in the form that the caller's protocol has for errors. */
+/** Rejections of requests that reach no RPC, in the error format of the caller's protocol. */
 
 export function refusePath(request: HttpRequest, response: HttpResponse): void {
   const path = pathOf(request).slice(0, 200);
@@ -17,7 +17,10 @@ export function refusePath(request: HttpRequest, response: HttpResponse): void {
   );
 }
 
-/** HTTP/1.1 cannot carry both directions at once; the connection is closed, since the client may wait for answers on it. */
+/**
+ * HTTP/1.1 does not support both directions at once. The connection is closed, because the client may wait for
+ * responses on it.
+ */
 export function refuseVersion(request: HttpRequest, response: HttpResponse, method: string): void {
   response.setHeader('connection', 'close');
   const text = `${method} is a bidirectional stream, which requires HTTP/2. Over HTTP/1.1, use AppendStep.`;
@@ -32,7 +35,7 @@ export function refuseMediaType(request: HttpRequest, response: HttpResponse): v
   refuse(request, response, 415, 'INVALID_REQUEST', text);
 }
 
-/** The connection is one of the reserve. The port closes it after this answer, so that a retry may find room. */
+/** The connection is one of the reserve. The port closes it after this response, so that a retry may find room. */
 export function refuseForRoom(request: HttpRequest, response: HttpResponse): void {
   const text =
     'The server has reached its limit of connections, and all of them have calls in progress. Retry later, and share one connection among calls. ' +

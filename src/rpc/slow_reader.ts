@@ -2,42 +2,46 @@ import { AnabranchError } from '../domain/errors.ts';
 
 /** R3: notices that an answer is not taken for too long. One timer a stream, however many answers it has. */
 export class ReaderWatch {
-  private readonly limitMs: number;
-  private readonly onSlow: (next: bigint | undefined) => void;
-  private timer: NodeJS.Timeout | undefined;
-  private untaken: { readonly next: bigint | undefined } | undefined;
+  readonly #limitMs: number;
+  readonly #onSlow: (next: bigint | undefined) => void;
+  #timer: NodeJS.Timeout | undefined;
+  #untaken: { readonly next: bigint | undefined } | undefined;
 
   constructor(limitMs: number, onSlow: (next: bigint | undefined) => void) {
-    this.limitMs = limitMs;
-    this.onSlow = onSlow;
+    this.#limitMs = limitMs;
+    this.#onSlow = onSlow;
   }
 
   /** An answer was given; who does not take it goes on at `next`. */
   given(next: bigint | undefined): void {
-    this.untaken = { next };
-    if (this.timer === undefined) this.timer = setTimeout(() => this.check(), this.limitMs).unref();
-    else this.timer.refresh();
+    this.#untaken = { next };
+    if (this.#timer === undefined) this.#timer = setTimeout(() => this.#check(), this.#limitMs).unref();
+    else this.#timer.refresh();
   }
 
   taken(): void {
-    this.untaken = undefined;
+    this.#untaken = undefined;
   }
 
   end(): void {
-    this.untaken = undefined;
-    clearTimeout(this.timer);
+    this.#untaken = undefined;
+    clearTimeout(this.#timer);
   }
 
-  private check(): void {
-    if (this.untaken !== undefined) this.onSlow(this.untaken.next);
+  #check(): void {
+    if (this.#untaken !== undefined) this.#onSlow(this.#untaken.next);
   }
 }
 
 /** `next` is the first step that the reader has not taken; undefined in a stream without steps to go on from. */
 export function slowReader(next: bigint | undefined): AnabranchError {
   const how =
-    next === undefined ? 'read again' : `go on after the last step that arrived, or from start_step_number ${next}`;
-  return new AnabranchError('SLOW_READER', `The reader took nothing for too long and was cut off: ${how}.`, {
-    metadata: next === undefined ? {} : { next_step_number: `${next}` },
-  });
+    next === undefined ? 'read again' : `continue after the last step that arrived, or at start_step_number ${next}`;
+  return new AnabranchError(
+    'SLOW_READER',
+    `The reader received nothing for too long, so the server ended the stream: ${how}.`,
+    {
+      metadata: next === undefined ? {} : { next_step_number: `${next}` },
+    },
+  );
 }

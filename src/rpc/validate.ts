@@ -5,7 +5,7 @@ import { ListSizes } from './list_sizes.ts';
 import { RequestFields } from './request_fields.ts';
 import { toViolation } from './violation.ts';
 
-/** Holds requests to the rules in their protos. */
+/** Validates requests by the rules in their protos. */
 export interface Validator {
   /** Checks a request of one message: by its rules, then by what its fields are. Writes its UUIDs in lower case. Errors: INVALID_REQUEST. */
   checkRequest<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
@@ -16,10 +16,10 @@ export interface Validator {
   check<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
 }
 
-/** Violations that an error lists at most. A hostile message has thousands. */
+/** Maximum number of violations in an error. A hostile message can have thousands. */
 const NAMED_VIOLATIONS = 20;
 
-/** Rules are compiled when first used, which takes long enough to be seen: all requests of the services are looked at once, here. */
+/** Rules are compiled at their first use, which is slow. So the rules of all requests are compiled once, here. */
 export function createRequestValidator(services: readonly DescService[]): Validator {
   const patterns = new Map<string, RegExp>();
   const validator = createValidator({

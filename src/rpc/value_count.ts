@@ -2,23 +2,24 @@ import { type DescField, type DescMessage, hasOption, ScalarType } from '@bufbui
 import { BinaryReader, WireType } from '@bufbuild/protobuf/wire';
 import { field as rules } from '@bufbuild/protovalidate/gen/buf/validate/validate_pb.js';
 
-/** The decoder goes no deeper, and refuses what does. */
+/** The decoder rejects messages with more levels. */
 const MAX_DEPTH = 100;
-/** How enums are encoded. */
+/** The wire type of enums. */
 const ENUM = ScalarType.INT32;
 
-/** One message being looked at. */
+/** The check of one message. */
 interface Look {
   readonly reader: BinaryReader;
-  /** How many more values there may be; below 0 there are too many. */
+  /** The number of further values that are allowed. Negative: too many values. */
   left: number;
 }
 
 /**
- * Says of an encoded message whether it holds more values than it may, without decoding it: every message, map entry, element of a list and unknown
- * field counts, wherever it stands, since each becomes an object or is held to its rules one by one. Packed numbers without rules are free, and so
- * are single fields. Reads the wire as the decoder does, which goes by the kind of a field and not by the wire type that came; of what is malformed
- * it says what it saw until there, and leaves the refusal to the decoder.
+ * Finds out whether an encoded message has more values than allowed, without decoding it. Every message, map entry,
+ * list element and unknown field counts, at any depth, because each becomes an object or is validated individually.
+ * Packed numbers without rules do not count, nor do single fields. Reads the wire like the decoder, which uses the kind
+ * of the field instead of the received wire type. A malformed message is counted up to its fault, and the decoder
+ * rejects it.
  */
 export class ValueCount {
   readonly #most: number;
@@ -34,12 +35,12 @@ export class ValueCount {
     try {
       this.#message(schema, look, message.length, 1);
     } catch {
-      // Malformed: the decoder says how.
+      // Malformed: the decoder reports it.
     }
     return look.left < 0;
   }
 
-  /** The same of JSON: what stands between brackets and commas counts, whatever it is. */
+  /** The same for JSON: everything between brackets and commas counts. */
   exceededInJson(text: Uint8Array): boolean {
     if (text.length <= this.#most) return false;
     let left = this.#most;
@@ -125,7 +126,7 @@ function skipList(field: DescField & { fieldKind: 'list' }, wireType: WireType, 
   for (; reader.pos < end && look.left >= 0; look.left -= 1) skipScalar(reader, type);
 }
 
-/** Where what begins here with its length ends. */
+/** Returns the end of a length-prefixed value that begins here. */
 function endOf(reader: BinaryReader): number {
   const length = reader.uint32();
   return reader.pos + length;

@@ -11,21 +11,21 @@ import type { Violation as Broken } from '@bufbuild/protovalidate';
 import type { Violation } from '../domain/errors.ts';
 import { shorten } from '../domain/ids.ts';
 
-/** A rule of the proto that a request breaks, in words: the field, what was wanted of it, and what came instead. */
+/** Describes a rule of the proto that a request violates: the field, the expected value and the received value. */
 export function toViolation<Desc extends DescMessage>(
   schema: Desc,
   message: MessageShape<Desc>,
   broken: Broken,
 ): Violation {
   const at = pathToString(broken.field.map(shortKey));
-  // Of fields that exclude each other the rule stands at their message, which the request itself has no path for.
+  // The rule for mutually exclusive fields belongs to their message, which has no path if it is the request itself.
   const field = at === '' ? (/one of (\w+)/.exec(broken.message)?.[1] ?? '') : at;
   const description = wanted(broken);
   const came = broken.ruleId === 'required' ? '' : whatCame(schema, message, broken);
   return { field, description: came === '' ? description : `${description} (${came})` };
 }
 
-/** Keys are the client's, of any size, and a refusal has to fit into a response's headers. */
+/** Clients choose keys of any size, but an error must fit into the headers of a response. */
 function shortKey(part: Path[number]): Path[number] {
   return part.kind === 'map_sub' && typeof part.key === 'string' ? { ...part, key: shorten(part.key) } : part;
 }

@@ -35,6 +35,6 @@ export function createDrain(): Drain {
 export function serverDraining(): AnabranchError {
   return new AnabranchError(
     'SERVER_DRAINING',
-    'The server is shutting down: what was acked is stored; connect again and go on from there.',
+    'The server is shutting down. Acked writes are stored. Connect again, and continue after the last ack.',
   );
 }

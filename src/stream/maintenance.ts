@@ -28,7 +28,7 @@ type Stopped = () => boolean;
 export function startMaintenance(store: Chores, logger: Logger, settings: Settings): Maintenance {
   const chore = (name: string, work: (stopped: Stopped) => Promise<object>) => new Chore(name, logger, work);
   const round = chore('maintenance', (stopped) => maintain(store, settings, stopped));
-  const purge = chore('purge of what was deleted', (stopped) => purgeDeleted(store, stopped));
+  const purge = chore('purge of deleted rows', (stopped) => purgeDeleted(store, stopped));
   const cancel = chore('cancellation of rollouts', (stopped) => cancelMarkedRollouts(store, stopped));
   const sweep = chore('sweep of stale runs', (stopped) => failStaleRuns(store, stopped));
   const leases = chore('sweep of leases', (stopped) => sweepLeases(store, stopped));
@@ -54,40 +54,40 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
 
 /** Work that is done by one at a time, however often it is asked for. */
 class Chore {
-  private readonly name: string;
-  private readonly logger: Logger;
-  private readonly work: (stopped: Stopped) => Promise<object>;
-  private running: Promise<void> | undefined;
-  private again = false;
-  private stopped = false;
+  readonly #name: string;
+  readonly #logger: Logger;
+  readonly #work: (stopped: Stopped) => Promise<object>;
+  #running: Promise<void> | undefined;
+  #again = false;
+  #stopped = false;
 
   constructor(name: string, logger: Logger, work: (stopped: Stopped) => Promise<object>) {
-    this.name = name;
-    this.logger = logger;
-    this.work = work;
+    this.#name = name;
+    this.#logger = logger;
+    this.#work = work;
   }
 
   /** `again`: if it is under way, it may have missed what this is about, and is done once more. */
   run({ again = false } = {}): void {
-    if (this.stopped) return;
-    this.again ||= again && this.running !== undefined;
-    this.running ??= this.work(() => this.stopped)
+    if (this.#stopped) return;
+    this.#again ||= again && this.#running !== undefined;
+    this.#running ??= this.#work(() => this.#stopped)
       .then(
-        (done) => this.logger.debug(done, `${this.name} done`),
+        (done) => this.#logger.debug(done, `${this.#name} done`),
         // The next round tries again.
-        (error: unknown) => this.logger.warn({ err: error }, `${this.name} failed`),
+        (error: unknown) => this.#logger.warn({ err: error }, `${this.#name} failed`),
       )
       .finally(() => {
-        this.running = undefined;
-        if (!this.again) return;
-        this.again = false;
+        this.#running = undefined;
+        if (!this.#again) return;
+        this.#again = false;
         this.run();
       });
   }
 
   async stop(): Promise<void> {
-    this.stopped = true;
-    await this.running;
+    this.#stopped = true;
+    await this.#running;
   }
 }
 

@@ -6,22 +6,22 @@ import type { AppSettings } from './settings.ts';
  * it is still there.
  */
 export class WatchPace {
-  private readonly watchMs: number;
-  private readonly markPolls: number;
-  private readonly poll: NodeJS.Timeout;
-  private rest: NodeJS.Timeout | undefined;
-  private hinted = false;
-  private rested = false;
-  private over = false;
-  private quietPolls = 0;
-  private wake: (() => void) | undefined;
-  private unheed: () => void = () => undefined;
+  readonly #watchMs: number;
+  readonly #markPolls: number;
+  readonly #poll: NodeJS.Timeout;
+  #rest: NodeJS.Timeout | undefined;
+  #hinted = false;
+  #rested = false;
+  #over = false;
+  #quietPolls = 0;
+  #wake: (() => void) | undefined;
+  #unheed: () => void = () => undefined;
 
   constructor({ watchMs, pollMs, progressMs }: Pick<AppSettings, 'watchMs' | 'pollMs' | 'progressMs'>) {
-    this.watchMs = watchMs;
-    this.markPolls = Math.max(1, Math.floor(progressMs / pollMs) - 1);
-    this.poll = setInterval(() => {
-      this.quietPolls += 1;
+    this.#watchMs = watchMs;
+    this.#markPolls = Math.max(1, Math.floor(progressMs / pollMs) - 1);
+    this.#poll = setInterval(() => {
+      this.#quietPolls += 1;
       this.hint();
     }, pollMs).unref();
   }
@@ -33,7 +33,7 @@ export class WatchPace {
     const stopWaitingForDrain = drain.onBegin(end);
     signal.addEventListener('abort', end, { once: true });
     if (signal.aborted) this.end();
-    this.unheed = () => {
+    this.#unheed = () => {
       signal.removeEventListener('abort', end);
       stopWaitingForDrain();
       unsubscribe();
@@ -42,59 +42,59 @@ export class WatchPace {
 
   /** Something may have changed. */
   hint(): void {
-    this.hinted = true;
-    this.wakeIfDue();
+    this.#hinted = true;
+    this.#wakeIfDue();
   }
 
   /** A look begins: what is hinted from here on needs another one. */
   look(): void {
-    this.hinted = false;
+    this.#hinted = false;
   }
 
   /** Nothing was told for so long that a mark is due. */
   get markDue(): boolean {
-    return this.quietPolls >= this.markPolls;
+    return this.#quietPolls >= this.#markPolls;
   }
 
   told(): void {
-    this.quietPolls = 0;
+    this.#quietPolls = 0;
   }
 
   /** Resolves when it is time for another look. One waits at a time. */
   next(): Promise<void> {
-    this.rested = false;
-    clearTimeout(this.rest);
-    this.rest = setTimeout(() => {
-      this.rested = true;
-      this.wakeIfDue();
-    }, this.watchMs).unref();
+    this.#rested = false;
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => {
+      this.#rested = true;
+      this.#wakeIfDue();
+    }, this.#watchMs).unref();
     return new Promise((resolve) => {
-      this.wake = resolve;
-      this.wakeIfDue();
+      this.#wake = resolve;
+      this.#wakeIfDue();
     });
   }
 
   /** There is no more waiting. */
   get ended(): boolean {
-    return this.over;
+    return this.#over;
   }
 
   end(): void {
-    this.over = true;
-    this.wakeIfDue();
+    this.#over = true;
+    this.#wakeIfDue();
   }
 
   stop(): void {
-    this.unheed();
+    this.#unheed();
     this.end();
-    clearInterval(this.poll);
-    clearTimeout(this.rest);
+    clearInterval(this.#poll);
+    clearTimeout(this.#rest);
   }
 
-  private wakeIfDue(): void {
-    if (!this.over && !(this.hinted && this.rested)) return;
-    const { wake } = this;
-    this.wake = undefined;
+  #wakeIfDue(): void {
+    if (!this.#over && !(this.#hinted && this.#rested)) return;
+    const wake = this.#wake;
+    this.#wake = undefined;
     wake?.();
   }
 }

@@ -2,10 +2,16 @@ import type { ServerHttp2Stream } from 'node:http2';
 import { Code, ConnectError, type ContextValues } from '@connectrpc/connect';
 import type { CallContext } from '../call.ts';
 
-/** Why the signal of a call is aborted that has been answered. Always the same one, since an error costs the look at its stack. */
+/**
+ * The reason with which the signal of a finished call is aborted. One shared error, because creating an error captures
+ * its stack.
+ */
 const OVER = new Error('the call is over');
 
-/** What a handler knows of its call. The signal is made when it is first used: appends to an open stream never use it. */
+/**
+ * The context of a call for its handler. The signal is created at its first use, because appends to an open stream
+ * never use it.
+ */
 export class GrpcContext implements CallContext {
   readonly values: ContextValues;
   readonly #stream: ServerHttp2Stream;
@@ -20,7 +26,7 @@ export class GrpcContext implements CallContext {
     this.#deadline = timeoutMs === undefined ? undefined : performance.now() + timeoutMs;
   }
 
-  /** How long the caller still waits; undefined: without end. */
+  /** The time until the caller's deadline. Undefined: no deadline. */
   timeoutMs(): number | undefined {
     return this.#deadline === undefined ? undefined : this.#deadline - performance.now();
   }
@@ -30,7 +36,7 @@ export class GrpcContext implements CallContext {
     return this.#controller.signal;
   }
 
-  /** Once the call has been answered, or cannot be. */
+  /** Called once the call has been answered, or cannot be answered. */
   end(): void {
     this.#over = true;
     if (this.#controller === undefined) return;

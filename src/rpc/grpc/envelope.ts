@@ -3,7 +3,7 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { LIMITS } from '../../domain/limits.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 
-/** A backstop only: answers are made to stay below 1 MiB. */
+/** A safety limit only: responses are built to stay below 1 MiB. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 const NOTHING: Uint8Array = new Uint8Array();
 
@@ -17,7 +17,7 @@ export function encodeMessage(schema: DescMessage, message: Message): Buffer {
   return envelope;
 }
 
-/** Errors: ConnectError, in the words that `explainConnectError` knows. */
+/** Errors: ConnectError, with a message that `explainConnectError` recognises. */
 export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
   try {
     return fromBinary(schema, bytes);
@@ -73,7 +73,7 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
     try {
       const end = envelopeEnd(this.#piece, this.#at);
       requireReadable(this.#piece, this.#at, end - begin);
-      // A copy, so that what is kept of a small message does not keep all that came with it.
+      // A copy, so that a small message does not keep the whole chunk that it arrived with in memory.
       const bytes = Uint8Array.prototype.slice.call(this.#piece, begin, end);
       this.#at = end;
       this.#check(this.#schema, bytes);
@@ -84,7 +84,7 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
   }
 }
 
-/** Errors: ConnectError, in the words that `explainConnectError` knows. */
+/** Errors: ConnectError, with a message that `explainConnectError` recognises. */
 function requireReadable(piece: Uint8Array, at: number, length: number): void {
   const left = piece.length - at - HEADER_BYTES;
   if (left >= 0 && isCompressed(piece, at)) {
@@ -96,7 +96,7 @@ function requireReadable(piece: Uint8Array, at: number, length: number): void {
   if (length > left) throw new ConnectError('protocol error: incomplete envelope', Code.InvalidArgument);
 }
 
-/** The one message of a body. Errors: ConnectError. */
+/** Returns the only message of a body. Errors: ConnectError. */
 export async function onlyMessage(messages: Messages): Promise<Message> {
   const first = await messages.next();
   if (first.done === true) {

@@ -7,7 +7,7 @@ import { callerGone } from './context.ts';
 const HEADERS = { ':status': 200, 'content-type': 'application/grpc+proto' };
 const OK = { 'grpc-status': '0' };
 
-/** Writes the answer of a call: headers with its first message, its status in the trailers. */
+/** Writes the response of a call: headers with its first message, its status in the trailers. */
 export class Reply {
   readonly #response: Http2ServerResponse;
   readonly #stream: ServerHttp2Stream;
@@ -19,26 +19,29 @@ export class Reply {
     this.#unsent = unsent;
   }
 
-  /** Writes one message of a stream. Undefined: there is room for the next one; otherwise wait for it. Errors: the caller is gone. */
+  /**
+   * Writes one message of a stream. Returns undefined if there is room for the next one, else a promise to wait for.
+   * Errors: the caller has disconnected.
+   */
   send(envelope: Buffer): Promise<void> | undefined {
     return isLarge(envelope) ? this.#sendLarge(envelope) : this.#write(envelope);
   }
 
-  /** Ends with one message. Errors: the caller is gone. */
+  /** Ends the response with one message. Errors: the caller has disconnected. */
   answer(envelope: Buffer): Promise<void> | undefined {
     if (isLarge(envelope)) return this.#answerLarge(envelope);
     this.#end(envelope, undefined);
     return undefined;
   }
 
-  /** Ends a stream of messages. Errors: the caller is gone. */
+  /** Ends a stream of messages. Errors: the caller has disconnected. */
   end(): void {
     this.#begin();
     this.#response.addTrailers(OK);
     this.#stream.end();
   }
 
-  /** Does nothing where nobody can hear it. */
+  /** Does nothing if the caller has disconnected. */
   fail(error: ConnectError): void {
     if (this.#stream.destroyed || this.#stream.closed) return;
     const status = Object.fromEntries(setTrailerStatus(new Headers(), error));

@@ -14,7 +14,7 @@ import { GrpcContext } from './context.ts';
 import { encodeMessage, Messages, onlyMessage } from './envelope.ts';
 import { Reply } from './reply.ts';
 
-/** A method, and what answers it. */
+/** A method and its handler. */
 export interface Served {
   readonly method: DescMethod;
   readonly answer: (
@@ -23,12 +23,12 @@ export interface Served {
   ) => Promise<Message> | AsyncIterable<Message>;
 }
 
-/** Whether a request is a stream of messages, and not one message. */
+/** Returns whether a request is a stream of messages instead of one message. */
 export function takesStream({ methodKind }: DescMethod): boolean {
   return methodKind === 'client_streaming' || methodKind === 'bidi_streaming';
 }
 
-/** One call by plain gRPC. */
+/** One call of plain gRPC. */
 export interface PlainCall {
   readonly request: Http2ServerRequest;
   readonly response: Http2ServerResponse;
@@ -37,7 +37,10 @@ export interface PlainCall {
 
 const CONTENT_TYPES = new Set(['application/grpc', 'application/grpc+proto']);
 
-/** The call, if it is as nearly all gRPC clients make theirs: by HTTP/2, binary, uncompressed, with a deadline ahead or none. */
+/**
+ * Returns the call if it has the form that nearly all gRPC clients use: HTTP/2, binary, uncompressed, with a future
+ * deadline or none.
+ */
 export function plainCall(request: HttpRequest, response: HttpResponse): PlainCall | undefined {
   if (!('stream' in request) || !('stream' in response) || request.method !== 'POST') return undefined;
   const { 'content-type': type, 'grpc-encoding': encoding = 'identity', 'grpc-timeout': timeout } = request.headers;
@@ -50,8 +53,8 @@ export function plainCall(request: HttpRequest, response: HttpResponse): PlainCa
 }
 
 /**
- * Serves plain gRPC without Connect, which takes many times as long for a small call as all that is done for it here
- * (docs/decisions/0028-plain-grpc-goes-the-short-way.md). The same handlers answer, and say the same.
+ * Serves plain gRPC without Connect, which takes many times as long for a small call
+ * (docs/decisions/0028-plain-grpc-goes-the-short-way.md). The handlers and their responses are the same.
  */
 export class PlainGrpc {
   readonly #logger: Logger;
@@ -76,13 +79,13 @@ export class PlainGrpc {
       const code = await this.#answer(served, messages, context, new Reply(response, this.#unsent));
       logCall(this.#logger, method, 'grpc', code, begunAt);
     } catch (error) {
-      // The handler has had its say, so this is the writing of what went wrong.
+      // The handler has finished, so this is a failure to write its response.
       this.#logger.error({ err: error, rpc: method.name }, 'an error response could not be written');
       cutCall(request);
     }
   }
 
-  /** A message that many streams are given is encoded once. */
+  /** A message that several streams send is encoded once. */
   #encode({ output }: DescMethod, message: Message): Buffer {
     const known = this.#encoded.get(message);
     if (known !== undefined) return known;
@@ -91,7 +94,7 @@ export class PlainGrpc {
     return envelope;
   }
 
-  /** The code of the error that was answered; undefined: none. */
+  /** The code of the error response. Undefined: the call succeeded. */
   async #answer(
     { method, answer }: Served,
     messages: Messages,

@@ -73,7 +73,8 @@ export const groupMethods: Methods<
 /** Returns the id, or stage and number. Errors: INVALID_REQUEST if both are set. */
 function toPlace({ groupId, stageId = '', number }: GetGroupRequest): GroupReference {
   if (groupId === undefined) return { stageId, number: required(number, 'number') };
-  if (number !== undefined) throw invalidField('number', 'must not be set with group_id: it goes with stage_id');
+  if (number !== undefined)
+    throw invalidField('number', 'must not be set with group_id: it is used only with stage_id');
   return { id: groupId };
 }
 

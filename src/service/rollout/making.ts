@@ -17,13 +17,13 @@ export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => str
     rollouts,
     ({ groupNumber, number }) => [groupNumber, number],
     (i) => `rollouts[${i}].number`,
-    ({ groupNumber, number }) => `must be there once in group ${groupNumber}, but ${number} is there twice`,
+    ({ groupNumber, number }) => `must be unique in group ${groupNumber}, but ${number} occurs twice`,
   );
   requireDistinct(
     rollouts,
     ({ rolloutId }) => (rolloutId === '' ? undefined : [rolloutId]),
     (i) => `rollouts[${i}].rollout_id`,
-    'must be there once in a call',
+    'must be unique within a request',
   );
   const policies = policiesOf(rollouts);
   const groupIds = new Map<bigint, string>();

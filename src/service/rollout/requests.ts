@@ -104,7 +104,8 @@ export function toReport(request: Pick<ReleaseRolloutRequest, 'validations' | 'm
     validations,
     ({ name }) => [name],
     (i) => `validations[${i}].name`,
-    ({ name }) => `must not be ${JSON.stringify(name)} again: an attempt has one validation of each name`,
+    ({ name }) =>
+      `must be unique, but ${JSON.stringify(name)} occurs twice: an attempt has one validation of each name`,
   );
   return { validations, metrics: toMap(request.metrics), timings: toTimings(request.timings) };
 }

@@ -96,7 +96,7 @@ export function toRunChanges(request: UpdateRunRequest): RunChanges {
 
 /** A name can be changed, but not removed. */
 export function requireNewName({ name }: { readonly name?: string }): void {
-  if (name === '') throw invalidField('name', 'must have 1 to 256 bytes: a name cannot be taken away');
+  if (name === '') throw invalidField('name', 'must have 1 to 256 bytes: a name cannot be removed');
 }
 
 /** An experiment by its id or its name; undefined if neither is set. Errors: INVALID_REQUEST if both are. */

@@ -72,7 +72,7 @@ export const runMethods: Methods<
 
   async getRun({ runId, runName: name = '', experimentName, view }, { app, caller }) {
     if (runId !== undefined && experimentName !== '') {
-      throw invalidField('experiment_name', 'must be empty when run_id is set: it goes with run_name');
+      throw invalidField('experiment_name', 'must be empty when run_id is set: it is used only with run_name');
     }
     const place = runId === undefined ? { name, experimentName: experimentName || DEFAULT_EXPERIMENT } : { id: runId };
     const found = await app.store.getRun(caller.namespace, place);

@@ -54,7 +54,7 @@ export const summaryMethods: Methods<typeof RunService, 'summarize'> = {
       by,
       (key) => [typeof key === 'string' ? key : JSON.stringify(key)],
       (i) => `dimensions[${i}]`,
-      'must be there once',
+      'must be unique',
     );
     const filter = toFilter(request);
     const [rows, trajectoryRows] = await Promise.all([
@@ -107,7 +107,8 @@ function toKey({ key, label }: SummaryDimension, index: number): StoreKey {
   const known = KEYS[key];
   const field = `dimensions[${index}]`;
   if (known !== undefined) {
-    if (label !== '') throw invalidField(`${field}.label`, 'must be empty when key is set: a dimension is one of them');
+    if (label !== '')
+      throw invalidField(`${field}.label`, 'must be empty when key is set: a dimension has either a key or a label');
     return known;
   }
   if (label === '') throw invalidField(`${field}.key`, 'must be set, or label');

@@ -143,8 +143,9 @@ function toPlace({ stageId, runId = '', kind, number }: GetStageRequest): StageR
   if (stageId === undefined) {
     return { runId, kind: requireStageKind(kind, 'kind'), number: required(number, 'number') };
   }
-  if (toStageKind(kind) !== undefined) throw invalidField('kind', 'must not be set with stage_id: it goes with run_id');
-  if (number !== undefined) throw invalidField('number', 'must not be set with stage_id: it goes with run_id');
+  if (toStageKind(kind) !== undefined)
+    throw invalidField('kind', 'must not be set with stage_id: it is used only with run_id');
+  if (number !== undefined) throw invalidField('number', 'must not be set with stage_id: it is used only with run_id');
   return { id: stageId };
 }
 

@@ -43,7 +43,7 @@ export async function wholeState(store: Reader, namespace: string, info: StateIn
 export function stateCorrupt(digest: Digest): AnabranchError {
   return new AnabranchError(
     'STATE_CORRUPT',
-    `State ${digest} is damaged in the store: its bytes no longer have that digest. Put it again, or restore the database from a backup.`,
+    `State ${digest} is corrupt: its stored bytes do not match its digest. Put it again, or restore the database from a backup.`,
     { metadata: { digest } },
   );
 }

@@ -60,6 +60,6 @@ async function abortQuietly(app: App, upload: StateUpload): Promise<void> {
   try {
     await upload.abort();
   } catch (error) {
-    app.logger.warn({ err: error }, 'what a failed upload left could not be removed; maintenance will');
+    app.logger.warn({ err: error }, 'the data of a failed upload could not be removed; maintenance will remove it');
   }
 }

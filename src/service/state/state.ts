@@ -69,7 +69,7 @@ async function* chunksOf(
     const next = await frames.next();
     if (next.done === true) return;
     check(PutStateRequestSchema, next.value);
-    if (next.value.digest !== '') throw invalidField('digest', 'must stand in the first frame only');
+    if (next.value.digest !== '') throw invalidField('digest', 'must be set in the first frame only');
     yield next.value.chunk;
   }
 }

@@ -21,7 +21,7 @@ export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTas
       tasks,
       ({ id }) => [id],
       (i) => `tasks[${i}].id`,
-      'must be there once in a call',
+      'must be unique within a request',
     );
     const { created, updated, unchanged } = await app.store.upsertTasks(caller.namespace, tasks.map(toUpsert));
     return { createdCount: created, updatedCount: updated, unchangedCount: unchanged };

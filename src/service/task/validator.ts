@@ -20,7 +20,7 @@ export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators'
         validators,
         ({ taskId, type }) => [taskId, type],
         (i) => `validators[${i}].type`,
-        'must be there once for a task in a call',
+        'must be unique for a task within a request',
       );
       const upserts = validators.map(({ taskId, type, query, method, expectedResult, configJson, advisory }) => {
         return { newId: app.ids.uuid(), taskId, type, query, method, expectedResult, configJson, advisory };

@@ -97,7 +97,7 @@ function toOpenRequest(frame: AppendStepsRequest, { check }: FramesCall): OpenRe
   const { open, steps, seal } = frame;
   if (open === undefined) throw invalidField('open', 'must be the first frame of the stream, before any steps');
   if (steps.length > 0 || seal !== undefined) {
-    throw invalidField('open', 'must stand alone in its frame: send steps and seal in the frames after it');
+    throw invalidField('open', 'must be the only field of its frame: send steps and seal in later frames');
   }
   check(AppendStepsRequestSchema, frame);
   const { trajectoryId, uid, writerId, takeOverEpoch, expectedNextStepNumber } = open;

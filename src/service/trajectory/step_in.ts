@@ -58,17 +58,17 @@ export function toOneState(state: WireState, field: string): { ref: StateRef; da
 
 /** Bytes that came inline, each digest once. */
 class InlineStates {
-  private seen: Map<Digest, NewState> | undefined;
+  #seen: Map<Digest, NewState> | undefined;
 
   add(data: Uint8Array): Digest {
     const digest = stateDigest(data);
-    this.seen ??= new Map();
-    if (!this.seen.has(digest)) this.seen.set(digest, { digest, data });
+    this.#seen ??= new Map();
+    if (!this.#seen.has(digest)) this.#seen.set(digest, { digest, data });
     return digest;
   }
 
   list(): readonly NewState[] {
-    return this.seen === undefined ? NONE : [...this.seen.values()];
+    return this.#seen === undefined ? NONE : [...this.#seen.values()];
   }
 }
 

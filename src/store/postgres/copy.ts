@@ -58,88 +58,88 @@ interface CopiedColumn<Name> {
 }
 
 class CopyWriter {
-  private bytes: Buffer;
-  private length: number;
+  #bytes: Buffer;
+  #length: number;
   /** Cached, because most rows of a group have the same time. */
-  private lastTime = '';
-  private lastMicros = 0n;
+  #lastTime = '';
+  #lastMicros = 0n;
 
   constructor(bytes: number) {
-    this.bytes = Buffer.allocUnsafe(bytes);
-    this.length = SIGNATURE.copy(this.bytes);
+    this.#bytes = Buffer.allocUnsafe(bytes);
+    this.#length = SIGNATURE.copy(this.#bytes);
   }
 
   row<Name extends PropertyKey>(columns: readonly CopiedColumn<Name>[], row: Readonly<Record<Name, unknown>>): void {
-    this.reserve(2);
-    this.length = this.bytes.writeInt16BE(columns.length, this.length);
-    for (const { name, type } of columns) this.value(type, row[name]);
+    this.#reserve(2);
+    this.#length = this.#bytes.writeInt16BE(columns.length, this.#length);
+    for (const { name, type } of columns) this.#value(type, row[name]);
   }
 
   finish(): Buffer {
-    this.reserve(2);
-    this.length = this.bytes.writeInt16BE(-1, this.length);
-    return this.bytes.subarray(0, this.length);
+    this.#reserve(2);
+    this.#length = this.#bytes.writeInt16BE(-1, this.#length);
+    return this.#bytes.subarray(0, this.#length);
   }
 
-  private value(type: PostgresType, value: unknown): void {
+  #value(type: PostgresType, value: unknown): void {
     if (value === null) {
-      this.reserve(4);
-      this.length = this.bytes.writeInt32BE(-1, this.length);
-    } else if (type === 'text') this.text(value as string);
-    else if (type === 'bytea') this.blob(value as Uint8Array);
-    else if (type === 'uuid') this.uuid(value as string);
-    else if (type === 'bool') this.flag(value === true || value === 1);
+      this.#reserve(4);
+      this.#length = this.#bytes.writeInt32BE(-1, this.#length);
+    } else if (type === 'text') this.#text(value as string);
+    else if (type === 'bytea') this.#blob(value as Uint8Array);
+    else if (type === 'uuid') this.#uuid(value as string);
+    else if (type === 'bool') this.#flag(value === true || value === 1);
     else if (type === 'float8') {
-      this.size(8);
-      this.length = this.bytes.writeDoubleBE(Number(value), this.length);
+      this.#size(8);
+      this.#length = this.#bytes.writeDoubleBE(Number(value), this.#length);
     } else {
-      this.size(8);
-      const whole = type === 'int8' ? (value as bigint) : this.micros(value as string) - EPOCH_MICROS;
-      this.length = this.bytes.writeBigInt64BE(whole, this.length);
+      this.#size(8);
+      const whole = type === 'int8' ? (value as bigint) : this.#micros(value as string) - EPOCH_MICROS;
+      this.#length = this.#bytes.writeBigInt64BE(whole, this.#length);
     }
   }
 
-  private text(value: string): void {
-    this.reserve(4 + value.length * 3);
-    const written = this.bytes.write(value, this.length + 4, 'utf8');
-    this.bytes.writeInt32BE(written, this.length);
-    this.length += 4 + written;
+  #text(value: string): void {
+    this.#reserve(4 + value.length * 3);
+    const written = this.#bytes.write(value, this.#length + 4, 'utf8');
+    this.#bytes.writeInt32BE(written, this.#length);
+    this.#length += 4 + written;
   }
 
-  private blob(value: Uint8Array): void {
-    this.size(value.length);
-    this.bytes.set(value, this.length);
-    this.length += value.length;
+  #blob(value: Uint8Array): void {
+    this.#size(value.length);
+    this.#bytes.set(value, this.#length);
+    this.#length += value.length;
   }
 
-  private uuid(value: string): void {
-    this.size(16);
-    this.length += this.bytes.write(value.replaceAll('-', ''), this.length, 16, 'hex');
+  #uuid(value: string): void {
+    this.#size(16);
+    this.#length += this.#bytes.write(value.replaceAll('-', ''), this.#length, 16, 'hex');
   }
 
-  private flag(value: boolean): void {
-    this.size(1);
-    this.bytes[this.length++] = value ? 1 : 0;
+  #flag(value: boolean): void {
+    this.#size(1);
+    this.#bytes[this.#length++] = value ? 1 : 0;
   }
 
-  private micros(time: string): bigint {
-    if (time !== this.lastTime) {
-      this.lastMicros = BigInt(Date.parse(`${time.slice(0, 19)}Z`)) * 1000n + BigInt(time.slice(20, 26));
-      this.lastTime = time;
+  #micros(time: string): bigint {
+    if (time !== this.#lastTime) {
+      this.#lastMicros = BigInt(Date.parse(`${time.slice(0, 19)}Z`)) * 1000n + BigInt(time.slice(20, 26));
+      this.#lastTime = time;
     }
-    return this.lastMicros;
+    return this.#lastMicros;
   }
 
   /** Writes the size of the next value and reserves space for it. */
-  private size(bytes: number): void {
-    this.reserve(4 + bytes);
-    this.length = this.bytes.writeInt32BE(bytes, this.length);
+  #size(bytes: number): void {
+    this.#reserve(4 + bytes);
+    this.#length = this.#bytes.writeInt32BE(bytes, this.#length);
   }
 
-  private reserve(bytes: number): void {
-    if (this.length + bytes <= this.bytes.length) return;
-    const larger = Buffer.allocUnsafe(Math.max(this.bytes.length * 2, this.length + bytes));
-    this.bytes.copy(larger, 0, 0, this.length);
-    this.bytes = larger;
+  #reserve(bytes: number): void {
+    if (this.#length + bytes <= this.#bytes.length) return;
+    const larger = Buffer.allocUnsafe(Math.max(this.#bytes.length * 2, this.#length + bytes));
+    this.#bytes.copy(larger, 0, 0, this.#length);
+    this.#bytes = larger;
   }
 }

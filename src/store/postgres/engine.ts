@@ -58,13 +58,13 @@ interface Parts extends EngineParts {
 export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   readonly now = sql<string>`clock_timestamp()`;
   readonly aggregates = postgresAggregates;
-  private readonly transactions = new WeakMap<Tx, PipelinedTransaction>();
-  private readonly reader: Reader;
-  private reading: Kysely<Tables> | undefined;
+  readonly #transactions = new WeakMap<Tx, PipelinedTransaction>();
+  readonly #reader: Reader;
+  #reading: Kysely<Tables> | undefined;
 
   constructor(parts: Parts, call?: CallScope, plansByIndex = false) {
     super(parts, call);
-    this.reader = new Reader(parts, call, plansByIndex);
+    this.#reader = new Reader(parts, call, plansByIndex);
   }
 
   within(call: CallScope | undefined): Engine {
@@ -76,21 +76,21 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   get db(): Kysely<Tables> {
-    this.reading ??= new Kysely<Tables>({
+    this.#reading ??= new Kysely<Tables>({
       dialect: readingDialect(this.parts.dialect, ({ sql: text, parameters }) =>
-        this.reader.read(text, async (lease) => (await lease.query(text, [...parameters])).rows),
+        this.#reader.read(text, async (lease) => (await lease.query(text, [...parameters])).rows),
       ),
     }).withSchema(SCHEMA);
-    return this.reading;
+    return this.#reading;
   }
 
   /** Returns whether failed work may succeed on another attempt. */
-  private isWorthRetrying(error: unknown): boolean {
+  #isWorthRetrying(error: unknown): boolean {
     const cause = (error as Error).cause ?? error;
     return isRetryable(cause) || this.parts.pool.forget(cause);
   }
 
-  private lease(): Promise<Lease> {
+  #lease(): Promise<Lease> {
     return this.parts.pool.lease(this.call?.signal);
   }
 
@@ -104,30 +104,30 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
 
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
-    return (await this.reader.read(text, (lease) => lease.rows(text, [...parameters]))) as unknown[] as Row[];
+    return (await this.#reader.read(text, (lease) => lease.rows(text, [...parameters]))) as unknown[] as Row[];
   }
 
   async readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
-    return (await this.reader.snapshot(queries)) as RowsOf<Rows>;
+    return (await this.#reader.snapshot(queries)) as RowsOf<Rows>;
   }
 
   async write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions = {}): Promise<T> {
     for (let attempt = 1; ; attempt += 1) {
       try {
-        return await this.writeOnce(work, options);
+        return await this.#writeOnce(work, options);
       } catch (error) {
-        if (attempt >= MAX_TRIES || !this.isWorthRetrying(error)) throw error;
+        if (attempt >= MAX_TRIES || !this.#isWorthRetrying(error)) throw error;
         await backOff(attempt);
       }
     }
   }
 
-  private async writeOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
+  async #writeOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
     this.parts.turns.wrote();
-    const lease = await this.lease();
+    const lease = await this.#lease();
     try {
       const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));
-      this.transactions.set(transaction.db, transaction);
+      this.#transactions.set(transaction.db, transaction);
       if (options.unbounded === true) transaction.unbound();
       try {
         const result = await work(transaction.db);
@@ -215,16 +215,16 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     const text = wait === 'never' ? `${LOCK_HEADS} skip locked` : LOCK_HEADS;
     const parameters = [refs.map(({ tree }) => tree), refs.map(({ key }) => key)];
     // Sent at once, so that later lookups of states run after this lock.
-    const rows = (await this.pipelineOf(tx).ask(text, parameters)).rows as HeadColumns[];
+    const rows = (await this.#pipelineOf(tx).ask(text, parameters)).rows as HeadColumns[];
     return { heads: rows.map(readHead), now: rows[0]?.now ?? '' };
   }
 
   findStates(tx: Tx, namespace: string, digests: readonly Digest[], purpose: 'refer' | 'lock'): Promise<FoundState[]> {
-    return findStates(this.pipelineOf(tx), namespace, digests, purpose);
+    return findStates(this.#pipelineOf(tx), namespace, digests, purpose);
   }
 
   referToStates(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]> {
-    return referToStates(this.pipelineOf(tx), namespace, digests);
+    return referToStates(this.#pipelineOf(tx), namespace, digests);
   }
 
   outwaitReferrers(): Promise<boolean> {
@@ -232,15 +232,15 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async waitBriefly(tx: Tx): Promise<void> {
-    this.pipelineOf(tx).send(WAIT_BRIEFLY);
+    this.#pipelineOf(tx).send(WAIT_BRIEFLY);
   }
 
   async insertRows<T extends Table>(tx: Tx, table: T, rows: readonly RowOf<T>[], onConflict?: string): Promise<void> {
-    insertRows(this.pipelineOf(tx), table, rows, onConflict);
+    insertRows(this.#pipelineOf(tx), table, rows, onConflict);
   }
 
   async updateRows(tx: Tx, update: RowUpdate, rows: readonly Row[]): Promise<void> {
-    updateRows(this.pipelineOf(tx), update, rows);
+    updateRows(this.#pipelineOf(tx), update, rows);
   }
 
   among(column: RawBuilder<unknown>, keys: readonly bigint[]) {
@@ -261,17 +261,17 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async ask<Row>(tx: Tx, { sql: text, parameters }: CompiledQuery<Row>): Promise<Row[]> {
-    return (await this.pipelineOf(tx).ask(text, [...parameters])).rows as Row[];
+    return (await this.#pipelineOf(tx).ask(text, [...parameters])).rows as Row[];
   }
 
   async appendOne(seen: SeenHead, row: StepRow): Promise<string | undefined> {
     this.parts.turns.wrote();
-    const lease = await this.lease();
+    const lease = await this.#lease();
     try {
       const { rows } = await lease.query(APPEND_ONE, appendOneValues(seen, row));
       return (rows as { update_time: string }[])[0]?.update_time;
     } catch (error) {
-      if (this.isWorthRetrying(error)) return undefined;
+      if (this.#isWorthRetrying(error)) return undefined;
       throw error;
     } finally {
       lease.release();
@@ -281,19 +281,19 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
     const values = upsertPointsValues(batch);
     const stored =
-      tx === undefined ? this.upsertAlone(values) : tx.executeQuery(CompiledQuery.raw(UPSERT_POINTS, values));
+      tx === undefined ? this.#upsertAlone(values) : tx.executeQuery(CompiledQuery.raw(UPSERT_POINTS, values));
     return Number((await stored).numAffectedRows ?? 0) === batch.values.length;
   }
 
   /** Without `tx`, the statement is a transaction of its own. */
-  private async upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
+  async #upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
     this.parts.turns.wrote();
     for (let attempt = 1; ; attempt += 1) {
-      const lease = await this.lease();
+      const lease = await this.#lease();
       try {
         return { numAffectedRows: (await lease.query(UPSERT_POINTS, values)).rowCount ?? 0 };
       } catch (error) {
-        if (attempt >= MAX_TRIES || !this.isWorthRetrying(error)) throw error;
+        if (attempt >= MAX_TRIES || !this.#isWorthRetrying(error)) throw error;
       } finally {
         lease.release();
       }
@@ -302,7 +302,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    return this.reader.extrema(series, stretches);
+    return this.#reader.extrema(series, stretches);
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {
@@ -336,8 +336,8 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     await pool.end();
   }
 
-  private pipelineOf(tx: Tx): PipelinedTransaction {
-    const transaction = this.transactions.get(tx);
+  #pipelineOf(tx: Tx): PipelinedTransaction {
+    const transaction = this.#transactions.get(tx);
     if (transaction === undefined) throw new Error('a write outside a transaction of this engine');
     return transaction;
   }

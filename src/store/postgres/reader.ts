@@ -22,30 +22,30 @@ interface Parsed<Rows> {
 
 /** Reads of committed rows, for one call or for work that outlives calls. */
 export class Reader {
-  private readonly deps: ReaderDeps;
+  readonly #deps: ReaderDeps;
   /** Its signal may be created when it is first read, so it is read as late as possible. */
-  private readonly call: CallScope | undefined;
-  private readonly plansByIndex: boolean;
+  readonly #call: CallScope | undefined;
+  readonly #plansByIndex: boolean;
 
   constructor(deps: ReaderDeps, call: CallScope | undefined, plansByIndex: boolean) {
-    this.deps = deps;
-    this.call = call;
-    this.plansByIndex = plansByIndex;
+    this.#deps = deps;
+    this.#call = call;
+    this.#plansByIndex = plansByIndex;
   }
 
   /** Runs a read and hands over its rows in turn with other reads. `kind` is equal for reads of about the same cost. */
   async read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
-    const { rows, parseMs } = await this.readInLane(kind, work);
-    return this.deps.turns.handOver(rows, parseMs);
+    const { rows, parseMs } = await this.#readInLane(kind, work);
+    return this.#deps.turns.handOver(rows, parseMs);
   }
 
   /** Runs a read that takes about as long as others of its kind. */
-  private readInLane<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Parsed<Row[]>> {
-    const { lanes } = this.deps;
-    return lanes.run(kind, this.call?.signal, async () => {
+  #readInLane<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Parsed<Row[]>> {
+    const { lanes } = this.#deps;
+    return lanes.run(kind, this.#call?.signal, async () => {
       try {
-        return await this.readOnce(work).catch((error: unknown) => {
-          if (this.deps.pool.forget(error)) return this.readOnce(work);
+        return await this.#readOnce(work).catch((error: unknown) => {
+          if (this.#deps.pool.forget(error)) return this.#readOnce(work);
           throw error;
         });
       } catch (error) {
@@ -56,11 +56,11 @@ export class Reader {
     });
   }
 
-  private async readOnce<Row>(work: (lease: Lease) => Promise<Row[]>): Promise<Timed<Parsed<Row[]>>> {
-    const lease = await this.deps.pool.lease(this.call?.signal);
+  async #readOnce<Row>(work: (lease: Lease) => Promise<Row[]>): Promise<Timed<Parsed<Row[]>>> {
+    const lease = await this.#deps.pool.lease(this.#call?.signal);
     const begun = performance.now();
     try {
-      const rows = await (this.plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));
+      const rows = await (this.#plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));
       return { value: { rows, parseMs: lease.parseMs }, milliseconds: performance.now() - begun };
     } finally {
       lease.release();
@@ -71,10 +71,10 @@ export class Reader {
   async snapshot(queries: readonly CompiledQuery<object>[]): Promise<object[][]> {
     const rowsIn = async (lease: Lease, { sql: text, parameters }: CompiledQuery<object>): Promise<object[]> =>
       (await lease.query(text, [...parameters])).rows;
-    const { rows: tables, parseMs } = await this.readInLane(queries.map(({ sql: text }) => text).join(';'), (lease) =>
+    const { rows: tables, parseMs } = await this.#readInLane(queries.map(({ sql: text }) => text).join(';'), (lease) =>
       inTransaction(lease, BEGIN_SNAPSHOT, () => Promise.all(queries.map((query) => rowsIn(lease, query)))),
     );
-    return this.deps.turns.handOverAll(tables, parseMs);
+    return this.#deps.turns.handOverAll(tables, parseMs);
   }
 
   extrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {

@@ -28,22 +28,22 @@ interface Stamp {
 export class Transaction {
   readonly engine: Engine;
   readonly db: Db;
-  private readonly stamp: Stamp;
+  readonly #stamp: Stamp;
 
   constructor(engine: Engine, db: Db, stamp: Stamp = { now: undefined, mark: undefined }) {
     this.engine = engine;
     this.db = db;
-    this.stamp = stamp;
+    this.#stamp = stamp;
   }
 
   /** Returns the same transaction for rows of one namespace. */
   in(namespace: string): NamespaceTransaction {
-    return new NamespaceTransaction(this.engine, this.db, namespace, this.stamp);
+    return new NamespaceTransaction(this.engine, this.db, namespace, this.#stamp);
   }
 
   /** Returns the same transaction on behalf of a caller. */
   as(caller: Caller): CallerTransaction {
-    return new CallerTransaction(this.engine, this.db, caller, this.stamp);
+    return new CallerTransaction(this.engine, this.db, caller, this.#stamp);
   }
 
   /**
@@ -51,14 +51,14 @@ export class Transaction {
    * it is read.
    */
   get now(): string {
-    if (this.stamp.now === undefined) throw new Error('the time of this transaction was not read');
-    return this.stamp.now;
+    if (this.#stamp.now === undefined) throw new Error('the time of this transaction was not read');
+    return this.#stamp.now;
   }
 
   /** Mark that `readMark` has read. */
   get mark(): bigint {
-    if (this.stamp.mark === undefined) throw new Error('the change mark of this transaction was not read');
-    return this.stamp.mark;
+    if (this.#stamp.mark === undefined) throw new Error('the change mark of this transaction was not read');
+    return this.#stamp.mark;
   }
 
   /**
@@ -66,27 +66,27 @@ export class Transaction {
    * a later time. Each call reads anew, because a transaction that takes further locks needs a later time.
    */
   async readNow(): Promise<string> {
-    this.stamp.now = await readNow(this.db, this.engine.now);
-    return this.stamp.now;
+    this.#stamp.now = await readNow(this.db, this.engine.now);
+    return this.#stamp.now;
   }
 
   /** Returns the mark for the rows that this transaction changes (see `Engine.changeMark`). Reads it once. */
   async readMark(): Promise<bigint> {
-    this.stamp.mark ??= await this.engine.changeMark(this.db);
-    return this.stamp.mark;
+    this.#stamp.mark ??= await this.engine.changeMark(this.db);
+    return this.#stamp.mark;
   }
 
   /** Begins a transaction of claims (see `Engine.beginClaim`). Reads time and mark. */
   async beginClaim(): Promise<void> {
     const { now, mark } = await this.engine.beginClaim(this.db);
-    this.stamp.now = now;
-    this.stamp.mark = mark;
+    this.#stamp.now = now;
+    this.#stamp.mark = mark;
   }
 
   /** Locks the heads of trajectories (see `Engine.lockHeads`). Reads the time under these locks, if there are any. */
   async lockHeads(refs: readonly TrajectoryRef[], wait: 'never' | 'bounded'): Promise<LockedHead[]> {
     const { heads, now } = await this.engine.lockHeads(this.db, refs, wait);
-    if (heads.length > 0) this.stamp.now = now;
+    if (heads.length > 0) this.#stamp.now = now;
     return heads;
   }
 }

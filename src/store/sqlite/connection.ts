@@ -11,31 +11,31 @@ const MAX_STATEMENTS = 500;
 
 /** A connection to the file: `node:sqlite` with cached statements, integers as bigint, and translated errors. */
 export class Connection implements SqliteDatabase {
-  private readonly database: DatabaseSync;
-  private readonly statements = {
+  readonly #database: DatabaseSync;
+  readonly #statements = {
     objects: new Map<string, KeptStatement>(),
     arrays: new Map<string, KeptStatement>(),
     'exact arrays': new Map<string, KeptStatement>(),
   };
 
   constructor(database: DatabaseSync) {
-    this.database = database;
+    this.#database = database;
   }
 
   prepare(text: string, rows: RowForm = 'objects'): KeptStatement {
-    const statements = this.statements[rows];
+    const statements = this.#statements[rows];
     let statement = statements.get(text);
     if (statement === undefined) {
       if (statements.size >= MAX_STATEMENTS) statements.clear();
-      statement = new KeptStatement(this.database, text, rows);
+      statement = new KeptStatement(this.#database, text, rows);
       statements.set(text, statement);
     }
     return statement;
   }
 
   close(): void {
-    for (const statements of Object.values(this.statements)) statements.clear();
-    this.database.close();
+    for (const statements of Object.values(this.#statements)) statements.clear();
+    this.#database.close();
   }
 }
 
@@ -46,25 +46,25 @@ type RowForm = 'objects' | 'arrays' | 'exact arrays';
 export class KeptStatement {
   readonly columns: readonly string[];
   readonly reader: boolean;
-  private readonly statement: StatementSync;
-  private readonly endsTransaction: boolean;
+  readonly #statement: StatementSync;
+  readonly #endsTransaction: boolean;
 
   constructor(database: DatabaseSync, text: string, rows: RowForm) {
     try {
-      this.statement = database.prepare(text === 'begin' ? 'begin immediate' : text);
+      this.#statement = database.prepare(text === 'begin' ? 'begin immediate' : text);
     } catch (error) {
       throw translateError(error);
     }
-    this.statement.setReadBigInts(rows !== 'arrays');
-    this.statement.setReturnArrays(rows !== 'objects');
-    this.columns = this.statement.columns().map(({ name }) => name);
+    this.#statement.setReadBigInts(rows !== 'arrays');
+    this.#statement.setReturnArrays(rows !== 'objects');
+    this.columns = this.#statement.columns().map(({ name }) => name);
     this.reader = this.columns.length > 0;
-    this.endsTransaction = text === 'rollback';
+    this.#endsTransaction = text === 'rollback';
   }
 
   all(parameters: readonly unknown[]): unknown[] {
     try {
-      return this.statement.all(...(parameters as SQLInputValue[]));
+      return this.#statement.all(...(parameters as SQLInputValue[]));
     } catch (error) {
       throw translateError(error);
     }
@@ -72,16 +72,16 @@ export class KeptStatement {
 
   run(parameters: readonly unknown[]): { changes: bigint | number; lastInsertRowid: bigint | number } {
     try {
-      return this.statement.run(...(parameters as SQLInputValue[]));
+      return this.#statement.run(...(parameters as SQLInputValue[]));
     } catch (error) {
       // A full disk ends the transaction, so there is nothing to roll back.
-      if (this.endsTransaction) return { changes: 0, lastInsertRowid: 0 };
+      if (this.#endsTransaction) return { changes: 0, lastInsertRowid: 0 };
       throw translateError(error);
     }
   }
 
   *iterate(parameters: readonly unknown[]): IterableIterator<unknown> {
-    yield* this.statement.iterate(...(parameters as SQLInputValue[]));
+    yield* this.#statement.iterate(...(parameters as SQLInputValue[]));
   }
 }
 

@@ -67,12 +67,12 @@ interface Parts extends EngineParts {
 export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   readonly now = NOW;
   readonly aggregates = sqliteAggregates;
-  private readonly writer: Connection;
-  private reading: Kysely<Tables> | undefined;
+  readonly #writer: Connection;
+  #reading: Kysely<Tables> | undefined;
 
   constructor(parts: Parts, call?: CallScope) {
     super(parts, call);
-    this.writer = parts.writer;
+    this.#writer = parts.writer;
   }
 
   within(call: CallScope | undefined): Engine {
@@ -80,15 +80,15 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   }
 
   get db(): Kysely<Tables> {
-    this.reading ??= new Kysely<Tables>({
+    this.#reading ??= new Kysely<Tables>({
       dialect: readingDialect(this.parts.dialect, ({ sql: text, parameters }) =>
-        this.read({ kind: 'objects', text, parameters }),
+        this.#read({ kind: 'objects', text, parameters }),
       ),
     });
-    return this.reading;
+    return this.#reading;
   }
 
-  private async read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
+  async #read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
     return this.parts.turns.handOver(await this.parts.threads.run(job, this.call?.signal));
   }
 
@@ -102,7 +102,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
 
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
-    return (await this.read({ kind: 'arrays', text, parameters })) as Row[];
+    return (await this.#read({ kind: 'arrays', text, parameters })) as Row[];
   }
 
   async readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
@@ -143,17 +143,17 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   async lockTree(): Promise<void> {}
 
   async nextKey(_tx: Tx, table: KeyedTable): Promise<bigint> {
-    return this.giveKeys(table, 1);
+    return this.#giveKeys(table, 1);
   }
 
   async nextKeys(_tx: Tx, table: KeyedTable, count: number): Promise<bigint[]> {
-    const first = this.giveKeys(table, count);
+    const first = this.#giveKeys(table, count);
     return Array.from({ length: count }, (_, i) => first + BigInt(i));
   }
 
   /** Returns the first of `count` keys that were never used or assigned. */
-  private giveKeys(table: KeyedTable, count: number): bigint {
-    const [row] = this.writer.prepare('select seq from sqlite_sequence where name = ?').all([table]) as {
+  #giveKeys(table: KeyedTable, count: number): bigint {
+    const [row] = this.#writer.prepare('select seq from sqlite_sequence where name = ?').all([table]) as {
       seq: bigint;
     }[];
     const [used, given] = [row?.seq ?? 0n, this.parts.givenKeys.get(table) ?? 0n];
@@ -186,7 +186,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     _tx: Tx,
     refs: readonly { tree: bigint; key: bigint }[],
   ): Promise<{ heads: LockedHead[]; now: string }> {
-    const select = this.writer.prepare(SELECT_HEAD);
+    const select = this.#writer.prepare(SELECT_HEAD);
     const heads: LockedHead[] = [];
     let now = '';
     for (const { tree, key } of refs) {
@@ -199,7 +199,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async findStates(_tx: Tx, namespace: string, digests: readonly Digest[]): Promise<FoundState[]> {
-    const select = this.writer.prepare(SELECT_STATE);
+    const select = this.#writer.prepare(SELECT_STATE);
     return digests.flatMap((digest) => {
       const rows = select.all([namespace, bindDigest(digest)]) as { size: bigint; referenced: bigint }[];
       return rows.map(({ size, referenced }) => ({ digest, size: Number(size), referenced: isSet(referenced) }));
@@ -207,7 +207,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async referToStates(_tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]> {
-    const update = this.writer.prepare(REFER_TO_STATE);
+    const update = this.#writer.prepare(REFER_TO_STATE);
     return digests.filter((digest) => Number(update.run([namespace, bindDigest(digest)]).changes) > 0);
   }
 
@@ -237,8 +237,8 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async lockQueued(_tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]> {
-    const rows = (query: RawBuilder<unknown>) => this.readOwn(query.compile(this.parts.writing)) as FoundRow[];
-    return this.withKeys(readQueued(this, rows, queues, wanted, limit));
+    const rows = (query: RawBuilder<unknown>) => this.#readOwn(query.compile(this.parts.writing)) as FoundRow[];
+    return this.#withKeys(readQueued(this, rows, queues, wanted, limit));
   }
 
   async lockNext(_tx: Tx, { namespace, id }: StageName, limit: number): Promise<QueuedRow[]> {
@@ -246,29 +246,29 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
       const next = nextOfStage(this, { namespace: of, id: named }, sql`${most}`);
       return { compile: () => next.compile(this.parts.writing) };
     });
-    return this.withKeys(this.readOwn(query) as FoundRow[]);
+    return this.#withKeys(this.#readOwn(query) as FoundRow[]);
   }
 
-  private withKeys(rows: readonly FoundRow[]): QueuedRow[] {
-    const first = rows.length === 0 ? 0n : this.giveKeys('trajectories', rows.length);
+  #withKeys(rows: readonly FoundRow[]): QueuedRow[] {
+    const first = rows.length === 0 ? 0n : this.#giveKeys('trajectories', rows.length);
     return rows.map((row, i) => Object.assign(row, { next_trajectory: first + BigInt(i) }));
   }
 
   async ask<Row>(_tx: Tx, query: CompiledQuery<Row>): Promise<Row[]> {
-    return this.readOwn(query) as Row[];
+    return this.#readOwn(query) as Row[];
   }
 
   /** Reads on the writing connection, which sees the transaction's own writes. */
-  private readOwn({ sql: text, parameters }: CompiledQuery<unknown>): unknown[] {
-    return this.writer.prepare(text).all(parameters);
+  #readOwn({ sql: text, parameters }: CompiledQuery<unknown>): unknown[] {
+    return this.#writer.prepare(text).all(parameters);
   }
 
   async upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean> {
-    return tx === undefined ? this.parts.points.write(batch, this.call?.signal) : upsertPoints(this.writer, batch);
+    return tx === undefined ? this.parts.points.write(batch, this.call?.signal) : upsertPoints(this.#writer, batch);
   }
 
   readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    return this.read({ kind: 'stretches', series, stretches });
+    return this.#read({ kind: 'stretches', series, stretches });
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {

@@ -10,29 +10,29 @@ import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, Stat
  * thread loads its modules again, and Kysely alone takes five times as long as the rest.
  */
 class ReadThread {
-  private readonly reader: Connection;
-  private readonly cancelledId: Int32Array;
-  private currentId = 0;
+  readonly #reader: Connection;
+  readonly #cancelledId: Int32Array;
+  #currentId = 0;
 
   constructor(database: DatabaseSync, cancelled: SharedArrayBuffer) {
-    this.cancelledId = new Int32Array(cancelled);
+    this.#cancelledId = new Int32Array(cancelled);
     makeInterruptible(database, () => {
-      if (Atomics.load(this.cancelledId, 0) === this.currentId) throw new Error('the job was cancelled');
+      if (Atomics.load(this.#cancelledId, 0) === this.#currentId) throw new Error('the job was cancelled');
     });
-    this.reader = new Connection(database);
+    this.#reader = new Connection(database);
   }
 
   serve(port: MessagePort): void {
     port.on('message', ({ id, job }: ReadRequest) => {
-      this.currentId = id;
-      port.postMessage(this.replyTo(job));
+      this.#currentId = id;
+      port.postMessage(this.#replyTo(job));
     });
   }
 
-  private replyTo(job: ReadJob): ReadReply {
+  #replyTo(job: ReadJob): ReadReply {
     const begun = performance.now();
     try {
-      const outcome = this.run(job);
+      const outcome = this.#run(job);
       return { milliseconds: performance.now() - begun, ...outcome };
     } catch (error) {
       const { message, stack, code, errcode } = error as Error & { code?: unknown; errcode?: unknown };
@@ -40,33 +40,33 @@ class ReadThread {
     }
   }
 
-  private run(job: ReadJob): Pick<ReadReply, 'result' | 'columns'> {
+  #run(job: ReadJob): Pick<ReadReply, 'result' | 'columns'> {
     switch (job.kind) {
       case 'stretches':
-        return { result: job.stretches.map((stretch) => readStretch(this.reader, job.series, stretch)) };
+        return { result: job.stretches.map((stretch) => readStretch(this.#reader, job.series, stretch)) };
       case 'arrays':
-        return { result: this.reader.prepare(job.text, 'arrays').all(job.parameters) };
+        return { result: this.#reader.prepare(job.text, 'arrays').all(job.parameters) };
       case 'snapshot':
-        return { result: this.inTransaction(() => job.statements.map((statement) => this.rowsOf(statement))) };
+        return { result: this.#inTransaction(() => job.statements.map((statement) => this.#rowsOf(statement))) };
       case 'objects': {
-        const { rows, columns } = this.rowsOf(job);
+        const { rows, columns } = this.#rowsOf(job);
         return { result: rows as unknown[][], columns };
       }
     }
   }
 
-  private rowsOf({ text, parameters }: Pick<StatementJob, 'text' | 'parameters'>): ReadRows {
-    const statement = this.reader.prepare(text, 'exact arrays');
+  #rowsOf({ text, parameters }: Pick<StatementJob, 'text' | 'parameters'>): ReadRows {
+    const statement = this.#reader.prepare(text, 'exact arrays');
     return { rows: statement.all(parameters) as unknown[][], columns: statement.columns };
   }
 
   /** The connection is read-only, so the transaction must be `deferred`: plain `begin` is prepared as `begin immediate`. */
-  private inTransaction<T>(work: () => T): T {
-    this.reader.prepare('begin deferred').run([]);
+  #inTransaction<T>(work: () => T): T {
+    this.#reader.prepare('begin deferred').run([]);
     try {
       return work();
     } finally {
-      this.reader.prepare('rollback').run([]);
+      this.#reader.prepare('rollback').run([]);
     }
   }
 }

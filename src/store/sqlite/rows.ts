@@ -10,28 +10,28 @@ interface RowStatement {
 
 /** Writes many rows, each with the same prepared statement. */
 export class RowWriter {
-  private readonly writer: Connection;
-  private readonly statements = new Map<Table | RowUpdate, RowStatement>();
+  readonly #writer: Connection;
+  readonly #statements = new Map<Table | RowUpdate, RowStatement>();
 
   constructor(writer: Connection) {
-    this.writer = writer;
+    this.#writer = writer;
   }
 
   insert(table: Table, rows: readonly Row[], onConflict = ''): void {
-    if (rows.length > 0) this.run(this.statements.get(table) ?? this.keep(table, insertOf(table)), rows, onConflict);
+    if (rows.length > 0) this.#run(this.#statements.get(table) ?? this.#keep(table, insertOf(table)), rows, onConflict);
   }
 
   update(update: RowUpdate, rows: readonly Row[]): void {
-    if (rows.length > 0) this.run(this.statements.get(update) ?? this.keep(update, updateOf(update)), rows, '');
+    if (rows.length > 0) this.#run(this.#statements.get(update) ?? this.#keep(update, updateOf(update)), rows, '');
   }
 
-  private keep(of: Table | RowUpdate, statement: RowStatement): RowStatement {
-    this.statements.set(of, statement);
+  #keep(of: Table | RowUpdate, statement: RowStatement): RowStatement {
+    this.#statements.set(of, statement);
     return statement;
   }
 
-  private run({ text, columns }: RowStatement, rows: readonly Row[], end: string): void {
-    const statement = this.writer.prepare(text + end);
+  #run({ text, columns }: RowStatement, rows: readonly Row[], end: string): void {
+    const statement = this.#writer.prepare(text + end);
     for (const row of rows) statement.run(valuesOf(row, columns));
   }
 }

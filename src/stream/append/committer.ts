@@ -49,75 +49,75 @@ interface Portion {
 export class Committer {
   /** Batches that wait or are in flight. */
   pending = 0;
-  private readonly store: Pick<AppendStore, 'append'>;
-  private readonly logger: Logger;
-  private readonly limits: Required<CommitterOptions>;
-  private readonly lines = new Map<bigint, Line>();
+  readonly #store: Pick<AppendStore, 'append'>;
+  readonly #logger: Logger;
+  readonly #limits: Required<CommitterOptions>;
+  readonly #lines = new Map<bigint, Line>();
   /** Lines with work and nothing in flight, the one that waits longest first. */
-  private readonly ready = new Set<Line>();
-  private readonly busy: Portion[] = [];
-  private groupsInFlight = 0;
-  private busyInFlight = 0;
-  private gathering = false;
-  private idleWaiters: (() => void)[] = [];
+  readonly #ready = new Set<Line>();
+  readonly #busy: Portion[] = [];
+  #groupsInFlight = 0;
+  #busyInFlight = 0;
+  #gathering = false;
+  #idleWaiters: (() => void)[] = [];
 
   constructor(store: Pick<AppendStore, 'append'>, logger: Logger, options: CommitterOptions) {
-    this.store = store;
-    this.logger = logger;
-    this.limits = { busyLanes: 4, groupBytes: 4 * 1024 * 1024, groupSteps: 4096, ...options };
+    this.#store = store;
+    this.#logger = logger;
+    this.#limits = { busyLanes: 4, groupBytes: 4 * 1024 * 1024, groupSteps: 4096, ...options };
   }
 
   submit(source: BatchSource, batch: AppendBatch, bytes: number): void {
     const { key } = batch.ref;
-    let line = this.lines.get(key);
+    let line = this.#lines.get(key);
     if (line === undefined) {
       line = { key, entries: [], taken: 0, inFlight: false };
-      this.lines.set(key, line);
+      this.#lines.set(key, line);
     }
     line.entries.push({ source, batch, bytes });
     this.pending += 1;
-    if (!line.inFlight) this.ready.add(line);
-    this.gather();
+    if (!line.inFlight) this.#ready.add(line);
+    this.#gather();
   }
 
   /** Resolves when nothing waits and nothing is in flight. */
   idle(): Promise<void> {
     if (this.pending === 0) return Promise.resolve();
-    return new Promise((resolve) => this.idleWaiters.push(resolve));
+    return new Promise((resolve) => this.#idleWaiters.push(resolve));
   }
 
   /** Starts groups at the end of this turn of the event loop, so that all frames that have arrived by now share one. */
-  private gather(): void {
-    if (this.gathering || this.ready.size === 0 || this.groupsInFlight >= this.limits.lanes) return;
-    this.gathering = true;
+  #gather(): void {
+    if (this.#gathering || this.#ready.size === 0 || this.#groupsInFlight >= this.#limits.lanes) return;
+    this.#gathering = true;
     setImmediate(() => {
-      this.gathering = false;
-      while (this.groupsInFlight < this.limits.lanes) {
-        const group = this.takeGroup();
+      this.#gathering = false;
+      while (this.#groupsInFlight < this.#limits.lanes) {
+        const group = this.#takeGroup();
         if (group.length === 0) break;
-        this.groupsInFlight += 1;
-        void this.commitGroup(group).finally(() => {
-          this.groupsInFlight -= 1;
-          this.gather();
+        this.#groupsInFlight += 1;
+        void this.#commitGroup(group).finally(() => {
+          this.#groupsInFlight -= 1;
+          this.#gather();
         });
       }
     });
   }
 
-  private takeGroup(): Portion[] {
+  #takeGroup(): Portion[] {
     const group: Portion[] = [];
-    const room = { bytes: this.limits.groupBytes, steps: this.limits.groupSteps, first: true };
-    for (const line of this.ready) {
-      const entries = this.takeFrom(line, room);
+    const room = { bytes: this.#limits.groupBytes, steps: this.#limits.groupSteps, first: true };
+    for (const line of this.#ready) {
+      const entries = this.#takeFrom(line, room);
       if (entries.length === 0 && line.taken < line.entries.length) break; // the group is full
-      this.ready.delete(line);
-      if (entries.length === 0) this.lines.delete(line.key);
+      this.#ready.delete(line);
+      if (entries.length === 0) this.#lines.delete(line.key);
       else {
         line.inFlight = true;
         group.push({ line, entries });
       }
     }
-    this.tellIdle();
+    this.#tellIdle();
     return group;
   }
 
@@ -125,7 +125,7 @@ export class Committer {
    * The next entries of a line, all of one source: a batch that is refused takes the later ones of its trajectory with it, and one writer's
    * refusal must not become another's.
    */
-  private takeFrom(line: Line, room: { bytes: number; steps: number; first: boolean }): Entry[] {
+  #takeFrom(line: Line, room: { bytes: number; steps: number; first: boolean }): Entry[] {
     const entries: Entry[] = [];
     for (; line.taken < line.entries.length; line.taken += 1) {
       const entry = line.entries[line.taken]!;
@@ -149,154 +149,154 @@ export class Committer {
   }
 
   /** Returns the error if it is an outage. */
-  private async commitGroup(group: readonly Portion[]): Promise<unknown> {
+  async #commitGroup(group: readonly Portion[]): Promise<unknown> {
     const batches = group.flatMap((portion) => portion.entries.map(({ batch }) => batch));
     let outcomes: AppendOutcome[];
     try {
-      outcomes = await this.store.append(batches, 'never');
+      outcomes = await this.#store.append(batches, 'never');
     } catch (error) {
-      const outage = await this.groupFailed(group, batches.length, error);
-      this.commitBusy();
+      const outage = await this.#groupFailed(group, batches.length, error);
+      this.#commitBusy();
       return outage;
     }
     let next = 0;
     for (const portion of group) {
       const own = outcomes.slice(next, next + portion.entries.length);
       next += portion.entries.length;
-      if (own[0]?.kind === 'busy') this.busy.push(portion);
-      else this.settle(portion, own);
+      if (own[0]?.kind === 'busy') this.#busy.push(portion);
+      else this.#settle(portion, own);
     }
-    this.commitBusy();
+    this.#commitBusy();
     return undefined;
   }
 
   /** An outage fails the group. Anything else may concern only a part of it. */
-  private async groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<unknown> {
+  async #groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<unknown> {
     if (isOutage(error)) {
-      for (const portion of group) this.fail(portion, error);
-      if (error instanceof DatabaseSilent) this.failWaiting(error);
+      for (const portion of group) this.#fail(portion, error);
+      if (error instanceof DatabaseSilent) this.#failWaiting(error);
       return error;
     }
-    if (error instanceof Contended) return this.commitHalves(group);
+    if (error instanceof Contended) return this.#commitHalves(group);
     const [only] = group;
     if (batches === 1 && only !== undefined) {
-      this.fail(only, error);
+      this.#fail(only, error);
       return undefined;
     }
-    this.logger.warn(
+    this.#logger.warn(
       { err: error, batches, trajectories: group.length },
       'a group commit failed; trying each part alone',
     );
     let outage: unknown;
     for (const portion of group) {
-      if (outage === undefined) outage = await this.commitAlone(portion);
-      else this.fail(portion, outage);
+      if (outage === undefined) outage = await this.#commitAlone(portion);
+      else this.#fail(portion, outage);
     }
     return outage;
   }
 
   /** Finds those that wait for other transactions: they wait alone, and all others commit. */
-  private async commitHalves(group: readonly Portion[]): Promise<unknown> {
+  async #commitHalves(group: readonly Portion[]): Promise<unknown> {
     if (group.length === 1) {
-      this.busy.push(...group);
+      this.#busy.push(...group);
       return undefined;
     }
     const half = Math.ceil(group.length / 2);
-    const outage = await this.commitGroup(group.slice(0, half));
-    if (outage === undefined) return this.commitGroup(group.slice(half));
-    for (const portion of group.slice(half)) this.fail(portion, outage);
+    const outage = await this.#commitGroup(group.slice(0, half));
+    if (outage === undefined) return this.#commitGroup(group.slice(half));
+    for (const portion of group.slice(half)) this.#fail(portion, outage);
     return outage;
   }
 
   /** A1: those that wait for a silent database have waited long enough. What their sources sent behind is dropped when its turn comes. */
-  private failWaiting(error: DatabaseSilent): void {
-    for (const { entries, taken } of this.lines.values()) {
+  #failWaiting(error: DatabaseSilent): void {
+    for (const { entries, taken } of this.#lines.values()) {
       for (const { source, batch, bytes } of entries.slice(taken)) {
         if (!source.over) source.failed(batch, bytes, error);
       }
     }
-    for (const portion of this.busy.splice(0)) this.fail(portion, error);
+    for (const portion of this.#busy.splice(0)) this.#fail(portion, error);
   }
 
   /** Trajectories that another transaction holds are waited for in transactions of their own, beside the groups. */
-  private commitBusy(): void {
-    while (this.busyInFlight < this.limits.busyLanes) {
-      const portion = this.busy.shift();
+  #commitBusy(): void {
+    while (this.#busyInFlight < this.#limits.busyLanes) {
+      const portion = this.#busy.shift();
       if (portion === undefined) return;
-      this.busyInFlight += 1;
-      void this.commitAlone(portion).finally(() => {
-        this.busyInFlight -= 1;
-        this.commitBusy();
-        this.gather();
+      this.#busyInFlight += 1;
+      void this.#commitAlone(portion).finally(() => {
+        this.#busyInFlight -= 1;
+        this.#commitBusy();
+        this.#gather();
       });
     }
   }
 
   /** Returns the error if it is an outage. */
-  private async commitAlone(portion: Portion): Promise<unknown> {
+  async #commitAlone(portion: Portion): Promise<unknown> {
     const { entries } = portion;
     try {
-      const outcomes = await this.store.append(
+      const outcomes = await this.#store.append(
         entries.map(({ batch }) => batch),
         'bounded',
       );
-      this.settle(portion, outcomes);
+      this.#settle(portion, outcomes);
     } catch (error) {
-      if (error instanceof DatabaseSilent) this.failWaiting(error);
-      if (isOutage(error) || entries.length === 1) this.fail(portion, error);
-      else await this.commitOneByOne(portion);
+      if (error instanceof DatabaseSilent) this.#failWaiting(error);
+      if (isOutage(error) || entries.length === 1) this.#fail(portion, error);
+      else await this.#commitOneByOne(portion);
       if (isOutage(error)) return error;
     }
     return undefined;
   }
 
   /** So that what came before a batch that cannot be stored is stored and acked. */
-  private async commitOneByOne({ line, entries }: Portion): Promise<void> {
+  async #commitOneByOne({ line, entries }: Portion): Promise<void> {
     for (const entry of entries) {
       if (entry.source.over) break;
       try {
-        const [outcome] = await this.store.append([entry.batch], 'bounded');
-        this.tell(entry, outcome!);
+        const [outcome] = await this.#store.append([entry.batch], 'bounded');
+        this.#tell(entry, outcome!);
       } catch (error) {
         entry.source.failed(entry.batch, entry.bytes, error);
       }
     }
-    this.release(line, entries.length);
+    this.#release(line, entries.length);
   }
 
-  private settle({ line, entries }: Portion, outcomes: readonly AppendOutcome[]): void {
+  #settle({ line, entries }: Portion, outcomes: readonly AppendOutcome[]): void {
     for (let i = 0; i < entries.length; i += 1) {
       const entry = entries[i]!;
       if (entry.source.over) break; // the refusal of an earlier one
-      this.tell(entry, outcomes[i]!);
+      this.#tell(entry, outcomes[i]!);
     }
-    this.release(line, entries.length);
+    this.#release(line, entries.length);
   }
 
-  private tell({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
+  #tell({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
     if (outcome.kind === 'committed') source.committed(batch, bytes, outcome);
     else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);
     else source.failed(batch, bytes, new Error('the store answered busy to a call that waits'));
   }
 
-  private fail({ line, entries }: Portion, error: unknown): void {
+  #fail({ line, entries }: Portion, error: unknown): void {
     const { source, batch, bytes } = entries[0]!;
     if (!source.over) source.failed(batch, bytes, error);
-    this.release(line, entries.length);
+    this.#release(line, entries.length);
   }
 
-  private release(line: Line, entries: number): void {
+  #release(line: Line, entries: number): void {
     this.pending -= entries;
     line.inFlight = false;
-    if (line.entries.length > line.taken) this.ready.add(line);
-    else this.lines.delete(line.key);
-    this.tellIdle();
+    if (line.entries.length > line.taken) this.#ready.add(line);
+    else this.#lines.delete(line.key);
+    this.#tellIdle();
   }
 
-  private tellIdle(): void {
-    if (this.pending > 0 || this.idleWaiters.length === 0) return;
-    const waiters = this.idleWaiters;
-    this.idleWaiters = [];
+  #tellIdle(): void {
+    if (this.pending > 0 || this.#idleWaiters.length === 0) return;
+    const waiters = this.#idleWaiters;
+    this.#idleWaiters = [];
     for (const resolve of waiters) resolve();
   }
 }

@@ -46,30 +46,30 @@ export async function commitUnary(
  */
 class UnaryCall implements BatchSource {
   over = false;
-  private readonly signal: AbortSignal;
-  private readonly resolve: (outcome: Committed) => void;
-  private readonly reject: (error: unknown) => void;
+  readonly #signal: AbortSignal;
+  readonly #resolve: (outcome: Committed) => void;
+  readonly #reject: (error: unknown) => void;
 
   constructor(signal: AbortSignal, resolve: (outcome: Committed) => void, reject: (error: unknown) => void) {
-    this.signal = signal;
-    this.resolve = resolve;
-    this.reject = reject;
-    signal.addEventListener('abort', this.leave);
+    this.#signal = signal;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    signal.addEventListener('abort', this.#leave);
   }
 
   committed(_batch: AppendBatch, _bytes: number, outcome: Committed): void {
-    this.signal.removeEventListener('abort', this.leave);
-    this.resolve(outcome);
+    this.#signal.removeEventListener('abort', this.#leave);
+    this.#resolve(outcome);
   }
 
   failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
     this.over = true;
-    this.signal.removeEventListener('abort', this.leave);
-    this.reject(error);
+    this.#signal.removeEventListener('abort', this.#leave);
+    this.#reject(error);
   }
 
-  private readonly leave = (): void => {
+  readonly #leave = (): void => {
     this.over = true;
-    this.reject(this.signal.reason);
+    this.#reject(this.#signal.reason);
   };
 }

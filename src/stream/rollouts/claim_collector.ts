@@ -85,12 +85,12 @@ async function serve(
       for (const { reject } of call) reject(error);
       return;
     }
-    logger.warn({ err: error, requests: call.length }, 'claiming together failed; trying each request alone');
+    logger.warn({ err: error, requests: call.length }, 'a batch of claims failed; retrying each request alone');
     for (const one of call) await serve(store, logger, [one]);
   }
 }
 
 function settle({ resolve, reject }: Waiting, outcome: ClaimOutcome | undefined): void {
   if (outcome?.kind === 'claimed') resolve(outcome);
-  else reject(outcome?.error ?? new Error('the store gave fewer outcomes than there were requests'));
+  else reject(outcome?.error ?? new Error('the store returned fewer outcomes than requests'));
 }

@@ -175,7 +175,7 @@ export async function stageNow(place: Place): Promise<Stage> {
 function runDeleted({ stage }: Place): AnabranchError {
   return new AnabranchError(
     'RUN_DELETED',
-    `Run ${stage.run.id} was deleted while its rollouts were read: what was read of them is all there is.`,
+    `Run ${stage.run.id} was deleted while its rollouts were being read. The response is incomplete.`,
     { metadata: { run_id: stage.run.id } },
   );
 }

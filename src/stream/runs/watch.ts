@@ -110,22 +110,22 @@ interface News {
 
 /** What the watcher has been told. */
 class Picture {
-  private run = '';
-  private progress = '';
+  #run = '';
+  #progress = '';
   /** Revisions of the stages of the last look. These are enough: a stage that a look finds again was found by the look before as well. */
-  private stages: ReadonlyMap<bigint, bigint> = new Map();
+  #stages: ReadonlyMap<bigint, bigint> = new Map();
 
   news({ run, stages, tally }: RunChangesRead): News {
     const progress = progressOf(run.status, run.plan, tally);
     const [runText, progressText] = [textOf(runSigns(run)), textOf(progress)];
     const news = {
-      run: runText === this.run ? undefined : run,
-      stages: stages.filter(({ key, revision }) => this.stages.get(key) !== revision),
-      progress: progressText === this.progress ? undefined : progress,
+      run: runText === this.#run ? undefined : run,
+      stages: stages.filter(({ key, revision }) => this.#stages.get(key) !== revision),
+      progress: progressText === this.#progress ? undefined : progress,
     };
-    this.run = runText;
-    this.progress = progressText;
-    this.stages = new Map(stages.map(({ key, revision }) => [key, revision]));
+    this.#run = runText;
+    this.#progress = progressText;
+    this.#stages = new Map(stages.map(({ key, revision }) => [key, revision]));
     return news;
   }
 }
@@ -163,7 +163,7 @@ function* messagesOf(
 }
 
 function runDeleted(runId: string): AnabranchError {
-  return new AnabranchError('RUN_DELETED', `Run ${runId} was deleted while it was watched: there is no more to see.`, {
+  return new AnabranchError('RUN_DELETED', `Run ${runId} was deleted while it was being watched.`, {
     metadata: { run_id: runId },
   });
 }

@@ -69,12 +69,12 @@ async function* pages<Found extends { readonly next: ChangeCursor | undefined }>
  * A group is found once for its own change and once for each page of its rollouts.
  */
 export class SiblingsShown {
-  private last: ReadonlyMap<string, string> = new Map();
+  #last: ReadonlyMap<string, string> = new Map();
 
   async *news(read: AsyncIterable<Siblings>): AsyncGenerator<Siblings, void, undefined> {
     const now = new Map<string, string>();
     const isNew = (name: string, sign: string): boolean => {
-      const told = now.get(name) ?? this.last.get(name);
+      const told = now.get(name) ?? this.#last.get(name);
       if (now.size < REMEMBERED) now.set(name, sign);
       return told !== sign;
     };
@@ -83,7 +83,7 @@ export class SiblingsShown {
       const rollouts = some.rollouts.filter((rollout) => isNew(`r${rollout.key}`, rolloutSign(rollout)));
       if (groups.length + rollouts.length > 0) yield { groups, rollouts };
     }
-    this.last = now;
+    this.#last = now;
   }
 }
 

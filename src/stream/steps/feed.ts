@@ -58,24 +58,24 @@ class Feed {
   readonly waiters = new Map<Follower, Waiter>();
   latest: Trajectory;
   deleted = false;
-  private readonly deps: FeedDeps;
-  private readonly namespace: string;
-  private readonly view: StepView;
-  private readonly pages = new Map<bigint, Promise<Stretch[]>>();
+  readonly #deps: FeedDeps;
+  readonly #namespace: string;
+  readonly #view: StepView;
+  readonly #pages = new Map<bigint, Promise<Stretch[]>>();
   /** Something may have changed since the last look. True at first: what was read before the subscription may be old. */
-  private dirty = true;
-  private looking = false;
-  private readonly stop: () => void;
+  #dirty = true;
+  #looking = false;
+  readonly #stop: () => void;
 
   constructor(deps: FeedDeps, namespace: string, trajectory: Trajectory, view: StepView, onEmpty: () => void) {
-    this.deps = deps;
-    this.namespace = namespace;
-    this.view = view;
+    this.#deps = deps;
+    this.#namespace = namespace;
+    this.#view = view;
     this.latest = trajectory;
     const unsubscribe = deps.changes.subscribe(trajectory.ref.key, () => this.hint());
-    const timer = setInterval(() => this.tick(), deps.pollMs);
+    const timer = setInterval(() => this.#tick(), deps.pollMs);
     timer.unref();
-    this.stop = () => {
+    this.#stop = () => {
       unsubscribe();
       clearInterval(timer);
       onEmpty();
@@ -91,7 +91,7 @@ class Feed {
   leave(follower: Follower): void {
     this.waiters.get(follower)?.resolve();
     this.waiters.delete(follower);
-    if (this.followers.delete(follower) && this.followers.size === 0) this.stop();
+    if (this.followers.delete(follower) && this.followers.size === 0) this.#stop();
   }
 
   /** Takes over a row that was read, unless a newer one is known. */
@@ -100,41 +100,43 @@ class Feed {
   }
 
   hint(): void {
-    this.dirty = true;
+    this.#dirty = true;
     this.look();
   }
 
   /** Looks at the trajectory's row, once for all who wait, and again as long as hints come meanwhile. */
   look(): void {
-    if (this.looking || !this.dirty || this.waiters.size === 0) return;
-    this.looking = true;
-    this.dirty = false;
-    this.deps.store.getTrajectory(this.namespace, this.latest.id).then(
-      (row) => this.looked(row),
-      (error: unknown) => this.failed(error),
+    if (this.#looking || !this.#dirty || this.waiters.size === 0) return;
+    this.#looking = true;
+    this.#dirty = false;
+    this.#deps.store.getTrajectory(this.#namespace, this.latest.id).then(
+      (row) => this.#looked(row),
+      (error: unknown) => this.#failed(error),
     );
   }
 
   page(from: bigint, live: boolean): Promise<readonly Stretch[]> {
-    if (!live) return this.read(from);
-    const kept = this.pages.get(from);
+    if (!live) return this.#read(from);
+    const kept = this.#pages.get(from);
     if (kept !== undefined) return kept;
-    const page = this.read(from);
-    this.pages.set(from, page);
-    page.catch(() => this.pages.delete(from));
-    for (const oldest of this.pages.keys()) {
-      if (this.pages.size <= KEPT_PAGES) break;
-      this.pages.delete(oldest);
+    const page = this.#read(from);
+    this.#pages.set(from, page);
+    page.catch(() => this.#pages.delete(from));
+    for (const oldest of this.#pages.keys()) {
+      if (this.#pages.size <= KEPT_PAGES) break;
+      this.#pages.delete(oldest);
     }
     return page;
   }
 
-  private async read(from: bigint): Promise<Stretch[]> {
-    const { namespace, latest, view } = this;
-    return byOwner(await readPage(this.deps, namespace, latest, from, latest.nextStepNumber, view));
+  async #read(from: bigint): Promise<Stretch[]> {
+    const { latest } = this;
+    const namespace = this.#namespace;
+    const view = this.#view;
+    return byOwner(await readPage(this.#deps, namespace, latest, from, latest.nextStepNumber, view));
   }
 
-  private tick(): void {
+  #tick(): void {
     for (const [follower, waiter] of this.waiters) {
       waiter.ticks -= 1;
       if (waiter.ticks <= 0) this.release(follower, waiter);
@@ -142,8 +144,8 @@ class Feed {
     this.hint();
   }
 
-  private looked(row: Trajectory | undefined): void {
-    this.looking = false;
+  #looked(row: Trajectory | undefined): void {
+    this.#looking = false;
     if (row === undefined || row.ref.key !== this.latest.ref.key) this.deleted = true;
     else this.learn(row);
     for (const [follower, waiter] of this.waiters) {
@@ -152,9 +154,9 @@ class Feed {
     this.look();
   }
 
-  private failed(error: unknown): void {
-    this.looking = false;
-    this.dirty = true;
+  #failed(error: unknown): void {
+    this.#looking = false;
+    this.#dirty = true;
     for (const waiter of this.waiters.values()) waiter.reject(error);
     this.waiters.clear();
   }
@@ -171,48 +173,48 @@ class Feed {
 
 /** One follower's place at a feed. */
 export class Follower {
-  private readonly feed: Feed;
+  readonly #feed: Feed;
 
   constructor(feed: Feed) {
-    this.feed = feed;
+    this.#feed = feed;
   }
 
   /** The trajectory's end, as far as known; it never goes back. */
   get end(): bigint {
-    return this.feed.latest.nextStepNumber;
+    return this.#feed.latest.nextStepNumber;
   }
 
   /** Whether the trajectory is sealed, as far as known. */
   get sealed(): boolean {
-    return isSealed(this.feed.latest.status);
+    return isSealed(this.#feed.latest.status);
   }
 
   /** The trajectory was deleted. */
   get deleted(): boolean {
-    return this.feed.deleted;
+    return this.#feed.deleted;
   }
 
   /** The page of steps that begins at `from`, by owner; shared with the others once the follower is live. */
   page(from: bigint, live: boolean): Promise<readonly Stretch[]> {
-    return this.feed.page(from, live);
+    return this.#feed.page(from, live);
   }
 
   /** Resolves when the trajectory has grown beyond `next`, was sealed or deleted, after `ticks` polls, or by `wake`. */
   change(next: bigint, ticks: number): Promise<void> {
-    if (this.feed.hasNews(next)) return Promise.resolve();
+    if (this.#feed.hasNews(next)) return Promise.resolve();
     return new Promise((resolve, reject) => {
-      this.feed.waiters.set(this, { next, ticks, resolve, reject });
-      this.feed.look();
+      this.#feed.waiters.set(this, { next, ticks, resolve, reject });
+      this.#feed.look();
     });
   }
 
   wake(): void {
-    const waiter = this.feed.waiters.get(this);
-    if (waiter !== undefined) this.feed.release(this, waiter);
+    const waiter = this.#feed.waiters.get(this);
+    if (waiter !== undefined) this.#feed.release(this, waiter);
   }
 
   /** Idempotent. */
   leave(): void {
-    this.feed.leave(this);
+    this.#feed.leave(this);
   }
 }

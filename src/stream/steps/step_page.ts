@@ -64,7 +64,7 @@ export interface Stretch {
 export function trajectoryDeleted(trajectoryId: string): AnabranchError {
   return new AnabranchError(
     'TRAJECTORY_DELETED',
-    `Trajectory ${trajectoryId} was deleted while it was read: what was read of it is all there is.`,
+    `Trajectory ${trajectoryId} was deleted while it was being read. The response is incomplete.`,
     {
       metadata: { trajectory_id: trajectoryId },
     },

@@ -60,57 +60,58 @@ interface Claimed {
 }
 
 class Claiming {
-  private readonly tx: Transaction;
-  private readonly requests: readonly ClaimRequest[];
-  private readonly outcomes = new Map<number, ClaimOutcome>();
+  readonly #tx: Transaction;
+  readonly #requests: readonly ClaimRequest[];
+  readonly #outcomes = new Map<number, ClaimOutcome>();
   /** Keys of rollouts that this transaction has locked, so that no other filter locks them again. */
-  private readonly lockedKeys: bigint[] = [];
+  readonly #lockedKeys: bigint[] = [];
   /** Rollouts whose start point is unusable, and the reason. */
-  private readonly failing: { readonly row: QueuedRow; readonly why: string }[] = [];
-  private readonly changed = new Set<bigint>();
+  readonly #failing: { readonly row: QueuedRow; readonly why: string }[] = [];
+  readonly #changed = new Set<bigint>();
   /** Tasks and validators that were read to compute the size of an answer. */
-  private assignments: Assignments = new Map();
+  #assignments: Assignments = new Map();
 
   constructor(tx: Transaction, requests: readonly ClaimRequest[]) {
-    this.tx = tx;
-    this.requests = requests;
+    this.#tx = tx;
+    this.#requests = requests;
   }
 
   async claim(): Promise<Later<Claimed>> {
-    const { tx, requests } = this;
+    const tx = this.#tx;
+    const requests = this.#requests;
     const batches = batchesOf(requests);
     const [, kept, scopes, prelocked] = await inOneRoundTrip([
       tx.beginClaim(),
       findKeptClaims(tx, requests),
-      inOneRoundTrip(batches.map((batch) => this.scopeOf(batch))),
-      batches.length === 1 ? this.lockAhead(batches[0]!) : undefined,
+      inOneRoundTrip(batches.map((batch) => this.#scopeOf(batch))),
+      batches.length === 1 ? this.#lockAhead(batches[0]!) : undefined,
     ]);
-    const repeated = await this.answerKept(kept);
-    const open = this.openBatches(batches, scopes, prelocked, repeated);
+    const repeated = await this.#answerKept(kept);
+    const open = this.#openBatches(batches, scopes, prelocked, repeated);
     const granted: Granted[] = [];
-    for (const batch of open) granted.push(...(await this.assign(batch, await this.take(batch))));
-    const claims = await makeClaims(tx, granted, this.assignments);
-    await this.failStartless();
-    const left = await this.leftOf(open, granted);
+    for (const batch of open) granted.push(...(await this.#assign(batch, await this.#take(batch))));
+    const claims = await makeClaims(tx, granted, this.#assignments);
+    await this.#failStartless();
+    const left = await this.#leftOf(open, granted);
     await keepClaims(tx, requests, granted);
-    return new Later(claims.value.then((made) => this.answer(open, repeated, granted, made, left)));
+    return new Later(claims.value.then((made) => this.#answer(open, repeated, granted, made, left)));
   }
 
-  private answer(
+  #answer(
     open: readonly OpenBatch[],
     repeated: ReadonlyMap<number, number>,
     granted: readonly Granted[],
     claims: readonly Claim[],
     left: ReadonlyMap<OpenBatch, Remainder>,
   ): Claimed {
-    this.answerFresh(open, granted, claims, left);
+    this.#answerFresh(open, granted, claims, left);
     // Two requests with the same key at the same time get the same outcome.
-    for (const [place, first] of repeated) this.outcomes.set(place, this.outcomeAt(first));
-    return { outcomes: this.requests.map((_request, place) => this.outcomeAt(place)), changed: [...this.changed] };
+    for (const [place, first] of repeated) this.#outcomes.set(place, this.#outcomeAt(first));
+    return { outcomes: this.#requests.map((_request, place) => this.#outcomeAt(place)), changed: [...this.#changed] };
   }
 
-  private outcomeAt(place: number): ClaimOutcome {
-    const outcome = this.outcomes.get(place);
+  #outcomeAt(place: number): ClaimOutcome {
+    const outcome = this.#outcomes.get(place);
     if (outcome === undefined) throw new Error('a request was not answered');
     return outcome;
   }
@@ -119,29 +120,29 @@ class Claiming {
    * ID1, Q2: answers requests whose key was stored before with their claims that are still live. Returns the requests
    * that repeat a key of this batch, each with the first request that has the key.
    */
-  private async answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
+  async #answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
     const repeated = new Map<number, number>();
     const first = new Map<string, number>();
-    for (const [place, request] of this.requests.entries()) {
+    for (const [place, request] of this.#requests.entries()) {
       const { caller, key } = request;
       const name = keyNameOf(request);
-      const before = name === undefined ? undefined : (kept.get(name) ?? this.requests[first.get(name) ?? -1]?.key);
+      const before = name === undefined ? undefined : (kept.get(name) ?? this.#requests[first.get(name) ?? -1]?.key);
       if (name === undefined || key === undefined) continue;
       if (before === undefined) first.set(name, place);
       else if (isOtherRequest(before.requestDigest, key.requestDigest)) {
-        this.outcomes.set(place, { kind: 'refused', error: requestIdReused(key.requestId) });
+        this.#outcomes.set(place, { kind: 'refused', error: requestIdReused(key.requestId) });
       } else if ('claims' in before) {
-        const claims = await readClaims(this.tx.in(caller.namespace), before.claims);
-        this.outcomes.set(place, { kind: 'claimed', claims, drained: false });
+        const claims = await readClaims(this.#tx.in(caller.namespace), before.claims);
+        this.#outcomes.set(place, { kind: 'claimed', claims, drained: false });
       } else repeated.set(place, first.get(name) ?? place);
     }
     return repeated;
   }
 
   /** Returns an error if the requests must be rejected. */
-  private async scopeOf({ wanted }: ClaimBatch): Promise<ClaimScope | AnabranchError> {
+  async #scopeOf({ wanted }: ClaimBatch): Promise<ClaimScope | AnabranchError> {
     try {
-      return await readScope(this.tx, wanted);
+      return await readScope(this.#tx, wanted);
     } catch (error) {
       if (!(error instanceof AnabranchError) || error.reason === 'DATABASE_UNAVAILABLE') throw error;
       return error;
@@ -149,29 +150,29 @@ class Claiming {
   }
 
   /** Optimistic: locks the next queued rollouts of the requested stage before checking that the stage is claimable. */
-  private async lockAhead({ wanted, places }: ClaimBatch): Promise<Prelocked | undefined> {
+  async #lockAhead({ wanted, places }: ClaimBatch): Promise<Prelocked | undefined> {
     const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
     const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
     if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
-    const { tx } = this;
+    const tx = this.#tx;
     const stage = { namespace: caller.namespace, id: stageId };
     // Rollouts that are locked here are invisible to other claims, so repeated requests count once.
-    const once = Map.groupBy(places, (place) => keyNameOf(this.requests[place]!) ?? place);
-    const limit = this.wantedOf([...once.values()].flatMap(([first = -1]) => first));
+    const once = Map.groupBy(places, (place) => keyNameOf(this.#requests[place]!) ?? place);
+    const limit = this.#wantedOf([...once.values()].flatMap(([first = -1]) => first));
     const [rows, found] = await inOneRoundTrip([tx.engine.lockNext(tx.db, stage, limit), readPlace(tx, stage)]);
     return { rows, places: found };
   }
 
   /** Returns how many rollouts these requests ask for. */
-  private wantedOf(places: readonly number[]): number {
-    return places.reduce((sum, place) => sum + (this.requests[place]?.trajectories.length ?? 0), 0);
+  #wantedOf(places: readonly number[]): number {
+    return places.reduce((sum, place) => sum + (this.#requests[place]?.trajectories.length ?? 0), 0);
   }
 
   /**
    * Returns the filters that have unanswered requests, with their selections. Rejects requests whose stage or run was
    * not found.
    */
-  private openBatches(
+  #openBatches(
     batches: readonly ClaimBatch[],
     scopes: readonly (ClaimScope | AnabranchError)[],
     prelocked: Prelocked | undefined,
@@ -179,29 +180,29 @@ class Claiming {
   ): OpenBatch[] {
     return batches.flatMap(({ wanted, places }, i): OpenBatch[] => {
       const scope = scopes[i]!;
-      const open = places.filter((place) => !this.outcomes.has(place) && !repeated.has(place));
+      const open = places.filter((place) => !this.#outcomes.has(place) && !repeated.has(place));
       if (!(scope instanceof AnabranchError))
         return open.length === 0 ? [] : [{ wanted, places: open, scope, prelocked }];
-      for (const place of open) this.outcomes.set(place, { kind: 'refused', error: scope });
+      for (const place of open) this.#outcomes.set(place, { kind: 'refused', error: scope });
       return [];
     });
   }
 
   /** Locks the next rollouts of a filter and returns those that can begin. */
-  private async take({ wanted, places, scope, prelocked }: OpenBatch): Promise<Taken[]> {
+  async #take({ wanted, places, scope, prelocked }: OpenBatch): Promise<Taken[]> {
     const { queues } = scope;
     const { labels, minPriority } = wanted;
-    const limit = this.wantedOf(places);
+    const limit = this.#wantedOf(places);
     const taken: Taken[] = [];
     for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
       const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
       const known = round === 0 ? prelocked : undefined;
       const looked = () =>
-        this.tx.engine.lockQueued(this.tx.db, queues, { labels, minPriority, except: this.lockedKeys }, asked);
+        this.#tx.engine.lockQueued(this.#tx.db, queues, { labels, minPriority, except: this.#lockedKeys }, asked);
       const rows = known?.rows ?? (await looked());
       if (rows.length === 0) break;
-      for (const { key } of rows) this.lockedKeys.push(key);
-      taken.push(...(await this.begin(wanted.caller.namespace, rows, limit - taken.length, known?.places)));
+      for (const { key } of rows) this.#lockedKeys.push(key);
+      taken.push(...(await this.#begin(wanted.caller.namespace, rows, limit - taken.length, known?.places)));
       if (rows.length < asked) break;
     }
     return taken;
@@ -211,13 +212,13 @@ class Claiming {
    * Returns at most `most` locked rollouts with stage, run and start point. A rollout with an unusable start point is
    * recorded in `failing`. Rollouts beyond `most` stay PENDING.
    */
-  private async begin(
+  async #begin(
     namespace: string,
     rows: readonly QueuedRow[],
     most: number,
     known: ClaimPlaces | undefined,
   ): Promise<Taken[]> {
-    const { tx } = this;
+    const tx = this.#tx;
     const points = rows.flatMap((row) => readStart(row) ?? []);
     const [places, held] = await inOneRoundTrip([
       known ?? readPlaces(tx, rows),
@@ -231,9 +232,9 @@ class Claiming {
       // The run was paused or is being deleted, or a deletion holds the start point: the rollout stays PENDING.
       if (place === undefined || point === 'busy') continue;
       if (point === 'missing') {
-        this.failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
+        this.#failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
       } else if (point instanceof AnabranchError) {
-        this.failing.push({ row, why: `${point.reason}: its start point is ${nameStart(row)}. ${point.message}` });
+        this.#failing.push({ row, why: `${point.reason}: its start point is ${nameStart(row)}. ${point.message}` });
       } else if (taken.length < most) taken.push({ row, place, point });
     }
     return taken;
@@ -243,31 +244,32 @@ class Claiming {
    * Assigns rollouts in queue order to requests in order of arrival. A rollout that exceeds the size of an answer goes
    * to the next request or stays PENDING.
    */
-  private async assign({ places }: OpenBatch, taken: readonly Taken[]): Promise<Granted[]> {
-    if (taken.length > 1 && places.some((place) => this.wantedOf([place]) > 1)) await this.readAssignments(taken);
+  async #assign({ places }: OpenBatch, taken: readonly Taken[]): Promise<Granted[]> {
+    if (taken.length > 1 && places.some((place) => this.#wantedOf([place]) > 1)) await this.#readAssignments(taken);
     let next = 0;
     return places.flatMap((place) => {
-      const request = this.requests[place]!;
+      const request = this.#requests[place]!;
       const share = taken
         .slice(next, next + request.trajectories.length)
         .map((each, i): Granted => ({ ...each, at: place, request, ids: request.trajectories[i]! }));
       const fitting =
-        share.length > 1 ? request.countFitting(previewClaims(share, this.assignments, this.tx.now)) : share.length;
+        share.length > 1 ? request.countFitting(previewClaims(share, this.#assignments, this.#tx.now)) : share.length;
       next += fitting;
       return share.slice(0, fitting);
     });
   }
 
   /** The size of an answer depends on tasks and validators. */
-  private async readAssignments(taken: readonly Taken[]): Promise<void> {
+  async #readAssignments(taken: readonly Taken[]): Promise<void> {
     const rows = taken.map(({ row }) => row);
-    this.assignments = await readAssignments(this.tx, rows, this.assignments);
+    this.#assignments = await readAssignments(this.#tx, rows, this.#assignments);
   }
 
   /** Q3: fails rollouts that cannot begin at their start point. */
-  private async failStartless(): Promise<void> {
-    if (this.failing.length === 0) return;
-    const { tx, failing } = this;
+  async #failStartless(): Promise<void> {
+    if (this.#failing.length === 0) return;
+    const tx = this.#tx;
+    const failing = this.#failing;
     const shown = await readAttemptValues(
       tx,
       failing.map(({ row }) => row),
@@ -278,15 +280,15 @@ class Claiming {
       return { ...details, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });
     await moveMany(tx, moves);
-    for (const { row } of failing) this.changed.add(row.run);
+    for (const { row } of failing) this.#changed.add(row.run);
   }
 
   /** Returns what is reported to requests that got no rollouts. */
-  private async leftOf(
+  async #leftOf(
     batches: readonly OpenBatch[],
     granted: readonly Granted[],
   ): Promise<ReadonlyMap<OpenBatch, Remainder>> {
-    const { tx } = this;
+    const tx = this.#tx;
     const served = new Set(granted.map(({ at }) => at));
     const left = new Map<OpenBatch, Remainder>();
     for (const batch of batches) {
@@ -298,7 +300,7 @@ class Claiming {
     return left;
   }
 
-  private answerFresh(
+  #answerFresh(
     batches: readonly OpenBatch[],
     granted: readonly Granted[],
     claims: readonly Claim[],
@@ -309,13 +311,13 @@ class Claiming {
       const list = of.get(at);
       if (list === undefined) of.set(at, [claims[i]!]);
       else list.push(claims[i]!);
-      this.changed.add(row.run);
+      this.#changed.add(row.run);
     }
     for (const batch of batches) {
       for (const place of batch.places) {
         const own = of.get(place);
         const { drained = false, nextInMs: next } = (own === undefined ? left.get(batch) : undefined) ?? {};
-        this.outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained, nextInMs: next });
+        this.#outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained, nextInMs: next });
       }
     }
   }

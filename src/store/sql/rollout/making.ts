@@ -39,29 +39,29 @@ export async function createRollouts(
 }
 
 class Making {
-  private readonly tx: CallerTransaction;
-  private readonly stage: KeptStage;
-  private readonly rollouts: readonly NewRollout[];
+  readonly #tx: CallerTransaction;
+  readonly #stage: KeptStage;
+  readonly #rollouts: readonly NewRollout[];
 
   constructor(tx: CallerTransaction, stage: KeptStage, rollouts: readonly NewRollout[]) {
-    this.tx = tx;
-    this.stage = stage;
-    this.rollouts = rollouts;
+    this.#tx = tx;
+    this.#stage = stage;
+    this.#rollouts = rollouts;
   }
 
   async make(): Promise<CreatedRollout[]> {
-    await inOneRoundTrip([this.tx.readNow(), this.tx.readMark()]);
-    const groups = await this.groups();
-    const there = await this.there([...groups.values()]);
-    this.refuseDifferent(there);
-    const missing = this.rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
-    this.requireOpenQueue(missing);
-    await this.refuseTaken(missing);
-    const tasks = await this.tasks(missing);
-    await this.requireStarts(missing);
-    await this.insert(missing, groups, tasks);
+    await inOneRoundTrip([this.#tx.readNow(), this.#tx.readMark()]);
+    const groups = await this.#groups();
+    const there = await this.#there([...groups.values()]);
+    this.#refuseDifferent(there);
+    const missing = this.#rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
+    this.#requireOpenQueue(missing);
+    await this.#refuseTaken(missing);
+    const tasks = await this.#tasks(missing);
+    await this.#requireStarts(missing);
+    await this.#insert(missing, groups, tasks);
     const made = new Map(missing.map(({ groupNumber, number, id }) => [tupleKey(groupNumber, number), id]));
-    return this.rollouts.map(({ groupNumber, number }) => {
+    return this.#rollouts.map(({ groupNumber, number }) => {
       const at = tupleKey(groupNumber, number);
       const existing = there.get(at);
       const groupId = groups.get(groupNumber)?.id ?? '';
@@ -69,37 +69,37 @@ class Making {
     });
   }
 
-  private groups(): Promise<Map<bigint, GroupRef>> {
+  #groups(): Promise<Map<bigint, GroupRef>> {
     const first = new Map<bigint, NewRollout>();
-    for (const rollout of this.rollouts) {
+    for (const rollout of this.#rollouts) {
       if (!first.has(rollout.groupNumber)) first.set(rollout.groupNumber, rollout);
     }
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
       return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
     });
-    return makeGroups(this.tx, this.stage, groups);
+    return makeGroups(this.#tx, this.#stage, groups);
   }
 
   /** Returns the existing rollouts by group number and number. */
-  private async there(groups: readonly GroupRef[]): Promise<Map<string, ExistingRow>> {
+  async #there(groups: readonly GroupRef[]): Promise<Map<string, ExistingRow>> {
     const old = groups.filter(({ created }) => !created).map(({ key }) => key);
     if (old.length === 0) return new Map();
-    const numbers = [...new Set(this.rollouts.map(({ number }) => number))];
-    const rows = await this.tx.db
+    const numbers = [...new Set(this.#rollouts.map(({ number }) => number))];
+    const rows = await this.#tx.db
       .selectFrom('rollouts as r')
       .leftJoin('tasks as k', 'k.key', 'r.task')
       .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.input_json', 'r.labels', 'r.priority'])
       .select(['r.max_turns', 'r.max_attempts', 'r.start_trajectory', 'r.start_step', 'r.model_uri'])
       .select(['r.attempt_timeout_ms', 'r.retry_delay_ms', 'r.metadata_json', 'r.first_given'])
-      .where(this.tx.engine.among(sql.ref('r.group_key'), old))
-      .where(this.tx.engine.among(sql.ref('r.number'), numbers))
+      .where(this.#tx.engine.among(sql.ref('r.group_key'), old))
+      .where(this.#tx.engine.among(sql.ref('r.number'), numbers))
       .execute();
     return new Map(rows.map((row) => [tupleKey(row.group_number, row.number), row]));
   }
 
   /** Errors: ROLLOUT_CONFLICT. */
-  private refuseDifferent(there: ReadonlyMap<string, ExistingRow>): void {
-    for (const rollout of this.rollouts) {
+  #refuseDifferent(there: ReadonlyMap<string, ExistingRow>): void {
+    for (const rollout of this.#rollouts) {
       const existing = there.get(tupleKey(rollout.groupNumber, rollout.number));
       if (existing === undefined) continue;
       const fields = differingFields(rollout, existing.task_id ?? '', existing);
@@ -108,22 +108,22 @@ class Making {
   }
 
   /** A retry of a completed call creates nothing, so it succeeds on a closed queue too. Errors: QUEUE_CLOSED. */
-  private requireOpenQueue([first]: readonly NewRollout[]): void {
-    if (first !== undefined && !this.stage.isQueueOpen) throw queueClosed(this.stage.id, first);
+  #requireOpenQueue([first]: readonly NewRollout[]): void {
+    if (first !== undefined && !this.#stage.isQueueOpen) throw queueClosed(this.#stage.id, first);
   }
 
   /** Errors: ROLLOUT_EXISTS. */
-  private async refuseTaken(missing: readonly NewRollout[]): Promise<void> {
+  async #refuseTaken(missing: readonly NewRollout[]): Promise<void> {
     const seen = new Set<string>();
     for (const { id } of missing) {
       if (seen.has(id)) throw rolloutExists(id);
       seen.add(id);
     }
     for (const some of chunksOf(missing)) {
-      const taken = await this.tx.db
+      const taken = await this.#tx.db
         .selectFrom('rollouts')
         .select('id')
-        .where('namespace', '=', this.tx.namespace)
+        .where('namespace', '=', this.#tx.namespace)
         .where(
           'id',
           'in',
@@ -135,14 +135,14 @@ class Making {
   }
 
   /** Returns row keys by task id. Errors: TASK_NOT_FOUND. */
-  private async tasks(missing: readonly NewRollout[]): Promise<Map<string, bigint>> {
+  async #tasks(missing: readonly NewRollout[]): Promise<Map<string, bigint>> {
     const ids = [...new Set(missing.map(({ taskId }) => taskId))].filter((id) => id !== '');
     const found = new Map<string, bigint>();
     for (const some of chunksOf(ids)) {
-      const rows = await this.tx.db
+      const rows = await this.#tx.db
         .selectFrom('tasks')
         .select(['id', 'key'])
-        .where('namespace', '=', this.tx.namespace)
+        .where('namespace', '=', this.#tx.namespace)
         .where('id', 'in', some)
         .execute();
       for (const { id, key } of rows) found.set(id, key);
@@ -156,7 +156,7 @@ class Making {
    * Requires that start points exist now. Each claim checks its start point again. Errors: TRAJECTORY_NOT_FOUND,
    * BRANCH_POINT_BEYOND_END.
    */
-  private async requireStarts(missing: readonly NewRollout[]): Promise<void> {
+  async #requireStarts(missing: readonly NewRollout[]): Promise<void> {
     const furthest = new Map<string, bigint>();
     for (const { startFrom } of missing) {
       if (startFrom === undefined) continue;
@@ -164,7 +164,7 @@ class Making {
       const before = furthest.get(trajectoryId);
       if (before === undefined || stepNumber > before) furthest.set(trajectoryId, stepNumber);
     }
-    const sources = await inOneRoundTrip([...furthest.keys()].map((id) => findById(this.tx, id)));
+    const sources = await inOneRoundTrip([...furthest.keys()].map((id) => findById(this.#tx, id)));
     for (const [i, [id, stepNumber]] of [...furthest].entries()) {
       const source = sources[i];
       if (source === undefined || source.hidden) throw trajectoryNotFound(id);
@@ -172,13 +172,14 @@ class Making {
     }
   }
 
-  private async insert(
+  async #insert(
     missing: readonly NewRollout[],
     groups: ReadonlyMap<bigint, GroupRef>,
     tasks: ReadonlyMap<string, bigint>,
   ): Promise<void> {
     if (missing.length === 0) return;
-    const { tx, stage } = this;
+    const tx = this.#tx;
+    const stage = this.#stage;
     const { engine, caller } = tx;
     const keys = await engine.nextKeys(tx.db, 'rollouts', missing.length);
     const counts = new Map<bigint, { rollouts: bigint }>();

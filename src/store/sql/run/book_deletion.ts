@@ -78,55 +78,55 @@ interface Outside {
  * another one is retried.
  */
 class Doom {
-  private readonly tx: NamespaceTransaction;
-  private readonly experiment: bigint | undefined;
+  readonly #tx: NamespaceTransaction;
+  readonly #experiment: bigint | undefined;
   /** Keys of runs to lock next. */
-  private wanted: readonly bigint[];
-  private readonly runs = new Set<bigint>();
+  #wanted: readonly bigint[];
+  readonly #runs = new Set<bigint>();
   /** By key: whether the trajectory was visible before this deletion. */
-  private readonly trajectories = new Map<bigint, boolean>();
+  readonly #trajectories = new Map<bigint, boolean>();
 
   constructor(tx: NamespaceTransaction, runs: readonly bigint[], experiment: bigint | undefined) {
-    this.tx = tx;
-    this.wanted = runs;
-    this.experiment = experiment;
+    this.#tx = tx;
+    this.#wanted = runs;
+    this.#experiment = experiment;
   }
 
   async carryOut(what: string, onBranches: BranchPolicy, cancelLive: boolean): Promise<BookDeletion> {
     for (;;) {
-      await this.lockRuns();
-      const live = await this.lockRollouts();
+      await this.#lockRuns();
+      const live = await this.#lockRollouts();
       if (live > 0n && !cancelLive) throw runActive(what, live);
-      await this.lockTrajectories();
-      const outside = await this.findOutside();
+      await this.#lockTrajectories();
+      const outside = await this.#findOutside();
       if (outside.runs.length === 0 && outside.trajectories.length === 0) break;
       if (onBranches === 'REFUSE') throw hasBranches(what, outside);
-      await this.takeIn(outside);
+      await this.#takeIn(outside);
     }
-    await this.hide();
-    const visible = [...this.trajectories].flatMap(([key, isVisible]) => (isVisible ? [key] : []));
+    await this.#hide();
+    const visible = [...this.#trajectories].flatMap(([key, isVisible]) => (isVisible ? [key] : []));
     return {
-      runs: BigInt(this.runs.size),
+      runs: BigInt(this.#runs.size),
       trajectories: BigInt(visible.length),
-      keys: [...this.runs, ...visible],
+      keys: [...this.#runs, ...visible],
     };
   }
 
   /** Omits runs that were deleted in the meantime. */
-  private async lockRuns(): Promise<void> {
-    const query = this.tx.db
+  async #lockRuns(): Promise<void> {
+    const query = this.#tx.db
       .selectFrom('runs')
       .select('key')
-      .where('namespace', '=', this.tx.namespace)
+      .where('namespace', '=', this.#tx.namespace)
       .where('hidden', '=', 0)
       .orderBy('key');
-    if (this.experiment !== undefined && this.runs.size === 0) {
-      const ofExperiment = query.where('experiment', '=', this.experiment);
-      for (const { key } of await this.tx.engine.lock(ofExperiment, 'delete').execute()) this.runs.add(key);
+    if (this.#experiment !== undefined && this.#runs.size === 0) {
+      const ofExperiment = query.where('experiment', '=', this.#experiment);
+      for (const { key } of await this.#tx.engine.lock(ofExperiment, 'delete').execute()) this.#runs.add(key);
     }
-    for (const keys of paddedChunks(this.wanted)) {
-      for (const { key } of await this.tx.engine.lock(query.where('key', 'in', keys), 'delete').execute())
-        this.runs.add(key);
+    for (const keys of paddedChunks(this.#wanted)) {
+      for (const { key } of await this.#tx.engine.lock(query.where('key', 'in', keys), 'delete').execute())
+        this.#runs.add(key);
     }
   }
 
@@ -135,13 +135,13 @@ class Doom {
    * trajectories. Rollouts are not changed, because they are hidden with their run. Returns the number of live
    * rollouts.
    */
-  private async lockRollouts(): Promise<bigint> {
+  async #lockRollouts(): Promise<bigint> {
     let live = 0n;
-    for (const keys of paddedChunks([...this.runs])) {
-      const locked = await this.tx.db
+    for (const keys of paddedChunks([...this.#runs])) {
+      const locked = await this.#tx.db
         .with('l', (db) => {
           const open = db.selectFrom('rollouts').select('status').where('run', 'in', keys);
-          return this.tx.engine.lock(open.where('status', 'in', ['PENDING', ...LIVE]).orderBy('key'), 'delete');
+          return this.#tx.engine.lock(open.where('status', 'in', ['PENDING', ...LIVE]).orderBy('key'), 'delete');
         })
         .selectFrom('l')
         .select(({ fn }) => fn.countAll<bigint>().as('live'))
@@ -152,40 +152,40 @@ class Doom {
     return live;
   }
 
-  private async lockTrajectories(): Promise<void> {
-    const query = this.tx.db
+  async #lockTrajectories(): Promise<void> {
+    const query = this.#tx.db
       .selectFrom('trajectories')
       .select(['tree', 'key', 'hidden'])
-      .where('namespace', '=', this.tx.namespace)
+      .where('namespace', '=', this.#tx.namespace)
       .orderBy('tree')
       .orderBy('key');
     const locked = [];
-    if (this.experiment !== undefined) locked.push(query.where('experiment', '=', this.experiment));
-    for (const keys of paddedChunks([...this.runs])) locked.push(query.where('run', 'in', keys));
+    if (this.#experiment !== undefined) locked.push(query.where('experiment', '=', this.#experiment));
+    for (const keys of paddedChunks([...this.#runs])) locked.push(query.where('run', 'in', keys));
     for (const each of locked) {
-      for (const row of await this.tx.engine.lock(each, 'delete').execute())
-        this.trajectories.set(row.key, !isSet(row.hidden));
+      for (const row of await this.#tx.engine.lock(each, 'delete').execute())
+        this.#trajectories.set(row.key, !isSet(row.hidden));
     }
   }
 
   /** Finds branches outside the deletion that would survive it. */
-  private async findOutside(): Promise<Outside> {
+  async #findOutside(): Promise<Outside> {
     const runs: { key: bigint; id: string }[] = [];
     const trajectories: OutsideTrajectory[] = [];
-    const branches = this.tx.db
+    const branches = this.#tx.db
       .selectFrom('trajectories as d')
       .innerJoin('trajectories as t', (join) => join.onRef('t.tree', '=', 'd.tree').onRef('t.parent', '=', 'd.key'))
       .leftJoin('runs as r', 'r.key', 't.run')
       .select(['t.tree', 't.key', 't.id', 't.run', 'r.id as run_id'])
-      .where('t.namespace', '=', this.tx.namespace)
+      .where('t.namespace', '=', this.#tx.namespace)
       .where('t.purging', '=', 0)
       .orderBy('t.key');
-    for (const keys of paddedChunks([...this.runs])) {
+    for (const keys of paddedChunks([...this.#runs])) {
       runs.push(
-        ...(await this.tx.db
+        ...(await this.#tx.db
           .selectFrom('runs')
           .select(['key', 'id'])
-          .where('namespace', '=', this.tx.namespace)
+          .where('namespace', '=', this.#tx.namespace)
           .where('parent', 'in', keys)
           .where('hidden', '=', 0)
           .orderBy('key')
@@ -193,43 +193,43 @@ class Doom {
       );
       trajectories.push(...(await branches.where('d.run', 'in', keys).execute()));
     }
-    if (this.experiment !== undefined)
-      trajectories.push(...(await branches.where('d.experiment', '=', this.experiment).execute()));
+    if (this.#experiment !== undefined)
+      trajectories.push(...(await branches.where('d.experiment', '=', this.#experiment).execute()));
     return {
-      runs: runs.filter(({ key }) => !this.runs.has(key)),
-      trajectories: trajectories.filter(({ key }) => !this.trajectories.has(key)),
+      runs: runs.filter(({ key }) => !this.#runs.has(key)),
+      trajectories: trajectories.filter(({ key }) => !this.#trajectories.has(key)),
     };
   }
 
   /** CASCADE: adds runs that branch off. A trajectory without a run is assigned to one of the deleted runs. */
-  private async takeIn({ runs, trajectories }: Outside): Promise<void> {
+  async #takeIn({ runs, trajectories }: Outside): Promise<void> {
     const wanted = new Set(runs.map(({ key }) => key));
-    const [adopter] = this.runs;
+    const [adopter] = this.#runs;
     for (const { tree, key, run } of trajectories) {
       if (run !== null) {
         wanted.add(run);
         continue;
       }
-      await this.tx.db
+      await this.#tx.db
         .updateTable('trajectories')
-        .set(adopter === undefined ? { experiment: this.experiment ?? null } : { run: adopter })
+        .set(adopter === undefined ? { experiment: this.#experiment ?? null } : { run: adopter })
         .where('tree', '=', tree)
         .where('key', '=', key)
         .execute();
     }
-    this.wanted = [...wanted].sort((a, b) => (a < b ? -1 : 1));
+    this.#wanted = [...wanted].sort((a, b) => (a < b ? -1 : 1));
   }
 
-  private async hide(): Promise<void> {
-    const hidden = { hidden: 1, update_time: this.tx.engine.now } as const;
+  async #hide(): Promise<void> {
+    const hidden = { hidden: 1, update_time: this.#tx.engine.now } as const;
     const purging = { ...hidden, purging: 1, trimming: 0 } as const;
-    for (const keys of paddedChunks([...this.runs])) {
-      await this.tx.db.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();
-      await this.tx.db.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
+    for (const keys of paddedChunks([...this.#runs])) {
+      await this.#tx.db.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();
+      await this.#tx.db.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
     }
-    if (this.experiment === undefined) return;
-    await this.tx.db.updateTable('trajectories').set(purging).where('experiment', '=', this.experiment).execute();
-    await this.tx.db.updateTable('experiments').set(hidden).where('key', '=', this.experiment).execute();
+    if (this.#experiment === undefined) return;
+    await this.#tx.db.updateTable('trajectories').set(purging).where('experiment', '=', this.#experiment).execute();
+    await this.#tx.db.updateTable('experiments').set(hidden).where('key', '=', this.#experiment).execute();
   }
 }
 

@@ -54,7 +54,7 @@ class Counting implements RunTally {
   readonly #openByKey = new Map<bigint, OpenStage>();
 
   addTerminalStages(row: CountRow): void {
-    const counted = this.kindOf(row.kind as StageKind);
+    const counted = this.#kindOf(row.kind as StageKind);
     counted[counterOf(row.status as Status)] += row.count;
     addWork(counted, row.status, { ...NO_WORK, substeps: BigInt(row.completed_substeps) });
     const { abandonedStages } = counted;
@@ -70,14 +70,14 @@ class Counting implements RunTally {
 
   addOpenStage(row: OpenRow): void {
     const stage = readOpenStage(row);
-    this.kindOf(stage.kind)[counterOf(stage.status)] += 1n;
+    this.#kindOf(stage.kind)[counterOf(stage.status)] += 1n;
     this.substeps = sum(this.substeps, row.timed_substeps, row.substep_seconds);
     this.openStages.push(stage);
     this.#openByKey.set(row.key, stage);
   }
 
   addRollouts(row: GroupRow): void {
-    const counted = this.kindOf(row.kind as StageKind);
+    const counted = this.#kindOf(row.kind as StageKind);
     const terminal = { count: row.terminal_rollouts, tried: row.tried_rollouts, turns: row.terminal_turns };
     counted.rollouts += row.rollouts;
     counted.terminalRollouts = {
@@ -102,7 +102,7 @@ class Counting implements RunTally {
       open.liveTurns.push(turns);
       return;
     }
-    addWork(this.kindOf(kind as StageKind), status, { ...NO_WORK, turns });
+    addWork(this.#kindOf(kind as StageKind), status, { ...NO_WORK, turns });
   }
 
   sort(): void {
@@ -110,7 +110,7 @@ class Counting implements RunTally {
     this.openStages.sort((a, b) => kindOrder(a.kind) - kindOrder(b.kind) || (a.number < b.number ? -1 : 1));
   }
 
-  private kindOf(kind: StageKind): Changing<KindTally> {
+  #kindOf(kind: StageKind): Changing<KindTally> {
     const there = this.kinds.find((each) => each.kind === kind);
     if (there !== undefined) return there;
     const made = emptyKind(kind);

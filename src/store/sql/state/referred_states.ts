@@ -31,11 +31,11 @@ interface NamespaceStates {
  * these locks in that order and none before the pass, so that transactions do not deadlock.
  */
 export class ReferredStates {
-  private readonly tx: Transaction;
-  private readonly namespaces = new Map<string, NamespaceStates>();
+  readonly #tx: Transaction;
+  readonly #namespaces = new Map<string, NamespaceStates>();
 
   constructor(tx: Transaction) {
-    this.tx = tx;
+    this.#tx = tx;
   }
 
   /**
@@ -45,9 +45,9 @@ export class ReferredStates {
   async find(namespace: string, digests: Iterable<Digest>): Promise<void> {
     const wanted = [...new Set(digests)];
     if (wanted.length === 0) return;
-    const { states, sizes } = this.of(namespace);
-    for (const { digest, size, referenced } of await this.tx.engine.findStates(
-      this.tx.db,
+    const { states, sizes } = this.#of(namespace);
+    for (const { digest, size, referenced } of await this.#tx.engine.findStates(
+      this.#tx.db,
       namespace,
       wanted,
       'refer',
@@ -59,7 +59,7 @@ export class ReferredStates {
 
   /** Adds inline states. */
   add(namespace: string, inline: readonly EncodedState[]): void {
-    const { states, sizes } = this.of(namespace);
+    const { states, sizes } = this.#of(namespace);
     for (const bytes of inline) {
       const { digest, size } = bytes;
       const found = states.get(digest);
@@ -71,12 +71,12 @@ export class ReferredStates {
 
   /** Returns the sizes of the states that were found or added. */
   sizes(namespace: string): ReadonlyMap<Digest, number> {
-    return this.of(namespace).sizes;
+    return this.#of(namespace).sizes;
   }
 
   /** Records that a new step refers to the state. Returns its size. */
   use(namespace: string, digest: Digest): number {
-    const state = this.of(namespace).states.get(digest);
+    const state = this.#of(namespace).states.get(digest);
     if (state === undefined) throw new Error(`state ${digest} was not looked up before its step was written`);
     state.used = true;
     return state.size;
@@ -87,40 +87,40 @@ export class ReferredStates {
    * STATE_NOT_FOUND, if a state was deleted after it was found.
    */
   async write(wait: 'briefly' | 'bounded'): Promise<void> {
-    const runs = runsOf(this.unmarked());
+    const runs = runsOf(this.#unmarked());
     if (runs.length === 0) return;
     // All statements are sent at once and run in this order.
-    const waiting = wait === 'briefly' ? this.tx.engine.waitBriefly(this.tx.db) : undefined;
-    await Promise.all([waiting, ...runs.map((run) => this.mark(run))]);
+    const waiting = wait === 'briefly' ? this.#tx.engine.waitBriefly(this.#tx.db) : undefined;
+    await Promise.all([waiting, ...runs.map((run) => this.#mark(run))]);
   }
 
-  private async mark(run: readonly ReferredState[]): Promise<void> {
+  async #mark(run: readonly ReferredState[]): Promise<void> {
     const { namespace, bytes } = run[0]!;
     if (bytes !== undefined) {
       const rows = run.flatMap((state) =>
-        state.bytes === undefined ? [] : [stateRow(namespace, state.bytes, this.tx.now)],
+        state.bytes === undefined ? [] : [stateRow(namespace, state.bytes, this.#tx.now)],
       );
-      await this.tx.engine.insertRows(this.tx.db, STATES, rows, REFERENCE_IF_STORED);
+      await this.#tx.engine.insertRows(this.#tx.db, STATES, rows, REFERENCE_IF_STORED);
       return;
     }
     const digests = run.map(({ digest }) => digest);
-    const marked = new Set(await this.tx.engine.referToStates(this.tx.db, namespace, digests));
+    const marked = new Set(await this.#tx.engine.referToStates(this.#tx.db, namespace, digests));
     const missing = digests.find((digest) => !marked.has(digest));
     if (missing !== undefined) throw stateNotFound(missing);
   }
 
-  private unmarked(): ReferredState[] {
-    return [...this.namespaces.values()]
+  #unmarked(): ReferredState[] {
+    return [...this.#namespaces.values()]
       .flatMap(({ states }) => [...states.values()])
       .filter(({ used, referenced }) => used && !referenced)
       .sort((a, b) => compareText(a.namespace, b.namespace) || compareText(a.digest, b.digest));
   }
 
-  private of(namespace: string): NamespaceStates {
-    let found = this.namespaces.get(namespace);
+  #of(namespace: string): NamespaceStates {
+    let found = this.#namespaces.get(namespace);
     if (found === undefined) {
       found = { states: new Map(), sizes: new Map() };
-      this.namespaces.set(namespace, found);
+      this.#namespaces.set(namespace, found);
     }
     return found;
   }

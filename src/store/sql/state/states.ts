@@ -22,66 +22,66 @@ import { chunkDigest, decodeBytes, encodeBytes, stateCorrupt } from './bytes.ts'
 const CHUNK_BYTES = LIMITS.chunkBytes;
 
 export class Upload implements StateUpload {
-  private readonly engine: Engine;
-  private readonly namespace: string;
-  private readonly upload = randomUUID();
-  private readonly hasher = createStateHasher();
-  private named: Digest | undefined;
-  private chunk: Buffer | undefined;
-  private filled = 0;
-  private size = 0;
-  private ordinal = 0n;
-  private done = false;
+  readonly #engine: Engine;
+  readonly #namespace: string;
+  readonly #upload = randomUUID();
+  readonly #hasher = createStateHasher();
+  #named: Digest | undefined;
+  #chunk: Buffer | undefined;
+  #filled = 0;
+  #size = 0;
+  #ordinal = 0n;
+  #done = false;
 
   constructor(engine: Engine, namespace: string) {
-    this.engine = engine;
-    this.namespace = namespace;
+    this.#engine = engine;
+    this.#namespace = namespace;
   }
 
   async write(piece: Uint8Array): Promise<void> {
-    this.hasher.update(piece);
-    this.size += piece.length;
-    this.chunk ??= Buffer.allocUnsafe(CHUNK_BYTES);
+    this.#hasher.update(piece);
+    this.#size += piece.length;
+    this.#chunk ??= Buffer.allocUnsafe(CHUNK_BYTES);
     for (let taken = 0; taken < piece.length; ) {
       // A full chunk is written only when more bytes arrive, so that a state of exactly one chunk is stored in its row.
-      if (this.filled === CHUNK_BYTES) await this.flush();
-      const part = piece.subarray(taken, taken + CHUNK_BYTES - this.filled);
-      this.chunk.set(part, this.filled);
-      this.filled += part.length;
+      if (this.#filled === CHUNK_BYTES) await this.#flush();
+      const part = piece.subarray(taken, taken + CHUNK_BYTES - this.#filled);
+      this.#chunk.set(part, this.#filled);
+      this.#filled += part.length;
       taken += part.length;
     }
   }
 
   digest(): Digest {
-    this.named ??= this.hasher.digest();
-    return this.named;
+    this.#named ??= this.#hasher.digest();
+    return this.#named;
   }
 
   async finish(): Promise<StateInfo> {
     const digest = this.digest();
-    const state = { digest, size: this.size };
-    const single = this.ordinal === 0n ? this.bytes() : undefined;
-    if (single === undefined && this.filled > 0) await this.flush();
+    const state = { digest, size: this.#size };
+    const single = this.#ordinal === 0n ? this.#bytes() : undefined;
+    if (single === undefined && this.#filled > 0) await this.#flush();
     const encoded = single === undefined ? { encoding: 'raw', data: null } : encodeBytes(single);
-    await writeIn(this.engine, this.namespace, async (tx) => {
-      if (single === undefined) await this.keepUpload(tx);
-      const [here] = await this.engine.findStates(tx.db, this.namespace, [digest], 'lock');
+    await writeIn(this.#engine, this.#namespace, async (tx) => {
+      if (single === undefined) await this.#keepUpload(tx);
+      const [here] = await this.#engine.findStates(tx.db, this.#namespace, [digest], 'lock');
       if (here !== undefined) {
         await renew(tx, [digest]);
-        await dropUpload(tx, this.upload);
+        await dropUpload(tx, this.#upload);
         return;
       }
       await tx.db
         .insertInto('states')
         .values({
-          namespace: this.namespace,
+          namespace: this.#namespace,
           digest: bindDigest(digest),
-          size: BigInt(this.size),
+          size: BigInt(this.#size),
           ...encoded,
-          upload: single === undefined ? this.upload : null,
+          upload: single === undefined ? this.#upload : null,
           referenced: 0,
           version: 0n,
-          renew_time: this.engine.now,
+          renew_time: this.#engine.now,
         })
         // If another upload stored the state first, this one is deleted below.
         .onConflict((conflict) => conflict.columns(['namespace', 'digest']).doNothing())
@@ -89,34 +89,34 @@ export class Upload implements StateUpload {
       const kept = await tx.db
         .selectFrom('states')
         .select('upload')
-        .where('namespace', '=', this.namespace)
+        .where('namespace', '=', this.#namespace)
         .where('digest', '=', bindDigest(digest))
         .executeTakeFirst();
-      if (kept?.upload === this.upload)
-        await tx.db.deleteFrom('state_uploads').where('upload', '=', this.upload).execute();
-      else await dropUpload(tx, this.upload);
+      if (kept?.upload === this.#upload)
+        await tx.db.deleteFrom('state_uploads').where('upload', '=', this.#upload).execute();
+      else await dropUpload(tx, this.#upload);
     });
-    this.done = true;
+    this.#done = true;
     return state;
   }
 
   /** Deletes the uploaded chunks. Not bound to the call, which may have ended. */
   async abort(): Promise<void> {
-    if (this.done) return;
-    this.done = true;
-    const engine = this.engine.within(undefined);
-    if (this.ordinal > 0n) await write(engine, (tx) => dropUpload(tx, this.upload));
+    if (this.#done) return;
+    this.#done = true;
+    const engine = this.#engine.within(undefined);
+    if (this.#ordinal > 0n) await write(engine, (tx) => dropUpload(tx, this.#upload));
   }
 
   /**
    * Renews the upload, so that its chunks are kept while more arrive. Errors: DEADLINE_EXCEEDED, if the collector has
    * deleted it.
    */
-  private async keepUpload(tx: Transaction): Promise<void> {
+  async #keepUpload(tx: Transaction): Promise<void> {
     const { numUpdatedRows } = await tx.db
       .updateTable('state_uploads')
-      .set({ renew_time: this.engine.now })
-      .where('upload', '=', this.upload)
+      .set({ renew_time: this.#engine.now })
+      .where('upload', '=', this.#upload)
       .executeTakeFirst();
     if (numUpdatedRows > 0n) return;
     throw new AnabranchError(
@@ -125,31 +125,31 @@ export class Upload implements StateUpload {
     );
   }
 
-  private bytes(): Uint8Array {
-    return this.chunk === undefined ? new Uint8Array() : this.chunk.subarray(0, this.filled);
+  #bytes(): Uint8Array {
+    return this.#chunk === undefined ? new Uint8Array() : this.#chunk.subarray(0, this.#filled);
   }
 
-  private async flush(): Promise<void> {
-    const bytes = this.bytes();
+  async #flush(): Promise<void> {
+    const bytes = this.#bytes();
     const row = {
-      upload: this.upload,
-      ordinal: this.ordinal,
-      namespace: this.namespace,
-      digest: bindDigest(chunkDigest(this.upload, this.ordinal, bytes)),
+      upload: this.#upload,
+      ordinal: this.#ordinal,
+      namespace: this.#namespace,
+      digest: bindDigest(chunkDigest(this.#upload, this.#ordinal, bytes)),
       size: BigInt(bytes.length),
       ...encodeBytes(bytes),
     };
-    await write(this.engine, async (tx) => {
-      if (this.ordinal === 0n) {
+    await write(this.#engine, async (tx) => {
+      if (this.#ordinal === 0n) {
         await tx.db
           .insertInto('state_uploads')
-          .values({ upload: this.upload, namespace: this.namespace, renew_time: this.engine.now })
+          .values({ upload: this.#upload, namespace: this.#namespace, renew_time: this.#engine.now })
           .execute();
-      } else await this.keepUpload(tx);
+      } else await this.#keepUpload(tx);
       await tx.db.insertInto('state_chunks').values(row).execute();
     });
-    this.ordinal += 1n;
-    this.filled = 0;
+    this.#ordinal += 1n;
+    this.#filled = 0;
   }
 }
 

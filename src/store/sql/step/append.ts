@@ -78,38 +78,38 @@ async function appendLocked(
 }
 
 class Group {
-  private readonly tx: Transaction;
-  private readonly nowInstant: Instant;
-  private readonly members: Map<bigint, GroupMember>;
-  private readonly busy: ReadonlySet<bigint>;
-  private readonly writer: StepWriter;
-  private readonly sealed: { caller: Caller; member: GroupMember }[] = [];
+  readonly #tx: Transaction;
+  readonly #nowInstant: Instant;
+  readonly #members: Map<bigint, GroupMember>;
+  readonly #busy: ReadonlySet<bigint>;
+  readonly #writer: StepWriter;
+  readonly #sealed: { caller: Caller; member: GroupMember }[] = [];
 
   constructor(tx: Transaction, members: Map<bigint, GroupMember>, busy: ReadonlySet<bigint>, referred: ReferredStates) {
-    this.tx = tx;
-    this.nowInstant = members.size === 0 ? 0n : parseInstant(tx.now);
-    this.members = members;
-    this.busy = busy;
-    this.writer = new StepWriter(tx, referred);
+    this.#tx = tx;
+    this.#nowInstant = members.size === 0 ? 0n : parseInstant(tx.now);
+    this.#members = members;
+    this.#busy = busy;
+    this.#writer = new StepWriter(tx, referred);
   }
 
   /** Reads the digests of stored steps that batches repeat. Most groups repeat none. */
   async prepare(batches: readonly AppendBatch[]): Promise<void> {
     for (const batch of batches) {
-      const member = this.members.get(batch.ref.key);
+      const member = this.#members.get(batch.ref.key);
       if (member === undefined) continue;
       const { nextStepNumber } = member.locked;
-      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.loadDigests(batch, member);
+      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.#loadDigests(batch, member);
     }
   }
 
   decide(batch: AppendBatch, inline: readonly EncodedState[]): AppendOutcome {
-    if (this.busy.has(batch.ref.key)) return { kind: 'busy' };
-    const member = this.members.get(batch.ref.key);
+    if (this.#busy.has(batch.ref.key)) return { kind: 'busy' };
+    const member = this.#members.get(batch.ref.key);
     if (member === undefined) return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
     if (member.refusal !== undefined) return { kind: 'refused', error: member.refusal };
     try {
-      return this.accept(batch, inline, member);
+      return this.#accept(batch, inline, member);
     } catch (error) {
       if (!(error instanceof AnabranchError)) throw error;
       member.refusal = error;
@@ -117,7 +117,7 @@ class Group {
     }
   }
 
-  private accept(batch: AppendBatch, inline: readonly EncodedState[], member: GroupMember): AppendOutcome {
+  #accept(batch: AppendBatch, inline: readonly EncodedState[], member: GroupMember): AppendOutcome {
     const { locked, head } = member;
     const { namespace } = batch.caller;
     if (locked.hidden || locked.namespace !== namespace || (batch.uid !== undefined && batch.uid !== locked.uid)) {
@@ -125,24 +125,24 @@ class Group {
     }
     const before = { ...head };
     const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.contentDigest);
-    const missing = this.missing(namespace, decision, inline);
+    const missing = this.#missing(namespace, decision, inline);
     if (missing !== undefined) {
       Object.assign(head, before);
       throw stateNotFound(missing);
     }
-    member.sums = this.writer.add(locked, member.sums, decision.appended, inline);
+    member.sums = this.#writer.add(locked, member.sums, decision.appended, inline);
     for (const { stepNumber, contentDigest } of decision.appended) {
-      member.stored.set(stepNumber, { contentDigest, commitTime: this.tx.now });
+      member.stored.set(stepNumber, { contentDigest, commitTime: this.#tx.now });
     }
     if (decision.seal === 'sealed') {
-      member.sealTime = this.tx.now;
-      this.sealed.push({ caller: batch.caller, member });
+      member.sealTime = this.#tx.now;
+      this.#sealed.push({ caller: batch.caller, member });
     }
     member.changed ||= decision.appended.length > 0 || decision.seal === 'sealed';
     return {
       kind: 'committed',
       nextStepNumber: head.end,
-      commitTime: this.commitTime(batch, decision, member),
+      commitTime: this.#commitTime(batch, decision, member),
       duplicates: decision.duplicates,
       status: head.status,
       statusMessage: head.statusMessage,
@@ -151,40 +151,40 @@ class Group {
   }
 
   /** Returns the commit time of the newest step or seal in the batch. A replay returns the original time. */
-  private commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, member: GroupMember): Instant {
-    if (appended.length > 0) return this.nowInstant;
+  #commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, member: GroupMember): Instant {
+    if (appended.length > 0) return this.#nowInstant;
     if (seal !== undefined && member.sealTime !== null) return parseInstant(member.sealTime);
     let newest = '';
     for (const { stepNumber } of steps) {
       const time = member.stored.get(stepNumber)?.commitTime ?? '';
       if (time > newest) newest = time;
     }
-    return newest === '' ? this.nowInstant : parseInstant(newest);
+    return newest === '' ? this.#nowInstant : parseInstant(newest);
   }
 
   async write(batches: readonly AppendBatch[], wait: 'briefly' | 'bounded'): Promise<void> {
     if (batches.length === 0) return;
-    const heads = [...this.members.values()].filter((member) => member.changed).map((member) => this.headRow(member));
+    const heads = [...this.#members.values()].filter((member) => member.changed).map((member) => this.#headRow(member));
     if (heads.length === 0) return;
-    await this.writer.write(wait);
-    await this.tx.engine.updateRows(this.tx.db, HEAD_UPDATE, heads);
-    const seals = this.sealed.map(({ caller, member: { locked, head } }): RecordedMove => {
+    await this.#writer.write(wait);
+    await this.#tx.engine.updateRows(this.#tx.db, HEAD_UPDATE, heads);
+    const seals = this.#sealed.map(({ caller, member: { locked, head } }): RecordedMove => {
       const entity = { tree: locked.tree, noun: 'TRAJECTORY', key: locked.key } as const;
       return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: head.status, message: head.statusMessage } };
     });
-    await recordStatuses(this.tx, seals);
+    await recordStatuses(this.#tx, seals);
   }
 
-  private missing(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): Digest | undefined {
+  #missing(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): Digest | undefined {
     const here = digestsOf(inline);
     for (const step of decision.appended) {
-      const digest = this.writer.missingState(namespace, step, here);
+      const digest = this.#writer.missingState(namespace, step, here);
       if (digest !== undefined) return digest;
     }
     return undefined;
   }
 
-  private headRow({ locked, head, sums, sealTime }: GroupMember): HeadRow {
+  #headRow({ locked, head, sums, sealTime }: GroupMember): HeadRow {
     return {
       tree: locked.tree,
       key: locked.key,
@@ -194,31 +194,31 @@ class Group {
       byte_sum: sums.byteSum,
       status: head.status,
       status_message: head.statusMessage,
-      update_time: this.tx.now,
+      update_time: this.#tx.now,
       seal_time: sealTime,
     };
   }
 
   /** Loads the digests of the stored steps that a batch repeats. The lineage finds the owners of inherited steps. */
-  private async loadDigests(batch: AppendBatch, member: GroupMember): Promise<void> {
+  async #loadDigests(batch: AppendBatch, member: GroupMember): Promise<void> {
     const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < member.locked.nextStepNumber);
     const wanted = numbers.filter((n) => !member.stored.has(n));
     if (wanted.length === 0) return;
     const owned = wanted.filter((n) => n >= member.locked.ownBegin);
-    await this.loadFrom(member, member.locked.key, owned);
+    await this.#loadFrom(member, member.locked.key, owned);
     const inherited = wanted.filter((n) => n < member.locked.ownBegin);
     if (inherited.length === 0) return;
     const first = inherited.reduce((least, n) => (n < least ? n : least));
-    const chain = await getLineage(this.tx.in(batch.caller.namespace), member.locked, first);
+    const chain = await getLineage(this.#tx.in(batch.caller.namespace), member.locked, first);
     const segments = segmentsOf(chain, member.locked.ownBegin);
     for (const [owner, owned] of Map.groupBy(inherited, (n) => ownerOf(segments, n))) {
-      if (owner !== undefined) await this.loadFrom(member, owner, owned);
+      if (owner !== undefined) await this.#loadFrom(member, owner, owned);
     }
   }
 
-  private async loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
+  async #loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
     for (const { from, to } of rangesOver(numbers)) {
-      const rows = await this.tx.db
+      const rows = await this.#tx.db
         .selectFrom('steps')
         .select(['step_number', 'content_digest', 'commit_time'])
         .where('tree', '=', member.locked.tree)

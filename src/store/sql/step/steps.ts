@@ -118,19 +118,19 @@ function hasStep(engine: Engine, number: RawBuilder<unknown>): RawBuilder<unknow
 
 /** Returns the states of each step, sorted by name. Steps must be requested in ascending order. */
 class StatesInOrder {
-  private readonly rows: readonly StateRow[];
-  private at = 0;
+  readonly #rows: readonly StateRow[];
+  #at = 0;
 
   constructor(rows: readonly StateRow[]) {
-    this.rows = rows;
+    this.#rows = rows;
   }
 
   of(number: number): readonly StateRef[] | undefined {
-    const { rows } = this;
-    while (this.at < rows.length && rows[this.at]![0] < number) this.at += 1;
+    const rows = this.#rows;
+    while (this.#at < rows.length && rows[this.#at]![0] < number) this.#at += 1;
     let states: StateRef[] | undefined;
-    for (; this.at < rows.length && rows[this.at]![0] === number; this.at += 1) {
-      const state = readStateRef(rows[this.at]!);
+    for (; this.#at < rows.length && rows[this.#at]![0] === number; this.#at += 1) {
+      const state = readStateRef(rows[this.#at]!);
       if (states === undefined) states = [state];
       else states.push(state);
     }

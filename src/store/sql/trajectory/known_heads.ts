@@ -18,21 +18,21 @@ export interface KnownHead {
 const MAX_KNOWN = 10_000;
 
 export class KnownHeads {
-  private readonly heads = new Map<bigint, KnownHead>();
+  readonly #heads = new Map<bigint, KnownHead>();
 
   get(key: bigint): KnownHead | undefined {
-    return this.heads.get(key);
+    return this.#heads.get(key);
   }
 
   learn({ locked, head, sums }: KnownHead): void {
-    this.heads.delete(locked.key);
+    this.#heads.delete(locked.key);
     if (isSealed(head.status)) return;
-    if (this.heads.size >= MAX_KNOWN) for (const key of this.heads.keys()) if (this.heads.delete(key)) break;
-    this.heads.set(locked.key, { locked, head, sums });
+    if (this.#heads.size >= MAX_KNOWN) for (const key of this.#heads.keys()) if (this.#heads.delete(key)) break;
+    this.#heads.set(locked.key, { locked, head, sums });
   }
 
   forget(key: bigint): void {
-    this.heads.delete(key);
+    this.#heads.delete(key);
   }
 }
 

@@ -76,14 +76,14 @@ interface PurgedRow {
  * states are updated at the end.
  */
 class TreePurge {
-  private readonly tx: Transaction;
-  private readonly tree: bigint;
-  private readonly states: Unreferencing;
+  readonly #tx: Transaction;
+  readonly #tree: bigint;
+  readonly #states: Unreferencing;
 
   constructor(tx: Transaction, tree: bigint, states: Unreferencing) {
-    this.tx = tx;
-    this.tree = tree;
-    this.states = states;
+    this.#tx = tx;
+    this.#tree = tree;
+    this.#states = states;
   }
 
   /**
@@ -91,53 +91,53 @@ class TreePurge {
    * removed rows.
    */
   async purge(wanted: readonly Marked[], limit: number): Promise<number> {
-    const rows = await this.lock(wanted.map(({ key }) => key));
+    const rows = await this.#lock(wanted.map(({ key }) => key));
     const keys = rows.map(({ key }) => key);
     const highest = rows.at(-1);
     if (highest === undefined) return 0;
-    const unmarked = await this.markMissed(keys);
+    const unmarked = await this.#markMissed(keys);
     if (unmarked > 0) return unmarked;
-    const branch = await this.otherBranch(keys);
+    const branch = await this.#otherBranch(keys);
     if (branch.length > 0) return this.purge(branch, limit);
-    const tags = await this.deleteTags(keys, limit);
+    const tags = await this.#deleteTags(keys, limit);
     if (tags >= limit) return tags;
-    if (rows.length > 1 && (await this.haveMoreReferences(keys, limit)))
-      return tags + (await this.purgeEnd(highest, limit));
-    return tags + (rows.length === 1 ? await this.purgeEnd(highest, limit) : await this.purgeWhole(rows));
+    if (rows.length > 1 && (await this.#haveMoreReferences(keys, limit)))
+      return tags + (await this.#purgeEnd(highest, limit));
+    return tags + (rows.length === 1 ? await this.#purgeEnd(highest, limit) : await this.#purgeWhole(rows));
   }
 
-  private async purgeWhole(rows: readonly PurgedRow[]): Promise<number> {
+  async #purgeWhole(rows: readonly PurgedRow[]): Promise<number> {
     const keys = rows.map(({ key }) => key);
-    await this.deleteSteps(keys, 0n);
-    await this.deleteRows(keys);
-    await this.release(new Set(rows.flatMap(({ parent }) => (parent === null ? [] : [parent]))));
+    await this.#deleteSteps(keys, 0n);
+    await this.#deleteRows(keys);
+    await this.#release(new Set(rows.flatMap(({ parent }) => (parent === null ? [] : [parent]))));
     return rows.reduce((sum, { begin, end }) => sum + Number(end - begin) + 1, 0);
   }
 
-  private async purgeEnd(row: PurgedRow, limit: number): Promise<number> {
-    const from = await this.lastSteps(row.key, row.begin, row.end, limit);
-    if (from <= row.begin) return this.purgeWhole([row]);
-    await this.deleteSteps([row.key], from);
-    await this.setEnd(row.key, { next_step_number: from });
+  async #purgeEnd(row: PurgedRow, limit: number): Promise<number> {
+    const from = await this.#lastSteps(row.key, row.begin, row.end, limit);
+    if (from <= row.begin) return this.#purgeWhole([row]);
+    await this.#deleteSteps([row.key], from);
+    await this.#setEnd(row.key, { next_step_number: from });
     return Number(row.end - from);
   }
 
   /** Removes the last steps that no branch needs, at most `limit` of them. Returns the number of removed rows. */
   async trim({ key }: Marked, limit: number): Promise<number> {
-    const row = await this.lockTrimming(key);
+    const row = await this.#lockTrimming(key);
     if (row === undefined) return 0;
-    const needed = await this.lastBranchPoint(key);
+    const needed = await this.#lastBranchPoint(key);
     if (needed === undefined) {
-      await markPurging(this.tx, this.tree, [key]);
+      await markPurging(this.#tx, this.#tree, [key]);
       return 0;
     }
-    const tags = await this.deleteTags([key], limit);
+    const tags = await this.#deleteTags([key], limit);
     if (tags >= limit) return tags;
     const { next_step_number: before } = row;
-    const end = await this.lastSteps(key, needed + 1n, before, limit);
-    if (end < before) await this.deleteSteps([key], end);
-    const sums = await this.sumsBefore(key, end);
-    await this.setEnd(key, {
+    const end = await this.#lastSteps(key, needed + 1n, before, limit);
+    if (end < before) await this.#deleteSteps([key], end);
+    const sums = await this.#sumsBefore(key, end);
+    await this.#setEnd(key, {
       next_step_number: end,
       trimming: end > needed + 1n ? 1 : 0,
       branch_reward_sum: null,
@@ -146,47 +146,47 @@ class TreePurge {
     return tags + Number(before - end);
   }
 
-  private async lock(keys: readonly bigint[]): Promise<PurgedRow[]> {
-    const query = this.tx.db
+  async #lock(keys: readonly bigint[]): Promise<PurgedRow[]> {
+    const query = this.#tx.db
       .selectFrom('trajectories')
       .select(['key', 'parent', 'branch_point', 'next_step_number'])
-      .where('tree', '=', this.tree)
-      .where(this.tx.engine.among(sql.ref('key'), keys))
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('key'), keys))
       .where('purging', '=', 1)
       .orderBy('key');
-    const rows = await this.tx.engine.lock(query, 'delete').execute();
+    const rows = await this.#tx.engine.lock(query, 'delete').execute();
     return rows.map(({ key, parent, branch_point, next_step_number: end }) => {
       return { key, parent, begin: branch_point === null ? 0n : branch_point + 1n, end };
     });
   }
 
   /** Marks branches that an interrupted deletion left unmarked. */
-  private async markMissed(keys: readonly bigint[]): Promise<number> {
-    return (await markBranches(this.tx, this.tree, keys)).marked.length;
+  async #markMissed(keys: readonly bigint[]): Promise<number> {
+    return (await markBranches(this.#tx, this.#tree, keys)).marked.length;
   }
 
   /**
    * Returns a branch of these trajectories that is not among them, which must be purged first. A branch that a claim
    * created may have a lower key than its parent.
    */
-  private async otherBranch(keys: readonly bigint[]): Promise<Marked[]> {
-    return this.tx.db
+  async #otherBranch(keys: readonly bigint[]): Promise<Marked[]> {
+    return this.#tx.db
       .selectFrom('trajectories')
       .select(['tree', 'key'])
-      .where('tree', '=', this.tree)
-      .where(this.tx.engine.among(sql.ref('parent'), keys))
-      .where(({ not }) => not(this.tx.engine.among(sql.ref('key'), keys)))
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('parent'), keys))
+      .where(({ not }) => not(this.#tx.engine.among(sql.ref('key'), keys)))
       .limit(1)
       .execute();
   }
 
-  private async haveMoreReferences(keys: readonly bigint[], limit: number): Promise<boolean> {
+  async #haveMoreReferences(keys: readonly bigint[], limit: number): Promise<boolean> {
     for (const table of REFERENCES) {
-      const beyond = await this.tx.db
+      const beyond = await this.#tx.db
         .selectFrom(table)
         .select('step_number')
-        .where('tree', '=', this.tree)
-        .where(this.tx.engine.among(sql.ref('trajectory'), keys))
+        .where('tree', '=', this.#tree)
+        .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
         .limit(1)
         .offset(limit)
         .executeTakeFirst();
@@ -199,13 +199,13 @@ class TreePurge {
    * Returns the start of the last steps before `end` that have about `limit` rows. The range has at least one step, and
    * none before `begin`.
    */
-  private async lastSteps(key: bigint, begin: bigint, end: bigint, limit: number): Promise<bigint> {
+  async #lastSteps(key: bigint, begin: bigint, end: bigint, limit: number): Promise<bigint> {
     let first = end - BigInt(limit) > begin ? end - BigInt(limit) : begin;
     for (const table of REFERENCES) {
-      const beyond = await this.tx.db
+      const beyond = await this.#tx.db
         .selectFrom(table)
         .select('step_number')
-        .where('tree', '=', this.tree)
+        .where('tree', '=', this.#tree)
         .where('trajectory', '=', key)
         .where('step_number', '>=', first)
         .orderBy('step_number', 'desc')
@@ -217,68 +217,68 @@ class TreePurge {
     return first;
   }
 
-  private async deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
+  async #deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
     for (const table of REFERENCES) {
-      const references = await this.tx.db
+      const references = await this.#tx.db
         .deleteFrom(table)
-        .where('tree', '=', this.tree)
-        .where(this.tx.engine.among(sql.ref('trajectory'), keys))
+        .where('tree', '=', this.#tree)
+        .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
         .where('step_number', '>=', from)
         .returning(['namespace', 'digest'])
         .execute();
-      this.states.add(references);
+      this.#states.add(references);
     }
-    await this.tx.db
+    await this.#tx.db
       .deleteFrom('steps')
-      .where('tree', '=', this.tree)
-      .where(this.tx.engine.among(sql.ref('trajectory'), keys))
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
       .where('step_number', '>=', from)
       .execute();
   }
 
-  private async deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
-    const ofKeys = sql`tree = ${this.tree} and ${this.tx.engine.among(sql.ref('trajectory'), keys)}`;
-    const tags = this.tx.engine.table('tags');
+  async #deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
+    const ofKeys = sql`tree = ${this.#tree} and ${this.#tx.engine.among(sql.ref('trajectory'), keys)}`;
+    const tags = this.#tx.engine.table('tags');
     const { numAffectedRows = 0n } = await sql`delete from ${tags} where ${ofKeys}
       and (trajectory, name) in (select trajectory, name from ${tags} where ${ofKeys} limit ${limit})`.execute(
-      this.tx.db,
+      this.#tx.db,
     );
     return Number(numAffectedRows);
   }
 
-  private async deleteRows(keys: readonly bigint[]): Promise<void> {
-    await this.tx.db
+  async #deleteRows(keys: readonly bigint[]): Promise<void> {
+    await this.#tx.db
       .deleteFrom('status_changes')
-      .where('tree', '=', this.tree)
+      .where('tree', '=', this.#tree)
       .where('entity_kind', '=', 'TRAJECTORY')
-      .where(this.tx.engine.among(sql.ref('entity'), keys))
+      .where(this.#tx.engine.among(sql.ref('entity'), keys))
       .execute();
-    await this.tx.db
+    await this.#tx.db
       .deleteFrom('trajectories')
-      .where('tree', '=', this.tree)
-      .where(this.tx.engine.among(sql.ref('key'), keys))
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('key'), keys))
       .execute();
   }
 
   /** B2: hidden parents whose branches were removed are trimmed again, or purged if no branch remains. */
-  private async release(parents: ReadonlySet<bigint>): Promise<void> {
+  async #release(parents: ReadonlySet<bigint>): Promise<void> {
     if (parents.size === 0) return;
-    const query = this.tx.db
+    const query = this.#tx.db
       .selectFrom('trajectories')
       .select('key')
-      .where('tree', '=', this.tree)
-      .where(this.tx.engine.among(sql.ref('key'), [...parents]))
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('key'), [...parents]))
       .where('hidden', '=', 1)
       .where('purging', '=', 0)
       .orderBy('key');
     // Locked before branches are counted, so that no branch is created in between.
-    const hidden = (await this.tx.engine.lock(query, 'delete').execute()).map(({ key }) => key);
+    const hidden = (await this.#tx.engine.lock(query, 'delete').execute()).map(({ key }) => key);
     if (hidden.length === 0) return;
-    const needed = await this.tx.db
+    const needed = await this.#tx.db
       .selectFrom('trajectories as t')
       .select('t.key')
-      .where('t.tree', '=', this.tree)
-      .where(this.tx.engine.among(sql.ref('t.key'), hidden))
+      .where('t.tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('t.key'), hidden))
       .where(({ exists, selectFrom }) =>
         exists(
           selectFrom('trajectories as c')
@@ -290,32 +290,32 @@ class TreePurge {
       .execute();
     const kept = new Set(needed.map(({ key }) => key));
     await markPurging(
-      this.tx,
-      this.tree,
+      this.#tx,
+      this.#tree,
       hidden.filter((key) => !kept.has(key)),
     );
-    for (const key of kept) await this.setEnd(key, { trimming: 1 });
+    for (const key of kept) await this.#setEnd(key, { trimming: 1 });
   }
 
-  private async lockTrimming(key: bigint) {
-    const query = this.tx.db
+  async #lockTrimming(key: bigint) {
+    const query = this.#tx.db
       .selectFrom('trajectories')
       .select('next_step_number')
-      .where('tree', '=', this.tree)
+      .where('tree', '=', this.#tree)
       .where('key', '=', key)
       .where('trimming', '=', 1);
-    return this.tx.engine.lock(query, 'delete').executeTakeFirst();
+    return this.#tx.engine.lock(query, 'delete').executeTakeFirst();
   }
 
   /**
    * Returns undefined if there are no branches. Branches that are being purged count, because their own branches may be
    * unmarked.
    */
-  private async lastBranchPoint(key: bigint): Promise<bigint | undefined> {
-    const row = await this.tx.db
+  async #lastBranchPoint(key: bigint): Promise<bigint | undefined> {
+    const row = await this.#tx.db
       .selectFrom('trajectories')
       .select('branch_point')
-      .where('tree', '=', this.tree)
+      .where('tree', '=', this.#tree)
       .where('parent', '=', key)
       .orderBy('branch_point', 'desc')
       .limit(1)
@@ -323,17 +323,17 @@ class TreePurge {
     return row?.branch_point ?? undefined;
   }
 
-  private async sumsBefore(key: bigint, end: bigint) {
-    return this.tx.db
+  async #sumsBefore(key: bigint, end: bigint) {
+    return this.#tx.db
       .selectFrom('steps')
       .select(['reward_sum', 'byte_sum'])
-      .where('tree', '=', this.tree)
+      .where('tree', '=', this.#tree)
       .where('trajectory', '=', key)
       .where('step_number', '=', end - 1n)
       .executeTakeFirst();
   }
 
-  private async setEnd(
+  async #setEnd(
     key: bigint,
     changes: {
       readonly next_step_number?: bigint;
@@ -343,10 +343,10 @@ class TreePurge {
       readonly trimming?: 0 | 1;
     },
   ): Promise<void> {
-    await this.tx.db
+    await this.#tx.db
       .updateTable('trajectories')
       .set(changes)
-      .where('tree', '=', this.tree)
+      .where('tree', '=', this.#tree)
       .where('key', '=', key)
       .execute();
   }
