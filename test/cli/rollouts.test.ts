@@ -74,7 +74,7 @@ describe('anabranch rollouts', () => {
     expect({ groups: groups.length, stages: stages.length }).toEqual({ groups: 1, stages: 1 });
     expect(await found('-n', '3', '--page', nextPageToken)).toEqual([3, 4, 5]);
     expect(await outputOf(['rollouts', 'lr 0.1', '-n', '2'])).toMatch(
-      /\nOnly the first 2\. --limit N lists more; --page continues \(see --help\)\.\n$/,
+      /\nShows only the first 2\. --limit N lists more; --page continues \(see --help\)\.\n$/,
     );
   });
 

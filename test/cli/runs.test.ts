@@ -67,7 +67,7 @@ describe('anabranch runs', () => {
     const some = await outputOf(['runs', '-n', '2']);
     expect(some).toContain('\nlr 0.1 ');
     expect(some).not.toContain('later');
-    expect(some).toContain('\nOnly the newest 2. --limit N lists more; --page continues (see --help).\n');
+    expect(some).toContain('\nShows only the newest 2. --limit N lists more; --page continues (see --help).\n');
   });
 
   it('--page continues where a list ended', async () => {

@@ -134,13 +134,13 @@ describe('trajectories that another transaction locks, on postgres', () => {
         expect(refusal).toBeInstanceOf(Contended);
         expect(refusal).toMatchObject({
           reason: 'DATABASE_UNAVAILABLE',
-          message: expect.stringMatching('holds the row of a state'),
+          message: expect.stringMatching('locked the row of a state'),
         });
       }
     });
     await holding(rowOf(made.ref.key), async () => {
       const refusal = await refusalOf(store.append([batch], 'bounded'));
-      expect(refusal).toMatchObject({ message: expect.stringMatching('holds the row of a trajectory') });
+      expect(refusal).toMatchObject({ message: expect.stringMatching('locked the row of a trajectory') });
     });
     expect(await store.append([batch], 'never')).toMatchObject([{ kind: 'committed' }]);
   });

@@ -370,7 +370,7 @@ export const ENDS: readonly Bad[] = [
       }),
     ...INVALID,
     field: 'validations[1].name',
-    text: 'must not be "free" again',
+    text: 'must be unique, but "free" occurs twice',
   },
   ...['', 'n'.repeat(129), 'ü'.repeat(65), 'nul \u0000'].map((name) => ({
     what: `verdict under the name ${JSON.stringify(name.slice(0, 9))}, ${name.length} characters`,
