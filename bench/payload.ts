@@ -5,8 +5,9 @@ import { AppendStepsRequestSchema } from '../gen/es/anabranch/v1/trajectory_serv
 import { Random } from '../src/demo/random.ts';
 
 /**
- * What a step of a bench holds. `step`: one of CartPole; `step-with-state`: the same with its state, about 430 bytes encoded; `json`: one JSON text of
- * exactly 430 bytes, what the same work is for other systems; `big-state`: a state of 256,000 bytes and nothing else.
+ * What a step of a bench holds. `step`: one of CartPole; `step-with-state`: the same with its state, about 430 bytes
+ * encoded; `json`: one JSON text of exactly 430 bytes, what the same work is for other systems; `big-state`: a state of
+ * 256,000 bytes and nothing else.
  */
 export type Payload = 'step' | 'step-with-state' | 'json' | 'big-state';
 

@@ -56,7 +56,8 @@ const policies: Record<string, Policy> = {
   patient: ({ year, money }) => (year < 29 ? 0 : money),
 };
 
-// A branch costs one row, and a sealed trajectory can be branched, too. All three begin with the state of step 10 and run at the same time.
+// A branch costs one row, and a sealed trajectory can be branched, too. All three begin with the state of step 10 and
+// run at the same time.
 const branches = await Promise.all(
   Object.entries(policies).map(async ([name, policy]) => {
     const branchId = crypto.randomUUID();

@@ -1,6 +1,6 @@
 /**
- * A simulation told as git would: an experiment, a main run of CartPole to step 200, three branches from there with other learning rates
- * and gains, and then what one asks of them: compare, tree, lineage.
+ * A simulation told as git would: an experiment, a main run of CartPole to step 200, three branches from there with
+ * other learning rates and gains, and then what one asks of them: compare, tree, lineage.
  *
  *     npm start                              # the server, in another terminal
  *     npx node examples/simulation.ts        # or with another ADDRESS: … simulation.ts 127.0.0.1:50051
@@ -68,7 +68,8 @@ class Reflex {
   }
 }
 
-// A step keeps what was seen, and two states to go on from: the world, and what the agent has learnt. JSON keeps every bit of a number.
+// A step keeps what was seen, and two states to go on from: the world, and what the agent has learnt. JSON keeps every
+// bit of a number.
 const toState = (name: string, numbers: Cart) => ({
   name,
   data: new TextEncoder().encode(JSON.stringify(numbers)),
@@ -153,7 +154,8 @@ const created = await client.runs.createRun({
 const main = present(created.run);
 await play(client, main, 200n);
 
-// Three branches from step 200: they share 201 steps with the main run, and what its agent had learnt by then. They run at the same time.
+// Three branches from step 200: they share 201 steps with the main run, and what its agent had learnt by then. They run
+// at the same time.
 const variants: Record<string, Partial<Config>> = {
   'faster learner': { learning_rate: 0.1 },
   'learns no more': { learning_rate: 0 },

@@ -1,5 +1,6 @@
 /**
- * Streams an episode step by step, stops in the middle as a crash would, goes on where the store says, and reads it all back.
+ * Streams an episode step by step, stops in the middle as a crash would, goes on where the store says, and reads it all
+ * back.
  *
  *     npm start                                 # the server, in another terminal
  *     npx node examples/stream-steps.ts         # or with another ADDRESS: … stream-steps.ts 127.0.0.1:50051
@@ -17,7 +18,8 @@ const fromState = (state: Uint8Array) => Number(new TextDecoder().decode(state).
 /** Takes steps until the episode has so many, from wherever the trajectory ends. */
 async function takeSteps(client: AnabranchClient, trajectoryId: string, until: bigint): Promise<void> {
   await using writer = await openWriter(client, { trajectoryId });
-  // Whoever wrote the steps before, this process or one that died: the store knows where to go on, and with which state.
+  // Whoever wrote the steps before, this process or one that died: the store knows where to go on, and with which
+  // state.
   const { step: last } = await client.trajectories.getCheckpoint({ trajectoryId });
   let x = fromState(last?.states[0]?.data ?? toState(0));
   console.log(`going on at step ${writer.nextStepNumber} with x = ${x}`);

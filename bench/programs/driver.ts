@@ -4,8 +4,9 @@ import { ROW_TABLES, RowMaker, type RowSet } from '../rows.ts';
 import { percentile, program } from './program.ts';
 
 /**
- * What a database's own driver does with the rows of steps. `insert`: 1000 steps a commit, as fast as it can. `insert-one`: one step's row a commit,
- * each awaited. `select`: the rows of trajectory 1, in order. `load`: a given number of steps.
+ * What a database's own driver does with the rows of steps. `insert`: 1000 steps a commit, as fast as it can.
+ * `insert-one`: one step's row a commit, each awaited. `select`: the rows of trajectory 1, in order. `load`: a given
+ * number of steps.
  */
 export interface DriverSettings {
   readonly task: 'insert' | 'insert-one' | 'insert-states' | 'select' | 'load';

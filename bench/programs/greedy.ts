@@ -9,7 +9,10 @@ import { program } from './program.ts';
 export interface GreedySettings {
   readonly address: string;
   readonly protocol: 'connect' | 'grpc';
-  /** `steps`: all steps of the trajectory, FULL. `metrics`: all points of the run. `lists`: the 50 steps of the trajectory with the best rewards. */
+  /**
+   * `steps`: all steps of the trajectory, FULL. `metrics`: all points of the run. `lists`: the 50 steps of the
+   * trajectory with the best rewards.
+   */
   readonly task: 'steps' | 'metrics' | 'lists';
   readonly trajectoryId: string;
   readonly runId: string;

@@ -9,8 +9,9 @@ import { memoryStore } from '../memory_store.ts';
 import { nullStore } from '../null_store.ts';
 
 /**
- * A server of the bench. `real`: the service. `null`: the service over a store that acknowledges appends at once. `memory`: the service over a store that
- * keeps the pages of steps that it has read. `bare`: a handler that only acknowledges.
+ * A server of the bench. `real`: the service. `null`: the service over a store that acknowledges appends at once.
+ * `memory`: the service over a store that keeps the pages of steps that it has read. `bare`: a handler that only
+ * acknowledges.
  */
 export interface ServerSettings {
   readonly kind: 'real' | 'null' | 'memory' | 'bare';

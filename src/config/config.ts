@@ -1,9 +1,9 @@
 /**
  * Builds one frozen Config from flags, the environment and the `.env` file.
  *
- * CONFIG_TABLE (`table.ts`) is the only list of names, defaults and bounds. A test keeps `docs/configuration.md` equal to it,
- * and `serve --help` is made from it. An invalid value fails with its name, the value and what was expected; it never
- * becomes a default.
+ * CONFIG_TABLE (`table.ts`) is the only list of names, defaults and bounds. A test keeps `docs/configuration.md` equal
+ * to it, and `serve --help` is made from it. An invalid value fails with its name, the value and what was expected; it
+ * never becomes a default.
  */
 import { isIPv4, isIPv6 } from 'node:net';
 import { chooseDatabase, type DatabaseConfig } from './database.ts';

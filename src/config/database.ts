@@ -27,7 +27,9 @@ const FLE_POSTGRES_PARTS = [
   'skillsDbPassword',
 ] as const;
 
-/** Chooses the database by the first setting that is set. Parts of Postgres that are set but not used cause a warning. */
+/**
+ * Chooses the database by the first setting that is set. Parts of Postgres that are set but not used cause a warning.
+ */
 export function chooseDatabase(values: Values, cwd: string): ChosenDatabase {
   if (values.flag('database') !== undefined) {
     const found = databaseFromUrl(values, cwd);

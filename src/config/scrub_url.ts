@@ -1,4 +1,6 @@
-/** Removes the password from a database URL, and its query except `host`. Also works on text that is not a valid URL. */
+/**
+ * Removes the password from a database URL, and its query except `host`. Also works on text that is not a valid URL.
+ */
 export function scrubUrl(text: string): string {
   const [base = '', query = ''] = splitOnce(text, '?');
   const host = new URLSearchParams(query).get('host');

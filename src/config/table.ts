@@ -26,7 +26,9 @@ const YES_OR_NO = 'true or false (or 1, 0, yes, no)';
 export const SQLITE_FILE = 'the path of a file';
 
 const MAX_CONNECTIONS = 10_000;
-/** Files that are not connections within the bound: reserve connections, the database, the log, and Node's own files. */
+/**
+ * Files that are not connections within the bound: reserve connections, the database, the log, and Node's own files.
+ */
 export const OTHER_FILES = 200;
 
 export const TABLE = {

@@ -7,7 +7,8 @@ export function versionedDigest(digest: string): string {
 }
 
 /**
- * Whether a stored digest is of another request than the one given. Digests of different versions cannot be compared: such a request is accepted.
+ * Whether a stored digest is of another request than the one given. Digests of different versions cannot be compared:
+ * such a request is accepted.
  */
 export function isOtherRequest(stored: string, request: string): boolean {
   return stored !== request && versionOf(stored) === versionOf(request);

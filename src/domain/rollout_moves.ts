@@ -74,7 +74,8 @@ export function decideRolloutMove(
 /**
  * L5: returns whether a release must be written; false if the attempt no longer holds the rollout. `endedBy` is the
  * stored digest of the request that ended the attempt, or empty if no request of its worker did. In that case any
- * report or refund is rejected, so that none is lost unnoticed. Errors: LEASE_LOST, RESULT_CONFLICT, ILLEGAL_TRANSITION.
+ * report or refund is rejected, so that none is lost unnoticed. Errors: LEASE_LOST, RESULT_CONFLICT,
+ * ILLEGAL_TRANSITION.
  */
 export function decideRelease(
   rollout: RolloutHolding,

@@ -18,7 +18,7 @@ import { PlainGrpc, plainCall, type Served, takesStream } from './grpc/serve.ts'
 import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, type Intake, pathOf } from './http.ts';
 import { MessageGuard } from './message_guard.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
-import { UnsentMessages } from './unsent.ts';
+import type { UnsentMessages } from './unsent.ts';
 
 /** Adds a service with the handlers of its methods, which `call.ts` creates. */
 export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;
@@ -28,6 +28,8 @@ export interface AdapterOptions {
   readonly logger: Logger;
   /** Returns the caller of a request (N1). */
   readonly callerOf: (request: HttpRequest) => Caller;
+  /** Bounds what connections have not sent, of all that the server answers. */
+  readonly unsent: UnsentMessages;
 }
 
 /** A week. Later deadlines are ignored, because a timer of more than 2^31 ms would fire at once. */
@@ -43,10 +45,9 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
  * Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short path, everything else by Connect. Errors outside
  * of a handler get a response, and are logged instead of printed.
  */
-export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): HttpHandler {
+export function createRpcHandler({ routes, logger, callerOf, unsent }: AdapterOptions): HttpHandler {
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
-  const unsent = new UnsentMessages();
   const plain = new PlainGrpc(logger, guard, unsent);
   const known = new Map<string, { readonly handler: UniversalHandler; readonly served: Served }>();
   routes((service, implementation) => {
@@ -84,7 +85,9 @@ export function createRpcHandler({ routes, logger, callerOf }: AdapterOptions): 
 
 type Answers = Readonly<Record<string, Served['answer']>>;
 
-/** Wraps the handlers for Connect: the turn of a message ends when its handler receives it, or an error in place of it. */
+/**
+ * Wraps the handlers for Connect: the turn of a message ends when its handler receives it, or an error in place of it.
+ */
 function handingOver(answers: Answers): Answers {
   const wrapped = Object.entries(answers).map(([name, answer]): [string, Served['answer']] => [
     name,

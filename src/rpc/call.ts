@@ -119,7 +119,9 @@ function serverStream(wire: Wire, { input }: DescMethod, stream: ServerStream<De
   };
 }
 
-/** The answers of a stream that is no RPC, on the same terms: a slow reader is cut off, and errors are ConnectErrors. */
+/**
+ * The answers of a stream that is no RPC, on the same terms: a slow reader is cut off, and errors are ConnectErrors.
+ */
 export function streamAnswers<T>(
   wire: Wire,
   context: CallContext,

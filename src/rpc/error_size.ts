@@ -3,8 +3,9 @@ import { LIMITS } from '../domain/limits.ts';
 import { fitsBytes } from '../domain/text.ts';
 
 /**
- * Errors travel in response headers, and gRPC clients reject headers of more than 8 KiB: the caller would see RESOURCE_EXHAUSTED in place of
- * the error. A message is sent twice, percent-encoded in grpc-message and as part of grpc-status-details-bin; details only in the latter, as base64.
+ * Errors travel in response headers, and gRPC clients reject headers of more than 8 KiB: the caller would see
+ * RESOURCE_EXHAUSTED in place of the error. A message is sent twice, percent-encoded in grpc-message and as part of
+ * grpc-status-details-bin; details only in the latter, as base64.
  */
 
 /** The content of an error. */

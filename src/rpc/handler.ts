@@ -13,6 +13,7 @@ import { Health, healthMethods } from './health.ts';
 import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
 import { serveReflection } from './reflection.ts';
 import { stateDownloads } from './state_download.ts';
+import { UnsentMessages } from './unsent.ts';
 import { createRequestValidator } from './validate.ts';
 
 export interface HandlerDeps {
@@ -43,9 +44,11 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
   const wire: Wire = { app, logger, activity, validator: createRequestValidator(services) };
   const health = new Health(services.map(({ typeName }) => typeName));
   const callerOf = () => ANONYMOUS;
+  const unsent = new UnsentMessages();
   const rpc = createRpcHandler({
     logger,
     callerOf,
+    unsent,
     routes: (serve) => {
       serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));
       serve(StateService, handlers(wire, StateService, stateService));
@@ -55,7 +58,7 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
       serveReflection(serve, wire, services);
     },
   });
-  const download = stateDownloads(wire, callerOf);
+  const download = stateDownloads({ wire, unsent, callerOf });
   const handle: HttpHandler = (request, response, intake) => {
     if (download(request, response)) return;
     if (pathOf(request) !== HEALTHZ) return rpc(request, response, intake);

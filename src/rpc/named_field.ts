@@ -27,8 +27,8 @@ const NAMED: Readonly<Partial<Record<Reason, string>>> = {
 };
 
 /**
- * What was thrown, with the field of the request in which the caller named what it is about, where there is one: `rollouts[3].task_id`. One of many stands in
- * the text as well, since it cannot be told from its value alone.
+ * What was thrown, with the field of the request in which the caller named what it is about, where there is one:
+ * `rollouts[3].task_id`. One of many stands in the text as well, since it cannot be told from its value alone.
  */
 export function nameField(error: unknown, schema: DescMessage, request: Message): unknown {
   if (!(error instanceof AnabranchError) || error.violations.length > 0) return error;

@@ -27,8 +27,8 @@ interface FieldCheck {
 }
 
 /**
- * Checks the fields of a request for what the rules of the protos cannot say, by the descriptors alone:
- * text is storable (W11), text in `…_json` fields is strict JSON, durations and times are in range. Writes UUIDs in lower case.
+ * Checks the fields of a request for what the rules of the protos cannot say, by the descriptors alone: text is
+ * storable (W11), text in `…_json` fields is strict JSON, durations and times are in range. Writes UUIDs in lower case.
  */
 export class RequestFields {
   readonly #checks = new Map<DescMessage, readonly FieldCheck[]>();
@@ -133,7 +133,10 @@ function within(outer: string, { field, description }: Violation): Violation {
   return { field: isPlain ? `${outer}${field}` : `${outer}.${field}`, description };
 }
 
-/** Whether the rules of the proto say that the field holds UUIDs. They accept both cases; ids that differ in case only are the same id. */
+/**
+ * Whether the rules of the proto say that the field holds UUIDs. They accept both cases; ids that differ in case only
+ * are the same id.
+ */
 function isUuid(field: DescField): boolean {
   if (!hasOption(field, rules)) return false;
   const { type } = getOption(field, rules);

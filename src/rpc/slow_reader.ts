@@ -12,7 +12,7 @@ export class ReaderWatch {
     this.#onSlow = onSlow;
   }
 
-  /** An answer was given; who does not take it goes on at `next`. */
+  /** An answer was given; a reader that did not receive it continues at `next`. */
   given(next: bigint | undefined): void {
     this.#untaken = { next };
     if (this.#timer === undefined) this.#timer = setTimeout(() => this.#check(), this.#limitMs).unref();

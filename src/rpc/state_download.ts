@@ -1,7 +1,6 @@
 import { once } from 'node:events';
 import { ConnectError } from '@connectrpc/connect';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
-import parseRanges from 'range-parser';
 import type { Caller } from '../domain/caller.ts';
 import { invalidField } from '../domain/errors.ts';
 import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
@@ -11,6 +10,7 @@ import { type FoundContent, findContent, type StateAddress } from '../service/st
 import { streamAnswers, type Wire } from './call.ts';
 import { contextValues } from './caller.ts';
 import { answer, cutCall, type HttpRequest, type HttpResponse, pathOf, write } from './http.ts';
+import { isLarge, type UnsentMessages } from './unsent.ts';
 
 /**
  * States over plain HTTP, for browsers and curl: `GET /states/DIGEST` and
@@ -20,6 +20,7 @@ import { answer, cutCall, type HttpRequest, type HttpResponse, pathOf, write } f
 const BY_DIGEST = /^\/states\/([^/]*)$/;
 const BY_STEP = /^\/trajectories\/([^/]*)\/steps\/([^/]*)\/states\/([^/]*)$/;
 const STEP_NUMBER = /^\d{1,18}$/;
+const BYTE_RANGE = /^bytes=(\d{0,15})-(\d{0,15})$/i;
 
 /**
  * Media types that a browser may show. All other states are downloads: agents wrote them, and markup of theirs (SVG,
@@ -47,16 +48,20 @@ interface Head {
   readonly headers: Readonly<Record<string, string>>;
 }
 
+export interface Downloads {
+  readonly wire: Wire;
+  /** Shared with the RPCs of the same connections. */
+  readonly unsent: UnsentMessages;
+  readonly callerOf: (request: HttpRequest) => Caller;
+}
+
 /** Returns a function that serves a request whose path names a state, and returns false for other paths. */
-export function stateDownloads(
-  wire: Wire,
-  callerOf: (request: HttpRequest) => Caller,
-): (request: HttpRequest, response: HttpResponse) => boolean {
+export function stateDownloads(downloads: Downloads): (request: HttpRequest, response: HttpResponse) => boolean {
   return (request, response) => {
     const path = pathOf(request);
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
-      void send(wire, callerOf(request), request, response);
+      void send(downloads, downloads.callerOf(request), request, response);
     } else {
       const headers = { 'content-type': 'text/plain; charset=utf-8', allow: 'GET, HEAD' };
       answer(response, 405, headers, 'A state is read with GET. To store one, call PutState.\n');
@@ -66,7 +71,12 @@ export function stateDownloads(
 }
 
 /** Sends the answer as the reader takes it. A reader that takes nothing for too long is cut off (R3). */
-async function send(wire: Wire, caller: Caller, request: HttpRequest, response: HttpResponse): Promise<void> {
+async function send(
+  { wire, unsent }: Downloads,
+  caller: Caller,
+  request: HttpRequest,
+  response: HttpResponse,
+): Promise<void> {
   const left = new AbortController();
   response.once('close', () => left.abort());
   const values = contextValues(
@@ -75,11 +85,19 @@ async function send(wire: Wire, caller: Caller, request: HttpRequest, response: 
     () => undefined,
   );
   const context = { signal: left.signal, values, timeoutMs: () => undefined };
+  // Set when the first bytes are there: until then, an error can still be the answer.
+  let head: Head | undefined;
   try {
     for await (const part of streamAnswers(wire, context, 'read', (call) => partsOf(call, request))) {
-      if (!(part instanceof Uint8Array)) begin(response, part);
-      else if (!write(response, part)) await once(response, 'drain', { signal: left.signal });
+      if (!(part instanceof Uint8Array)) {
+        head = part;
+        continue;
+      }
+      begin(response, head);
+      head = undefined;
+      await sendBytes(response, part, unsent, left.signal);
     }
+    begin(response, head);
     response.end();
   } catch (error) {
     if (left.signal.aborted) return;
@@ -89,9 +107,25 @@ async function send(wire: Wire, caller: Caller, request: HttpRequest, response: 
   }
 }
 
-function begin(response: HttpResponse, { status, headers }: Head): void {
-  response.statusCode = status;
-  for (const [name, value] of Object.entries(headers)) response.setHeader(name, value);
+function begin(response: HttpResponse, head: Head | undefined): void {
+  if (head === undefined) return;
+  response.statusCode = head.status;
+  for (const [name, value] of Object.entries(head.headers)) response.setHeader(name, value);
+}
+
+/** Large pieces wait for room in their connection, as large messages of RPCs do (A8). */
+async function sendBytes(
+  response: HttpResponse,
+  bytes: Uint8Array,
+  unsent: UnsentMessages,
+  signal: AbortSignal,
+): Promise<void> {
+  const leave = 'stream' in response && isLarge(bytes) ? await unsent.enter(response.stream, bytes.length) : undefined;
+  try {
+    if (!write(response, bytes)) await once(response, 'drain', { signal });
+  } finally {
+    leave?.();
+  }
 }
 
 function refuse(response: HttpResponse, error: ConnectError): void {
@@ -174,8 +208,8 @@ function matches(header: string | undefined, etag: string): boolean {
 }
 
 /**
- * Returns the range of the request, its end exclusive. Undefined if the whole state is to be sent: without a range, with
- * several ranges, with a range that cannot be read, or if If-Range names other bytes.
+ * Returns the range of the request, its end exclusive. Undefined if the whole state is to be sent: without a range,
+ * with several ranges, with a range that cannot be read, or if If-Range names other bytes.
  */
 function rangeIn(
   request: HttpRequest,
@@ -184,9 +218,11 @@ function rangeIn(
 ): { readonly start: number; readonly end: number } | 'unsatisfiable' | undefined {
   const { range, 'if-range': ifRange } = request.headers;
   if (range === undefined || (ifRange !== undefined && ifRange !== etag)) return undefined;
-  const ranges = parseRanges(size, range);
-  if (ranges === -1) return 'unsatisfiable';
-  if (ranges === -2 || ranges.type !== 'bytes') return undefined;
-  const [only, ...others] = ranges;
-  return only === undefined || others.length > 0 ? undefined : { start: only.start, end: only.end + 1 };
+  const [, first = '', last = ''] = BYTE_RANGE.exec(range) ?? [];
+  if (first === '' && last === '') return undefined;
+  // Without a first byte, the last n bytes are meant.
+  const start = first === '' ? Math.max(0, size - Number(last)) : Number(first);
+  const end = first === '' || last === '' ? size : Math.min(size, Number(last) + 1);
+  if (last !== '' && first !== '' && Number(last) < start) return undefined;
+  return start < end ? { start, end } : 'unsatisfiable';
 }

@@ -10,13 +10,17 @@ export function isLarge(message: Uint8Array): boolean {
 }
 
 /**
- * Bounds the bytes of large messages that each HTTP/2 connection has been given and has not sent, because its client does not read. Without the
- * bound, such messages could fill the memory that Node allows a session, and Node resets every new stream of a full session.
+ * Bounds the bytes of large messages that each HTTP/2 connection has been given and has not sent, because its client
+ * does not read. Without the bound, such messages could fill the memory that Node allows a session, and Node resets
+ * every new stream of a full session.
  */
 export class UnsentMessages {
   readonly #connections = new WeakMap<Http2Session, Room>();
 
-  /** Waits until there is room for a large message. The returned function gives the room back. So does the end of the stream. */
+  /**
+   * Waits until there is room for a large message. The returned function gives the room back. So does the end of the
+   * stream.
+   */
   async enter(stream: ServerHttp2Stream, bytes: number): Promise<() => void> {
     const { session } = stream;
     if (session === undefined || stream.closed) return nothing;
@@ -31,7 +35,10 @@ export class UnsentMessages {
     };
   }
 
-  /** Delays the large chunks of an answer until there is room. The reader asks for the next chunk once it has sent the last one. */
+  /**
+   * Delays the large chunks of an answer until there is room. The reader asks for the next chunk once it has sent the
+   * last one.
+   */
   async *paced(chunks: AsyncIterable<Uint8Array>, response: HttpResponse): AsyncIterableIterator<Uint8Array> {
     if (!('stream' in response)) return yield* chunks;
     for await (const chunk of chunks) {

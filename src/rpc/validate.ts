@@ -7,11 +7,14 @@ import { toViolation } from './violation.ts';
 
 /** Validates requests by the rules in their protos. */
 export interface Validator {
-  /** Checks a request of one message: by its rules, then by what its fields are. Writes its UUIDs in lower case. Errors: INVALID_REQUEST. */
+  /**
+   * Checks a request of one message: by its rules, then by what its fields are. Writes its UUIDs in lower case. Errors:
+   * INVALID_REQUEST.
+   */
   checkRequest<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
   /**
-   * Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the others. If lists are too long, only these
-   * are named.
+   * Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the others. If lists
+   * are too long, only these are named.
    */
   check<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
 }

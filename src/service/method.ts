@@ -23,7 +23,10 @@ export interface Call {
 
 /** A call whose requests are frames of a stream: its method checks them itself. */
 export interface FramesCall extends Call {
-  /** Checks a frame as the request of a unary method is checked; steps within it are checked where they are converted. Errors: INVALID_REQUEST. */
+  /**
+   * Checks a frame as the request of a unary method is checked; steps within it are checked where they are converted.
+   * Errors: INVALID_REQUEST.
+   */
   readonly check: <Desc extends DescMessage>(schema: Desc, frame: MessageShape<Desc>) => void;
 }
 

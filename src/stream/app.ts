@@ -23,7 +23,7 @@ export interface AppDeps {
   readonly settings: Partial<AppSettings>;
 }
 
-/** The context of every use case. */
+/** The context of every method. */
 export interface App {
   /** The call that it serves, and the store within that call. What serves several calls has a store without one. */
   readonly call: CallScope;
@@ -37,9 +37,15 @@ export interface App {
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
-  /** A2: once it begins, streams end with SERVER_DRAINING, open appends after what they had pushed was committed and acked. */
+  /**
+   * A2: once it begins, streams end with SERVER_DRAINING, open appends after what they had pushed was committed and
+   * acked.
+   */
   readonly drain: Drain;
-  /** Drains, commits what was taken, and stops all timers. Leaves the store open: whoever opened it closes it. Idempotent. */
+  /**
+   * Drains, commits what was taken, and stops all timers. Leaves the store open: whoever opened it closes it.
+   * Idempotent.
+   */
   close(): Promise<void>;
 }
 

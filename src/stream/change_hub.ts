@@ -1,8 +1,8 @@
 import type { Store } from '../store/contract/store.ts';
 
 /**
- * Tells followers that a trajectory may have changed: fans out the store's hints, of which there is one subscription however many follow.
- * A hint says no more than "read again by number".
+ * Tells followers that a trajectory may have changed: shares one subscription to the hints of the store among all
+ * followers. A hint says no more than "read again by number".
  */
 export interface ChangeHub {
   /** Returns how to stop. */

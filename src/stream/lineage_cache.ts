@@ -9,13 +9,20 @@ const MAX_SEGMENTS = 100_000;
 const PIECE = 1000;
 
 /**
- * The ancestors of trajectories read lately, from the nearest one up to the farthest that was asked for. A chain never changes while its trajectory lives and
- * a row key is never used again (B1, B3), so what is kept is right for as long as its trajectory can be found.
+ * The ancestors of trajectories read lately, from the nearest one up to the farthest that was asked for. A chain never
+ * changes while its trajectory lives and a row key is never used again (B1, B3), so what is kept is right for as long
+ * as its trajectory can be found.
  */
 export interface LineageCache {
-  /** Who owns the steps [from, to) of the trajectory, up to the end that the given row knows. Reads no more ancestors than that takes. */
+  /**
+   * Who owns the steps [from, to) of the trajectory, up to the end that the given row knows. Reads no more ancestors
+   * than that takes.
+   */
   segments(store: Ancestors, namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<Segment[]>;
-  /** Who owns all steps, from the root on; the last segment is the trajectory's own and may be empty. Empty if the trajectory was deleted. */
+  /**
+   * Who owns all steps, from the root on; the last segment is the trajectory's own and may be empty. Empty if the
+   * trajectory was deleted.
+   */
   whole(store: Ancestors, namespace: string, trajectory: Trajectory): Promise<readonly Segment[]>;
   forget(key: bigint): void;
 }

@@ -6,8 +6,9 @@ import type { AppSettings } from './settings.ts';
 const BATCH = 500;
 
 /**
- * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted with runs (B4), cancels rollouts of
- * cancelled runs and stages, fails stale runs that asked for it, and requeues rollouts whose leases have ended (Q3). Safe on any number of instances at once.
+ * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted
+ * with runs (B4), cancels rollouts of cancelled runs and stages, fails stale runs that asked for it, and requeues
+ * rollouts whose leases have ended (Q3). Safe on any number of instances at once.
  */
 export interface Maintenance {
   /** Rows of something that was just deleted may go now. */
@@ -104,7 +105,10 @@ export async function maintain(
   return { purges, states, requests };
 }
 
-/** Batches of rows that were deleted with runs and experiments, also those that a server left which ended before it was done (B4). */
+/**
+ * Batches of rows that were deleted with runs and experiments, also those that a server left which ended before it was
+ * done (B4).
+ */
 async function purgeDeleted(
   store: Pick<Chores, 'purgeDeleted'>,
   stopped: Stopped,

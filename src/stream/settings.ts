@@ -1,5 +1,8 @@
 export interface AppSettings {
-  /** Groups of batches that may be in flight at once: 1 for an engine with one writer, more where transactions run side by side. */
+  /**
+   * Groups of batches that may be in flight at once: 1 for an engine with one writer, more where transactions run side
+   * by side.
+   */
   readonly commitLanes: number;
   /** A reader of a stream that takes nothing for so long is cut off (R3). */
   readonly slowReaderMs: number;

@@ -2,8 +2,8 @@ import type { Drain } from './drain.ts';
 import type { AppSettings } from './settings.ts';
 
 /**
- * When a watcher looks again: at a hint and at every poll, but not sooner than `watchMs` after what it was told last (M5); and when it is time to say that
- * it is still there.
+ * When a watcher looks again: at a hint and at every poll, but not sooner than `watchMs` after what it was told last
+ * (M5); and when it is time to say that it is still there.
  */
 export class WatchPace {
   readonly #watchMs: number;

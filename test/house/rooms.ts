@@ -49,7 +49,6 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       '@connectrpc/connect-node',
       '@bufbuild/protovalidate',
       '@bufbuild/protovalidate/*',
-      'range-parser',
       'node:async_hooks',
       'node:crypto',
       'node:events',

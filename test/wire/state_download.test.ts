@@ -93,6 +93,7 @@ describe.each(ENGINES)('states over plain HTTP, on %s', (engine) => {
     ['bytes=3000000-', 3_000_000, LARGE.length],
     ['bytes=-5', LARGE.length - 5, LARGE.length],
     ['bytes=3145000-99999999', 3_145_000, LARGE.length],
+    ['bytes=-99999999', 0, LARGE.length],
   ])('Range: %s returns these bytes with 206', async (range, start, end) => {
     const response = await get(large, { range });
     expect(response.status).toBe(206);
@@ -101,8 +102,8 @@ describe.each(ENGINES)('states over plain HTTP, on %s', (engine) => {
     expect((await bytesOf(response)).equals(LARGE.subarray(start, end))).toBe(true);
   });
 
-  it('a range beyond the end is answered with 416 and the size', async () => {
-    const response = await get(large, { range: `bytes=${LARGE.length}-` });
+  it.each([`bytes=${LARGE.length}-`, 'bytes=-0'])('%s is beyond the end: 416 and the size', async (range) => {
+    const response = await get(large, { range });
     expect([response.status, response.headers.get('content-range')]).toEqual([416, `bytes */${LARGE.length}`]);
     expect(await bytesOf(response)).toHaveLength(0);
   });
@@ -110,7 +111,9 @@ describe.each(ENGINES)('states over plain HTTP, on %s', (engine) => {
   it.each([
     { range: 'bytes=0-1,5-6' },
     { range: 'bytes=x' },
-    { range: 'steps=0-1' },
+    { range: 'bytes=-' },
+    { range: 'bytes=5-2' },
+    { range: 'steps=9000000-9000001' },
     { range: 'bytes=0-1', 'if-range': `"${ABSENT}"` },
   ])('several ranges, malformed ones and those of other bytes are ignored: %j', async (headers) => {
     const response = await get(large, headers);
@@ -183,6 +186,26 @@ describe.each(ENGINES)('states over plain HTTP, on %s', (engine) => {
     const response = await get(`/states/${digest}`);
     expect(response.status).toBe(200);
     await expect(response.arrayBuffer()).rejects.toThrow();
+  });
+
+  it('S3: a small damaged state is answered with an error, without the headers of the state', async () => {
+    const bytes = randomBytes(3_000);
+    const digest = await uploadState(client, bytes);
+    const sql = await outsideSql(server.database);
+    const blob = (hex: string) => (engine === 'sqlite' ? `x'${hex}'` : `'\\x${hex}'::bytea`);
+    const damaged = `${Buffer.from(bytes).toString('hex').slice(0, -2)}${bytes.at(-1) === 0 ? '01' : '00'}`;
+    const rows = await sql.rows(
+      `update states set data = ${blob(damaged)} where digest = ${blob(digest)} returning 1 as n`,
+    );
+    await sql.close();
+    expect(rows).toHaveLength(1);
+    const response = await get(`/states/${digest}`);
+    const headers = Object.fromEntries(response.headers);
+    const { details } = (await response.json()) as { details: { debug: { reason: string } }[] };
+    expect([response.status, details[0]?.debug.reason]).toEqual([500, 'STATE_CORRUPT']);
+    expect(headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' });
+    for (const name of ['etag', 'accept-ranges', 'content-disposition', 'content-range'])
+      expect(headers).not.toHaveProperty(name);
   });
 });
 

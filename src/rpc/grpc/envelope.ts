@@ -27,7 +27,10 @@ export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
   }
 }
 
-/** The messages of a body, each decoded when it is asked for, and then handed over. Each piece of a body begins with an envelope. */
+/**
+ * The messages of a body, each decoded when it is asked for, and then handed over. Each piece of a body begins with an
+ * envelope.
+ */
 export class Messages implements AsyncIterableIterator<Message, undefined> {
   readonly #pieces: AsyncIterator<Uint8Array>;
   readonly #schema: DescMessage;
@@ -36,7 +39,10 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
   #piece = NOTHING;
   #at = 0;
 
-  /** `check` throws for a message that must not be decoded. `handOver` ends the turn of a message, whether it could be decoded or not. */
+  /**
+   * `check` throws for a message that must not be decoded. `handOver` ends the turn of a message, whether it could be
+   * decoded or not.
+   */
   constructor(
     body: AsyncIterable<Uint8Array>,
     schema: DescMessage,

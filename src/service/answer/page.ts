@@ -9,7 +9,7 @@ import {
 } from '../request/page_token.ts';
 
 /**
- * Rows fetched at first, so that a page of large rows never stands in memory as a whole. A page of the default size
+ * Rows fetched at first, so that a page of large rows is never in memory as a whole. A page of the default size
  * takes one statement.
  */
 const FETCH = { BASIC: 256, FULL: LIMITS.defaultPageSize + 1 };

@@ -3,7 +3,8 @@ import { invalidField } from '../../domain/errors.ts';
 import { shorten } from '../../domain/ids.ts';
 
 /**
- * What a mask names, each path with how to read its field. (In JSON a mask is spelt `name,metadataJson`; its reader turns that into the names here.)
+ * What a mask names, each path with how to read its field. (In JSON a mask is spelt `name,metadataJson`; its reader
+ * turns that into the names here.)
  * Errors: INVALID_REQUEST for a mask that names nothing, or something else.
  */
 export function changesOf<Changes extends object>(
@@ -22,7 +23,10 @@ export function changesOf<Changes extends object>(
   return changes;
 }
 
-/** Returns those of the fields that a mask names. Errors: INVALID_REQUEST for a mask that names nothing, or something else. */
+/**
+ * Returns those of the fields that a mask names. Errors: INVALID_REQUEST for a mask that names nothing, or something
+ * else.
+ */
 export function maskedFields<Fields extends object>(mask: FieldMask | undefined, fields: Fields): Partial<Fields> {
   const readers = Object.entries(fields).map(([name, value]) => [protoName(name), () => ({ [name]: value })]);
   return changesOf<Fields>(mask, Object.fromEntries(readers));

@@ -12,7 +12,7 @@ export function placeOf(request: {
   return { stepNumber: required(request.stepNumber, 'step_number') };
 }
 
-/** The proto's rules say that it is there; types do not know them. */
+/** Returns a value that the rules of the proto require, which its type does not show. */
 export function required<T>(value: T | undefined, field: string): T {
   if (value === undefined) throw invalidField(field, 'must be set');
   return value;

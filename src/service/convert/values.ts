@@ -95,7 +95,7 @@ export function toMap<V>(entries: { readonly [key: string]: V }): ReadonlyMap<st
   return NO_ENTRIES;
 }
 
-/** Without a prototype, so that any key is only a key. */
+/** Without a prototype, so that keys such as `__proto__` are ordinary keys. */
 export function fromMap<V>(map: ReadonlyMap<string, V>): { [key: string]: V } {
   const entries: { [key: string]: V } = Object.create(null);
   for (const [key, value] of map) entries[key] = value;
@@ -108,7 +108,7 @@ export function toView(view: View, otherwise: 'BASIC' | 'FULL'): 'BASIC' | 'FULL
   return view === View.BASIC ? 'BASIC' : 'FULL';
 }
 
-/** B4: what becomes of branches from outside. */
+/** B4: how a delete treats branches that would remain. */
 export function toBranchPolicy(onBranches: OnBranches): BranchPolicy {
   return onBranches === OnBranches.CASCADE ? 'CASCADE' : 'REFUSE';
 }

@@ -9,8 +9,8 @@ import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 type ListOrder = 'as sent' | 'as a set';
 
 /**
- * ID1: returns the idempotency key of a request; undefined without a `request_id`. Its digest covers all other fields that are set, by their numbers:
- * a field that is added to a message changes no digest of a request without it.
+ * ID1: returns the idempotency key of a request; undefined without a `request_id`. Its digest covers all other fields
+ * that are set, by their numbers: a field that is added to a message changes no digest of a request without it.
  */
 export function idempotencyKeyOf<M extends DescMethod>(
   method: M,
@@ -23,8 +23,8 @@ export function idempotencyKeyOf<M extends DescMethod>(
 }
 
 /**
- * Returns what page tokens of a query are bound to: the caller's namespace, the RPC, and all fields of the request but the page's own.
- * Values of a filter may come in any order.
+ * Returns what page tokens of a query are bound to: the caller's namespace, the RPC, and all fields of the request but
+ * the page's own. Values of a filter may come in any order.
  */
 export function pageBindingOf<M extends DescMethod>(
   { namespace }: Caller,

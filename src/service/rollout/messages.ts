@@ -42,7 +42,7 @@ export function fromRollout(rollout: Rollout, view: View): WireRollout {
   return wire;
 }
 
-/** Without all that can be large. */
+/** Without fields that can be large. */
 export function fromBareRollout(rollout: Rollout): WireRollout {
   // A literal, as of a run.
   const wire: WireRollout = {
@@ -111,7 +111,7 @@ export function fromAttempt(rolloutId: string, attempt: Attempt, view: View): Wi
   return wire;
 }
 
-/** Without what was found of it. */
+/** Without result, validations, metrics, timings, environments and override. */
 export function fromBareAttempt(attempt: Attempt): WireAttempt {
   const { number, trajectoryId, status, message, workerId, claimTime, startTime, endTime, success, reward } = attempt;
   const wire = create(AttemptSchema, { number, trajectoryId, message, workerId });
@@ -134,7 +134,7 @@ export function fromValidation(rolloutId: string, validation: Validation, view: 
   return wire;
 }
 
-/** Without all that can be large. */
+/** Without fields that can be large. */
 export function fromBareValidation(rolloutId: string, validation: Validation): WireValidation {
   const wire = create(ValidationSchema);
   wire.rolloutId = rolloutId;

@@ -22,7 +22,7 @@ import { countFitting, totalBytes } from '../answer/size.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { compareTrajectories, type ListRange, requireListRange } from '../trajectory/comparison.ts';
 
-/** What one comparison takes that has nothing to tell. */
+/** Bytes of a comparison without differences. */
 const COMPARISON_BYTES = 512;
 const REWARD_BYTES = 48;
 const DIFFERENCE_BYTES = 32;

@@ -24,7 +24,8 @@ type View = 'BASIC' | 'FULL';
 export function fromRun(run: Run, view: View): WireRun {
   const { experiment, parent, mainTrajectory } = run;
   const isFull = view === 'FULL';
-  // A literal: `create` sets fields by computed names, and an object that gets more than some twelve so is a hash table from then on.
+  // A literal: `create` sets fields by computed names, and an object that gets more than some twelve so is a hash table
+  // from then on.
   const wire: WireRun = {
     $typeName: 'anabranch.v1.Run',
     id: run.id,

@@ -80,7 +80,10 @@ type MoveRequest = Omit<StartRunRequest, '$typeName' | '$unknown'> & {
   readonly cancelRollouts?: boolean;
 };
 
-/** Moves the status and records the change (L2, L5). With `cancelRollouts`, the run is marked, and `cancelRollouts` does the rest. */
+/**
+ * Moves the status and records the change (L2, L5). With `cancelRollouts`, the run is marked, and `cancelRollouts` does
+ * the rest.
+ */
 async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   const { runId, message, metadataJson, phase, resultJson = '' } = request;
   const moved = await app.store.moveRun(caller, runId, {

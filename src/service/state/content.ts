@@ -1,5 +1,5 @@
 import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
-import type { Digest } from '../../domain/ids.ts';
+import { type Digest, shorten } from '../../domain/ids.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import type { Call } from '../method.ts';
@@ -37,7 +37,7 @@ function stepWithoutState(
   const names = states.map((state) => `"${state.name}"`).join(', ');
   return new AnabranchError(
     'STATE_NOT_FOUND',
-    `Step ${stepNumber} of trajectory ${trajectoryId} has no state "${name}": its states are ${names || 'none'}.`,
-    { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, name } },
+    `Step ${stepNumber} of trajectory ${trajectoryId} has no state "${shorten(name)}": its states are ${names || 'none'}.`,
+    { metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, name: shorten(name) } },
   );
 }

@@ -7,13 +7,16 @@ import type { App } from '../../stream/app.ts';
 import { serverDraining } from '../../stream/drain.ts';
 
 export interface PutStateArgs {
-  /** The digest as the first frame states it; empty or undefined: not stated. */
+  /** Digest that the first frame gives. Empty or undefined if it gives none. */
   readonly digest: string | undefined;
   /** The bytes, in pieces of any size; asked for one at a time, so that memory stays bounded. */
   readonly chunks: AsyncIterable<Uint8Array>;
 }
 
-/** S4: durable when this resolves. Errors: DIGEST_MISMATCH, INVALID_REQUEST (over 256 MiB), STORAGE_FULL, SERVER_DRAINING. */
+/**
+ * S4: durable when this resolves. Errors: DIGEST_MISMATCH, INVALID_REQUEST (over 256 MiB), STORAGE_FULL,
+ * SERVER_DRAINING.
+ */
 export async function putState(app: App, caller: Caller, args: PutStateArgs): Promise<StateInfo> {
   const stated = args.digest === undefined || args.digest === '' ? undefined : parseDigest(args.digest, 'digest');
   const upload = app.store.putState(caller.namespace);
@@ -55,7 +58,10 @@ async function write(upload: StateUpload, pieces: AsyncIterable<Uint8Array>): Pr
   }
 }
 
-/** What is left over is collected later in any case; the caller is told why the upload failed, not why its cleaning up did. */
+/**
+ * What is left over is collected later in any case; the caller is told why the upload failed, not why its cleaning up
+ * did.
+ */
 async function abortQuietly(app: App, upload: StateUpload): Promise<void> {
   try {
     await upload.abort();

@@ -42,7 +42,10 @@ export interface StatePiece {
 /** References looked up by one statement, and pieces of one message at most. */
 const PAGE = 256;
 
-/** S5. Memory is bounded by a few chunks, whatever the sizes. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT. */
+/**
+ * S5. Memory is bounded by a few chunks, whatever the sizes. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END,
+ * TRAJECTORY_DELETED, STATE_CORRUPT.
+ */
 export async function* readStates(
   app: App,
   caller: Caller,
@@ -88,7 +91,8 @@ async function* readPieces(
     await requireAlive(app, caller, trajectory);
     throw stateCorrupt(error.metadata.digest ?? '');
   }
-  // Steps without such a state are no gap, so only the trajectory's being there tells a whole answer from a short one (RD1).
+  // Steps without such a state are no gap, so only the trajectory's being there tells a whole answer from a short one
+  // (RD1).
   await requireAlive(app, caller, trajectory);
 }
 

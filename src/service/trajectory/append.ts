@@ -25,15 +25,16 @@ import { requireStepSize, toSeal } from './single_step.ts';
 import { toNewSteps } from './step_in.ts';
 
 /**
- * The write stream (W1 to W5). Frames are read while answers are written. A frame is only read when the session has room, so that HTTP/2
- * flow control holds the client back.
+ * The write stream (W1 to W5). Frames are read while answers are written. A frame is only read when the session has
+ * room, so that HTTP/2 flow control holds the client back.
  */
 export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps> = async function* (requests, call) {
   const frames = requests[Symbol.asyncIterator]();
   const first = await firstFrame(call, frames);
   if (first.done === true) throw invalidField('open', 'must be the first frame of the stream; the stream was empty');
   const open = toOpenRequest(first.value, call);
-  // A grant is a write: who opens and leaves at once, by the thousand, must not hold up the others. Whether they left is known a turn later.
+  // A grant is a write: who opens and leaves at once, by the thousand, must not hold up the others. Whether they left
+  // is known a turn later.
   await new Promise((resolve) => setImmediate(resolve));
   if (call.signal.aborted) return;
   yield* converse(await openAppendSession(call.app, call.caller, open), frames, call);
@@ -72,8 +73,8 @@ async function* converse(
 }
 
 /**
- * Takes frames to the session until the client has sent everything, a frame cannot be read, or the session takes no more. Never rejects: a frame
- * that cannot be read ends the session, whose events throw the error.
+ * Takes frames to the session until the client has sent everything, a frame cannot be read, or the session takes no
+ * more. Never rejects: a frame that cannot be read ends the session, whose events throw the error.
  */
 async function readFrames(
   session: AppendSession,

@@ -5,8 +5,9 @@ import { LIMITS } from '../../domain/limits.ts';
 export const SUSPECT = -1;
 
 /**
- * A quick look at a step: at least its encoded size in bytes if it surely keeps all rules of the proto, SUSPECT if the validator must say. The
- * validator costs ten times as much, and nearly every step is in order; a test holds that no step passes here which it refuses.
+ * A quick look at a step: at least its encoded size in bytes if it surely keeps all rules of the proto, SUSPECT if the
+ * validator must say. The validator costs ten times as much, and nearly every step is in order; a test holds that no
+ * step passes here which it refuses.
  */
 export function screenStep(step: Step): number {
   const { actions, observations, states } = step;

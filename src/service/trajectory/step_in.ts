@@ -28,11 +28,14 @@ import { compareText } from '../../domain/text_order.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';
 
 /**
- * Steps and states of requests, made ready to be stored. The rules of their protos hold already (see `screenStep`); everything else is checked here,
- * where each step is converted. Fields that the server sets are ignored. Errors: INVALID_REQUEST, DIGEST_MISMATCH.
+ * Steps and states of requests, made ready to be stored. The rules of their protos hold already (see `screenStep`);
+ * everything else is checked here, where each step is converted. Fields that the server sets are ignored. Errors:
+ * INVALID_REQUEST, DIGEST_MISMATCH.
  */
 
-/** Where a step stands in its request: its field, or its index in `steps`. Made into text only when something is wrong. */
+/**
+ * Where a step stands in its request: its field, or its index in `steps`. Made into text only when something is wrong.
+ */
 type Place = string | number;
 
 const NONE: readonly never[] = [];

@@ -33,8 +33,8 @@ export interface RolloutStore {
   createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<CreatedRollout[]>;
 
   /**
-   * Returns the rollout with its attempts, all read from one snapshot. Attempts are ordered by number, validations of an attempt by name, and its
-   * environments by creation. Undefined if there is none.
+   * Returns the rollout with its attempts, all read from one snapshot. Attempts are ordered by number, validations of
+   * an attempt by name, and its environments by creation. Undefined if there is none.
    */
   getRollout(namespace: string, id: string): Promise<RolloutRecord | undefined>;
 
@@ -88,9 +88,10 @@ export interface RolloutStore {
   endRollout(caller: Caller, end: RolloutEnd): Promise<Rollout>;
 
   /**
-   * L3's Requeue by its worker (Q1, Q3), with what the worker reports of the attempt. The rollout can be claimed again after its retry delay; an attempt that
-   * is refunded neither delays it nor counts towards its most attempts. An attempt that was released already: the same request succeeds and changes nothing,
-   * and a different one is RESULT_CONFLICT. An attempt that ended otherwise accepts no report and no refund (LEASE_LOST).
+   * L3's Requeue by its worker (Q1, Q3), with what the worker reports of the attempt. The rollout can be claimed again
+   * after its retry delay; an attempt that is refunded neither delays it nor counts towards its most attempts. An
+   * attempt that was released already: the same request succeeds and changes nothing, and a different one is
+   * RESULT_CONFLICT. An attempt that ended otherwise accepts no report and no refund (LEASE_LOST).
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   releaseRollout(caller: Caller, token: LeaseToken, details: ReleaseDetails, report: AttemptReport): Promise<Rollout>;

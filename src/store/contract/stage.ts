@@ -20,7 +20,10 @@ export interface StageStore {
   /** Returns undefined if the stage does not exist. */
   getStage(namespace: string, which: StageReference): Promise<Stage | undefined>;
 
-  /** In the order of creation, or newest first if `filter.descending` is true. The cursor is the key of the last row. Errors: RUN_NOT_FOUND. */
+  /**
+   * In the order of creation, or newest first if `filter.descending` is true. The cursor is the key of the last row.
+   * Errors: RUN_NOT_FOUND.
+   */
   listStages(
     namespace: string,
     runId: string,

@@ -1,12 +1,18 @@
 import pg from 'pg';
 
-/** Longest time to wait for a connection, and for an answer. Both together are shorter than the silence after which a connection is given up. */
+/**
+ * Longest time to wait for a connection, and for an answer. Both together are shorter than the silence after which a
+ * connection is given up.
+ */
 const CONNECT_MS = 1000;
 const ANSWER_MS = 1000;
 /** The connection is closed after this time without a question. */
 const IDLE_MS = 60_000;
 
-/** Asks Postgres which of its processes work on a statement, over a connection of its own, so that the question never waits for a free one. */
+/**
+ * Asks Postgres which of its processes work on a statement, over a connection of its own, so that the question never
+ * waits for a free one.
+ */
 export class Activity {
   readonly #pool: pg.Pool;
 

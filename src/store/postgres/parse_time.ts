@@ -9,8 +9,8 @@ interface Connected {
 }
 
 /**
- * Measures how long the serving thread has parsed what a connection received. The driver parses rows in a listener of the
- * socket, so the time between a listener before it and one after it is measured.
+ * Measures how long the serving thread has parsed what a connection received. The driver parses rows in a listener of
+ * the socket, so the time between a listener before it and one after it is measured.
  */
 export class ParseTime {
   /** Since the connection was made. */

@@ -103,7 +103,10 @@ const BEGIN_BY_INDEX = `begin read only; ${['seqscan', 'bitmapscan', 'sort', 'ha
 /** All statements of the transaction see what was committed before its first query. */
 const BEGIN_SNAPSHOT = 'begin isolation level repeatable read read only';
 
-/** Runs the statements of a read in one transaction, sent in one go: that takes no more round trips than one statement alone. */
+/**
+ * Runs the statements of a read in one transaction, sent in one go: that takes no more round trips than one statement
+ * alone.
+ */
 async function inTransaction<Row>(lease: Lease, begin: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
   const sent = [lease.query(begin), work(lease), lease.query('commit')] as const;
   try {

@@ -60,12 +60,13 @@ interface Traffic {
 }
 
 /**
- * Finds out that the database is silent: no byte arrives from it, and it takes none. Silence is counted from the last progress, not from when a
- * statement was submitted, so a busy database that works off a long queue is not silent. It is counted in ticks of a timer: the time for
- * which this process itself was busy does not count, since what arrived meanwhile is read before the next tick.
+ * Finds out that the database is silent: no byte arrives from it, and it takes none. Silence is counted from the last
+ * progress, not from when a statement was submitted, so a busy database that works off a long queue is not silent. It
+ * is counted in ticks of a timer: the time for which this process itself was busy does not count, since what arrived
+ * meanwhile is read before the next tick.
  *
- * A statement that runs for long is quiet as well. So the database is asked, over another connection, which statements of quiet connections it works
- * on. Its answer ends the silence of the database and of these connections.
+ * A statement that runs for long is quiet as well. So the database is asked, over another connection, which statements
+ * of quiet connections it works on. Its answer ends the silence of the database and of these connections.
  */
 export class SilenceWatch {
   readonly #connections = new Map<object, WatchedConnection>();
@@ -80,7 +81,10 @@ export class SilenceWatch {
   /** True while the database is asked. */
   #asking = false;
 
-  /** `findWorking` returns those of the given process ids that the database works for. Rejects if the database does not answer. */
+  /**
+   * `findWorking` returns those of the given process ids that the database works for. Rejects if the database does not
+   * answer.
+   */
   constructor(findWorking: (processIds: readonly number[]) => Promise<readonly number[]>) {
     this.#findWorking = findWorking;
     this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();

@@ -73,7 +73,9 @@ export interface Engine {
    */
   rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]>;
 
-  /** Returns the rows of each query, all read from one snapshot: no query sees a commit that another one does not see. */
+  /**
+   * Returns the rows of each query, all read from one snapshot: no query sees a commit that another one does not see.
+   */
   readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>>;
 
   /** Queries that are asked often, in this engine's words. */
@@ -209,7 +211,10 @@ export interface Engine {
   /** Whether a column of JSON text, an array of strings, has this item. */
   hasItem(column: Expression<string>, item: string): Expression<SqlBool>;
 
-  /** Returns a select of the rows `(tree, key, from, to)`, one for each segment. Its text is the same for any number of segments. */
+  /**
+   * Returns a select of the rows `(tree, key, from, to)`, one for each segment. Its text is the same for any number of
+   * segments.
+   */
   selectSegments(tree: bigint, segments: readonly Segment[]): RawBuilder<unknown>;
 
   readonly aggregates: Aggregates;

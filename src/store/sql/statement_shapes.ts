@@ -20,7 +20,10 @@ export function* inPowersOfTwo<T>(items: readonly T[], most: number): Generator<
   }
 }
 
-/** Values or rows of one statement: engines bound how many parameters one has. A power of two, so that full lists have one length. */
+/**
+ * Values or rows of one statement: engines bound how many parameters one has. A power of two, so that full lists have
+ * one length.
+ */
 export const CHUNK = 1024;
 
 /** The list in pieces that one statement takes. */

@@ -60,7 +60,9 @@ class ReadThread {
     return { rows: statement.all(parameters) as unknown[][], columns: statement.columns };
   }
 
-  /** The connection is read-only, so the transaction must be `deferred`: plain `begin` is prepared as `begin immediate`. */
+  /**
+   * The connection is read-only, so the transaction must be `deferred`: plain `begin` is prepared as `begin immediate`.
+   */
   #inTransaction<T>(work: () => T): T {
     this.#reader.prepare('begin deferred').run([]);
     try {

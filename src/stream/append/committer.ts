@@ -4,13 +4,19 @@ import type { Logger } from '../logger.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
-/** Where batches come from: one append stream, or one unary call. Its batches are committed in order; after a failure the rest is dropped. */
+/**
+ * Where batches come from: one append stream, or one unary call. Its batches are committed in order; after a failure
+ * the rest is dropped.
+ */
 export interface BatchSource {
   /** True from `failed` on: nothing more of it is committed. */
   readonly over: boolean;
   /** Durable. Called in the order of submission. Must not throw. */
   committed(batch: AppendBatch, bytes: number, outcome: Committed): void;
-  /** Refused, or not stored, or (DATABASE_UNAVAILABLE) unknown. Called once at most; the source is `over` from here on. Must not throw. */
+  /**
+   * Refused, or not stored, or (DATABASE_UNAVAILABLE) unknown. Called once at most; the source is `over` from here on.
+   * Must not throw.
+   */
   failed(batch: AppendBatch, bytes: number, error: unknown): void;
 }
 
@@ -30,7 +36,10 @@ interface Entry {
   readonly bytes: number;
 }
 
-/** What waits for one trajectory, in order. While something of it is in flight, nothing else of it is taken: that keeps its order. */
+/**
+ * What waits for one trajectory, in order. While something of it is in flight, nothing else of it is taken: that keeps
+ * its order.
+ */
 interface Line {
   readonly key: bigint;
   entries: Entry[];
@@ -45,7 +54,10 @@ interface Portion {
   readonly entries: readonly Entry[];
 }
 
-/** W7: takes what has arrived from all streams and commits it together, at once when idle; while one group commits, the next gathers. */
+/**
+ * W7: takes what has arrived from all streams and commits it together, at once when idle; while one group commits, the
+ * next gathers.
+ */
 export class Committer {
   /** Batches that wait or are in flight. */
   pending = 0;
@@ -122,8 +134,8 @@ export class Committer {
   }
 
   /**
-   * The next entries of a line, all of one source: a batch that is refused takes the later ones of its trajectory with it, and one writer's
-   * refusal must not become another's.
+   * The next entries of a line, all of one source: a batch that is refused takes the later ones of its trajectory with
+   * it, and one writer's refusal must not become another's.
    */
   #takeFrom(line: Line, room: { bytes: number; steps: number; first: boolean }): Entry[] {
     const entries: Entry[] = [];
@@ -208,7 +220,10 @@ export class Committer {
     return outage;
   }
 
-  /** A1: those that wait for a silent database have waited long enough. What their sources sent behind is dropped when its turn comes. */
+  /**
+   * A1: those that wait for a silent database have waited long enough. What their sources sent behind is dropped when
+   * its turn comes.
+   */
   #failWaiting(error: DatabaseSilent): void {
     for (const { entries, taken } of this.#lines.values()) {
       for (const { source, batch, bytes } of entries.slice(taken)) {

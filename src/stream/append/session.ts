@@ -53,8 +53,9 @@ interface PendingAck {
 }
 
 /**
- * What an append stream means (W1 to W5), free of the wire. Frames go in by `push`, answers come out of `events`, both at once. The first
- * refusal ends the stream: everything before it is committed and acked first, everything after it is dropped.
+ * What an append stream means (W1 to W5), free of the wire. Frames go in by `push`, answers come out of `events`, both
+ * at once. The first refusal ends the stream: everything before it is committed and acked first, everything after it is
+ * dropped.
  */
 export class AppendSession implements BatchSource {
   readonly opened: Opened;
@@ -65,7 +66,10 @@ export class AppendSession implements BatchSource {
   #batchesUnderWay = 0;
   #bytesUnderWay = 0;
   #duplicates = 0n;
-  /** Behind the last number handled on this stream: acks never exceed it, wherever the trajectory ends, and never go back (W4). */
+  /**
+   * Behind the last number handled on this stream: acks never exceed it, wherever the trajectory ends, and never go
+   * back (W4).
+   */
   #handled = 0n;
   /** The ack that waits to be sent; a later one takes its place (W4). */
   #ack: PendingAck | undefined;
@@ -97,7 +101,10 @@ export class AppendSession implements BatchSource {
     return !this.#inputOver;
   }
 
-  /** Takes a frame. False: enough is under way, so wait for `room` before reading the next. After the end it does nothing. */
+  /**
+   * Takes a frame. False: enough is under way, so wait for `room` before reading the next. After the end it does
+   * nothing.
+   */
   push(frame: AppendFrame): boolean {
     if (this.#inputOver) return true;
     try {
@@ -116,7 +123,10 @@ export class AppendSession implements BatchSource {
     });
   }
 
-  /** A frame that could not even be read: ends the stream with this error, after everything pushed before was committed and acked. */
+  /**
+   * A frame that could not even be read: ends the stream with this error, after everything pushed before was committed
+   * and acked.
+   */
   fail(error: unknown): void {
     if (this.#inputOver) return;
     this.#inputError = error;
@@ -128,7 +138,10 @@ export class AppendSession implements BatchSource {
     if (!this.#inputOver) this.#endInput();
   }
 
-  /** The client is gone: what was pushed is still committed, and nothing more is told. Idempotent, harmless after the end. */
+  /**
+   * The client is gone: what was pushed is still committed, and nothing more is told. Idempotent, harmless after the
+   * end.
+   */
   abandon(): void {
     this.#endInput();
   }

@@ -9,11 +9,14 @@ const MOST_ROLLOUTS = 1000;
 export type Claimed = Extract<ClaimOutcome, { kind: 'claimed' }>;
 
 /**
- * Claims for all who wait in one call of the store, at once when idle; while one call is under way, the next gathers. So many workers cost about as many
- * transactions as one.
+ * Claims for all who wait in one call of the store, at once when idle; while one call is under way, the next gathers.
+ * So many workers cost about as many transactions as one.
  */
 export interface ClaimCollector {
-  /** Throws what its own request is refused with. A request whose signal is aborted before its turn is not asked for: undefined. */
+  /**
+   * Throws what its own request is refused with. A request whose signal is aborted before its turn is not asked for:
+   * undefined.
+   */
   claim(request: ClaimRequest, signal: AbortSignal): Promise<Claimed | undefined>;
   /** Resolves when nothing waits and no call is under way. */
   idle(): Promise<void>;

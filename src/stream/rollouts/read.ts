@@ -14,7 +14,10 @@ export interface ReadRolloutsArgs {
   readonly stageId: string;
   /** Only groups all of whose rollouts are COMPLETED; otherwise all terminal ones. */
   readonly completeGroupsOnly: boolean;
-  /** Until the stage's queue is closed and no rollout is left; or the stage, or its run, is terminal, and no worker holds a rollout. */
+  /**
+   * Until the stage's queue is closed and no rollout is left; or the stage, or its run, is terminal, and no worker
+   * holds a rollout.
+   */
   readonly follow: boolean;
   readonly view: 'BASIC' | 'FULL';
   /** Aborted when the caller is gone: waiting ends at once. */
@@ -22,8 +25,9 @@ export interface ReadRolloutsArgs {
 }
 
 /**
- * Q6: the rollouts of a stage with their steps, group by group as groups become terminal, each group once. Level-triggered, as WatchRun: hints and
- * polls mean "look at the groups again". Errors: STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * Q6: the rollouts of a stage with their steps, group by group as groups become terminal, each group once.
+ * Level-triggered, as WatchRun: hints and polls mean "look at the groups again". Errors: STAGE_NOT_FOUND, RUN_DELETED,
+ * TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* readRollouts(
   app: App,

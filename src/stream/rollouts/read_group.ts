@@ -36,8 +36,9 @@ export interface RolloutsRead {
 }
 
 /**
- * The rollouts of a group, as they were when this began, with the steps of their attempts; those without an attempt are left out, unless the group has no
- * others. False: nothing was told, since they are not `ready` any more. The next rollout is on its way while one is being sent.
+ * The rollouts of a group, as they were when this began, with the steps of their attempts; those without an attempt are
+ * left out, unless the group has no others. False: nothing was told, since they are not `ready` any more. The next
+ * rollout is on its way while one is being sent.
  */
 export async function* readGroup(
   place: Place,

@@ -37,8 +37,9 @@ export interface RunShown {
 }
 
 /**
- * M5: a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`. Level-triggered: hints, polls and
- * reconnects of the listener all mean "look from the last horizon", so none of them has to be trusted.
+ * M5: a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`.
+ * Level-triggered: hints, polls and reconnects of the listener all mean "look from the last horizon", so none of them
+ * has to be trusted.
  * Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING.
  */
 export async function* watchRun(
@@ -112,7 +113,10 @@ interface News {
 class Picture {
   #run = '';
   #progress = '';
-  /** Revisions of the stages of the last look. These are enough: a stage that a look finds again was found by the look before as well. */
+  /**
+   * Revisions of the stages of the last look. These are enough: a stage that a look finds again was found by the look
+   * before as well.
+   */
   #stages: ReadonlyMap<bigint, bigint> = new Map();
 
   news({ run, stages, tally }: RunChangesRead): News {
@@ -130,7 +134,9 @@ class Picture {
   }
 }
 
-/** What tells one value of a run from another: its revision, and what is derived when it is read and changes without it. */
+/**
+ * What tells one value of a run from another: its revision, and what is derived when it is read and changes without it.
+ */
 function runSigns({ revision, stale, mainTrajectory, experiment }: Run): unknown[] {
   const { id, nextStepNumber, rewardSum } = mainTrajectory ?? {};
   return [revision, stale, id, nextStepNumber, `${rewardSum}`, experiment.name];
@@ -141,8 +147,8 @@ function textOf(value: unknown): string {
 }
 
 /**
- * The news in as many messages as they need: none if there are none, but for a mark that is due. The progress comes with the last, which completes the
- * snapshot if it is the `last` of it.
+ * The news in as many messages as they need: none if there are none, but for a mark that is due. The progress comes
+ * with the last, which completes the snapshot if it is the `last` of it.
  */
 function* messagesOf(
   { run, stages, progress }: News,

@@ -7,7 +7,10 @@ import { rowParts } from '../row_bytes.ts';
 
 /** Rows read by one statement. */
 const ROWS = 256;
-/** Rows of the last look that are remembered, so that they are not told again. More than these are merely told once more. */
+/**
+ * Rows of the last look that are remembered, so that they are not told again. More than these are merely told once
+ * more.
+ */
 const REMEMBERED = 10_000;
 
 /** Groups and rollouts that are told together; below 1 MiB. */
@@ -16,7 +19,9 @@ export interface Siblings {
   readonly rollouts: readonly Rollout[];
 }
 
-/** Reads what changed of a run's groups, then of its rollouts and their groups, page by page: a snapshot may be large. */
+/**
+ * Reads what changed of a run's groups, then of its rollouts and their groups, page by page: a snapshot may be large.
+ */
 export async function* readSiblings(
   { store }: App,
   { namespace }: Caller,
@@ -65,8 +70,9 @@ async function* pages<Found extends { readonly next: ChangeCursor | undefined }>
 }
 
 /**
- * What the watcher was told of groups and rollouts. As with stages, the last look is enough: a row that is found again was found by the look before as well.
- * A group is found once for its own change and once for each page of its rollouts.
+ * What the watcher was told of groups and rollouts. As with stages, the last look is enough: a row that is found again
+ * was found by the look before as well. A group is found once for its own change and once for each page of its
+ * rollouts.
  */
 export class SiblingsShown {
   #last: ReadonlyMap<string, string> = new Map();

@@ -17,7 +17,10 @@ export interface FeedDeps {
   readonly pollMs: number;
 }
 
-/** What all who follow one trajectory share: one subscription, one look at its end however many wait, and the pages at the live edge. */
+/**
+ * What all who follow one trajectory share: one subscription, one look at its end however many wait, and the pages at
+ * the live edge.
+ */
 export interface Feeds {
   join(namespace: string, trajectory: Trajectory, view: StepView): Follower;
   /** Followers there are now. */
@@ -62,7 +65,9 @@ class Feed {
   readonly #namespace: string;
   readonly #view: StepView;
   readonly #pages = new Map<bigint, Promise<Stretch[]>>();
-  /** Something may have changed since the last look. True at first: what was read before the subscription may be old. */
+  /**
+   * Something may have changed since the last look. True at first: what was read before the subscription may be old.
+   */
   #dirty = true;
   #looking = false;
   readonly #stop: () => void;

@@ -32,9 +32,10 @@ export interface StepsRead {
 }
 
 /**
- * RD1: steps [start, end) in order, across branch points. With `follow` (RD2, R2) then live, each step once, until `end`, the seal, or the abort of
- * the signal: hints, polls and reconnects of the listener all mean "read again by number", so none of them has to be trusted.
- * Nothing is read ahead of what was taken, but for one page. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * RD1: steps [start, end) in order, across branch points. With `follow` (RD2, R2) then live, each step once, until
+ * `end`, the seal, or the abort of the signal: hints, polls and reconnects of the listener all mean "read again by
+ * number", so none of them has to be trusted. Nothing is read ahead of what was taken, but for one page. Errors:
+ * TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* readSteps(
   app: App,
@@ -79,7 +80,10 @@ export function requireStart(start: bigint, { id, nextStepNumber }: Trajectory):
   );
 }
 
-/** Steps of a trajectory whose row was read just now, up to the end that it knows. Errors: TRAJECTORY_DELETED, SERVER_DRAINING. */
+/**
+ * Steps of a trajectory whose row was read just now, up to the end that it knows. Errors: TRAJECTORY_DELETED,
+ * SERVER_DRAINING.
+ */
 export async function* readRange(
   app: App,
   caller: Caller,

@@ -6,15 +6,18 @@ import type { Store } from '../../store/contract/store.ts';
 import type { LineageCache } from '../lineage_cache.ts';
 import { stepBytes } from './step_bytes.ts';
 
-/** About what one page of a stream of steps holds: small enough that many readers fit into memory, large enough to be fast. */
+/**
+ * About what one page of a stream of steps holds: small enough that many readers fit into memory, large enough to be
+ * fast.
+ */
 const PAGE_BYTES = 64 * 1024;
 const PAGE_STEPS = 250;
 /** What the store counts are payloads as they are stored; references to states, many and small, come on top. */
 const STRETCH_BYTES = 384 * 1024;
 
 /**
- * The next steps of [from, to), at least one. All steps below a trajectory's end are there for as long as it lives, so a missing one means that
- * it was deleted meanwhile (RD1). Errors: TRAJECTORY_DELETED.
+ * The next steps of [from, to), at least one. All steps below a trajectory's end are there for as long as it lives, so
+ * a missing one means that it was deleted meanwhile (RD1). Errors: TRAJECTORY_DELETED.
  */
 export async function readPage(
   from: { readonly store: Pick<Store, 'readSteps' | 'getLineage'>; readonly lineages: LineageCache },

@@ -399,39 +399,40 @@ export enum ErrorReason {
   RUN_ACTIVE = 50,
 
   /**
-   * DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
-   * before it were handled.
+   * DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was
+   * stored; complete messages before it were handled.
    *
    * @generated from enum value: ERROR_REASON_MESSAGE_TIMEOUT = 51;
    */
   MESSAGE_TIMEOUT = 51,
 
   /**
-   * FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory).
+   * FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch
+   * point), `depth` (of that trajectory).
    *
    * @generated from enum value: ERROR_REASON_BRANCH_TOO_DEEP = 52;
    */
   BRANCH_TOO_DEEP = 52,
 
   /**
-   * UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
-   * Comes with RetryInfo.
+   * UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was
+   * done. Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_TOO_MANY_CONNECTIONS = 53;
    */
   TOO_MANY_CONNECTIONS = 53,
 
   /**
-   * FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
-   * one that began; 0: none).
+   * FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun.
+   * Metadata: `rollout`, `attempt` (the last one that began; 0: none).
    *
    * @generated from enum value: ERROR_REASON_NO_ATTEMPT = 54;
    */
   NO_ATTEMPT = 54,
 
   /**
-   * ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
-   * separated by commas).
+   * ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields`
+   * (names of the fields that differ, separated by commas).
    *
    * @generated from enum value: ERROR_REASON_ROLLOUT_CONFLICT = 55;
    */

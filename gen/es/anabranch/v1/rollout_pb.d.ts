@@ -729,7 +729,8 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   attemptTimeout?: Duration | undefined;
 
   /**
-   * Delay after the first counted attempt before the rollout can be claimed again. It doubles with each further counted attempt, up to 5 minutes.
+   * Delay after the first counted attempt before the rollout can be claimed again. It doubles with each further counted
+   * attempt, up to 5 minutes.
    *
    * @generated from field: google.protobuf.Duration retry_delay = 37;
    */
@@ -955,7 +956,8 @@ export declare type Validation = Message<"anabranch.v1.Validation"> & {
   rolloutId: string;
 
   /**
-   * Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the validation was recorded.
+   * Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the
+   * validation was recorded.
    *
    * @generated from field: string validator_id = 2;
    */

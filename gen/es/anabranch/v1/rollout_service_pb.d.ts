@@ -934,18 +934,18 @@ export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
   onSuccess: OnSuccess;
 
   /**
-   * Longest time from a claim to the end of its attempt: 1 s to 30 d, in whole milliseconds. The time in which the run is paused is not counted. Heartbeats
-   * and appends do not extend it. An attempt that takes longer fails: the rollout is requeued, or FAILED after its last attempt, and the worker's calls fail
-   * with LEASE_LOST. Unset: no bound.
+   * Longest time from a claim to the end of its attempt: 1 s to 30 d, in whole milliseconds. The time in which the run
+   * is paused is not counted. Heartbeats and appends do not extend it. An attempt that takes longer fails: the rollout
+   * is requeued, or FAILED after its last attempt, and the worker's calls fail with LEASE_LOST. Unset: no bound.
    *
    * @generated from field: google.protobuf.Duration attempt_timeout = 14;
    */
   attemptTimeout?: Duration | undefined;
 
   /**
-   * Delay before the rollout can be claimed again after an attempt was released or lost its lease: 0 to 1 h, in whole milliseconds; unset: 1 s. After the
-   * n-th counted attempt, the delay is min(retry_delay * 2^(n-1), 5 minutes). Refunded attempts are not counted, and do not delay. RetryRollout does not
-   * wait.
+   * Delay before the rollout can be claimed again after an attempt was released or lost its lease: 0 to 1 h, in whole
+   * milliseconds; unset: 1 s. After the n-th counted attempt, the delay is min(retry_delay * 2^(n-1), 5 minutes).
+   * Refunded attempts are not counted, and do not delay. RetryRollout does not wait.
    *
    * @generated from field: google.protobuf.Duration retry_delay = 15;
    */
@@ -1167,9 +1167,10 @@ export declare type Claim = Message<"anabranch.v1.Claim"> & {
   maxTurns?: bigint | undefined;
 
   /**
-   * True if the claim is not complete, which happens only if the task has very large validators, or if a repeated request returns rollouts or tasks that have
-   * grown since the claim. Left out then are the validators and `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and
-   * `input_json` are left out too. GetRollout, GetTask and ListValidators show them.
+   * True if the claim is not complete, which happens only if the task has very large validators, or if a repeated
+   * request returns rollouts or tasks that have grown since the claim. Left out then are the validators and
+   * `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and `input_json` are
+   * left out too. GetRollout, GetTask and ListValidators show them.
    *
    * @generated from field: bool truncated = 6;
    */
@@ -1200,8 +1201,8 @@ export declare type ClaimRolloutsResponse = Message<"anabranch.v1.ClaimRolloutsR
    *  - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not count: they cannot be claimed.
    *  - Nothing can be created. With `stage_id`: the queue of the stage is closed, or its run is terminal. With `run_id` alone: the run has stages and the
    *    queues of all of them are closed, or the run is terminal.
-   * Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id` alone, GetOrCreateStage can bring new work
-   * later.
+   * Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id`
+   * alone, GetOrCreateStage can bring new work later.
    *
    * @generated from field: bool drained = 2;
    */
@@ -1657,16 +1658,17 @@ export declare type NewValidation = Message<"anabranch.v1.NewValidation"> & {
   detailsJson: string;
 
   /**
-   * Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other name is free, also for rollouts without
-   * a task. An attempt has one validation of each name, and at most 128 with free names. Required.
+   * Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other
+   * name is free, also for rollouts without a task. An attempt has one validation of each name, and at most 128 with
+   * free names. Required.
    *
    * @generated from field: string name = 9;
    */
   name: string;
 
   /**
-   * If true, the validation is recorded but does not affect the verdict. Default: false. Ignored if `name` is the type of a validator of the task: that
-   * validator's `advisory` counts.
+   * If true, the validation is recorded but does not affect the verdict. Default: false. Ignored if `name` is the type
+   * of a validator of the task: that validator's `advisory` counts.
    *
    * @generated from field: bool advisory = 10;
    */
@@ -2276,7 +2278,8 @@ export declare const ListRolloutsRequestSchema: GenMessage<ListRolloutsRequest>;
  */
 export declare type ListRolloutsResponse = Message<"anabranch.v1.ListRolloutsResponse"> & {
   /**
-   * The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across runs: newest first.
+   * The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across
+   * runs: newest first.
    *
    * @generated from field: repeated anabranch.v1.Rollout rollouts = 1;
    */
@@ -2318,8 +2321,9 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
   completeGroupsOnly: boolean;
 
   /**
-   * If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no rollout is PENDING, INITIALIZING or
-   * RUNNING. If the stage or its run is terminal, the stream ends once no worker holds a rollout; groups with rollouts that are still PENDING are left out.
+   * If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no
+   * rollout is PENDING, INITIALIZING or RUNNING. If the stage or its run is terminal, the stream ends once no worker
+   * holds a rollout; groups with rollouts that are still PENDING are left out.
    *
    * @generated from field: bool follow = 3;
    */
@@ -3390,9 +3394,9 @@ export declare const RolloutService: GenService<{
    * Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
    * last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
    * verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-   * the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
-   * or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
-   * ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations,
+   * metrics or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured.
+   * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReleaseRollout
    */
@@ -3402,8 +3406,9 @@ export declare const RolloutService: GenService<{
     output: typeof ReleaseRolloutResponseSchema;
   },
   /**
-   * Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
-   * with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+   * Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
+   * Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
+   * LEASE_LOST, ILLEGAL_TRANSITION.
    *
    * @generated from rpc anabranch.v1.RolloutService.RetryRollout
    */

@@ -179,9 +179,10 @@ export declare type Run = Message<"anabranch.v1.Run"> & {
   description: string;
 
   /**
-   * Output only. The effective config, a JSON object as text. The server computes it once, when it creates the run: it takes the experiment's default
-   * config (for a branch, the parent's effective config), removes the keys of `removed_config_paths`, and merges the run's own config over the rest.
-   * Objects are merged deeply; lists and scalars are replaced; null is a value. Empty in the BASIC view.
+   * Output only. The effective config, a JSON object as text. The server computes it once, when it creates the run: it
+   * takes the experiment's default config (for a branch, the parent's effective config), removes the keys of
+   * `removed_config_paths`, and merges the run's own config over the rest. Objects are merged deeply; lists and scalars
+   * are replaced; null is a value. Empty in the BASIC view.
    *
    * @generated from field: string config_json = 7;
    */
@@ -363,8 +364,8 @@ export declare type Run = Message<"anabranch.v1.Run"> & {
   revision: bigint;
 
   /**
-   * The keys that the run removed from the config that it started from, as the client sent them: `removed_config_paths` of CreateRun or BranchRun.
-   * JSON Pointers (RFC 6901). Empty in the BASIC view.
+   * The keys that the run removed from the config that it started from, as the client sent them: `removed_config_paths`
+   * of CreateRun or BranchRun. JSON Pointers (RFC 6901). Empty in the BASIC view.
    *
    * @generated from field: repeated string removed_config_paths = 32;
    */

@@ -557,8 +557,9 @@ export declare type CreateRunRequest = Message<"anabranch.v1.CreateRunRequest"> 
   description: string;
 
   /**
-   * The run's own config, a JSON object as text, for example its hyperparameters. Merged over the experiment's default config: objects are merged
-   * deeply, lists and scalars are replaced, null is a value. At most 128 KiB; the effective config at most 256 KiB. Optional.
+   * The run's own config, a JSON object as text, for example its hyperparameters. Merged over the experiment's default
+   * config: objects are merged deeply, lists and scalars are replaced, null is a value. At most 128 KiB; the effective
+   * config at most 256 KiB. Optional.
    *
    * @generated from field: string config_json = 8;
    */
@@ -614,9 +615,10 @@ export declare type CreateRunRequest = Message<"anabranch.v1.CreateRunRequest"> 
   failWhenStale: boolean;
 
   /**
-   * Keys to remove from the experiment's default config before config_json is merged over it: JSON Pointers (RFC 6901) such as `/optimizer/eps`, at
-   * most 100, each of at most 256 bytes. Each path must lead to a key of the default config, and not into a list; all are looked up before the
-   * first key is removed, so that paths may overlap or be repeated. Errors: INVALID_REQUEST with the index of the path.
+   * Keys to remove from the experiment's default config before config_json is merged over it: JSON Pointers (RFC 6901)
+   * such as `/optimizer/eps`, at most 100, each of at most 256 bytes. Each path must lead to a key of the default
+   * config, and not into a list; all are looked up before the first key is removed, so that paths may overlap or be
+   * repeated. Errors: INVALID_REQUEST with the index of the path.
    *
    * @generated from field: repeated string removed_config_paths = 16;
    */
@@ -1136,8 +1138,8 @@ export declare type BranchRunRequest = Message<"anabranch.v1.BranchRunRequest"> 
   description: string;
 
   /**
-   * The run's own config, a JSON object as text. Merged over the parent's effective config as in CreateRun: null is a value, and
-   * removed_config_paths removes keys. At most 128 KiB; the effective config at most 256 KiB. Optional.
+   * The run's own config, a JSON object as text. Merged over the parent's effective config as in CreateRun: null is a
+   * value, and removed_config_paths removes keys. At most 128 KiB; the effective config at most 256 KiB. Optional.
    *
    * @generated from field: string config_overrides_json = 9;
    */
@@ -1815,9 +1817,10 @@ export declare type CancelRunRequest = Message<"anabranch.v1.CancelRunRequest"> 
   keepTrajectoryOpen: boolean;
 
   /**
-   * If true, all rollouts of the run that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
-   * rollouts. The status of the run is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
-   * restart. ReopenRun ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+   * If true, all rollouts of the run that are not terminal are cancelled as by CancelRollout, with `message` and
+   * `metadata_json`, in transactions of at most 200 rollouts. The status of the run is committed first, so that no more
+   * rollouts are claimed. If the call ends early, the server continues, also after a restart. ReopenRun ends this: no
+   * rollout is cancelled after it. Default false: rollouts keep their status.
    *
    * @generated from field: bool cancel_rollouts = 6;
    */
@@ -1844,7 +1847,8 @@ export declare type CancelRunResponse = Message<"anabranch.v1.CancelRunResponse"
   run?: Run | undefined;
 
   /**
-   * Number of rollouts that were cancelled so since the run became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`.
+   * Number of rollouts that were cancelled so since the run became CANCELLED, by this and earlier calls. 0 without
+   * `cancel_rollouts`.
    *
    * @generated from field: int64 cancelled_rollouts = 2;
    */
@@ -2746,9 +2750,10 @@ export declare type CancelStageRequest = Message<"anabranch.v1.CancelStageReques
   phase?: string | undefined;
 
   /**
-   * If true, all rollouts of the stage that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
-   * rollouts. The status of the stage is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
-   * restart. ReopenStage ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+   * If true, all rollouts of the stage that are not terminal are cancelled as by CancelRollout, with `message` and
+   * `metadata_json`, in transactions of at most 200 rollouts. The status of the stage is committed first, so that no
+   * more rollouts are claimed. If the call ends early, the server continues, also after a restart. ReopenStage ends
+   * this: no rollout is cancelled after it. Default false: rollouts keep their status.
    *
    * @generated from field: bool cancel_rollouts = 5;
    */
@@ -2775,7 +2780,8 @@ export declare type CancelStageResponse = Message<"anabranch.v1.CancelStageRespo
   stage?: Stage | undefined;
 
   /**
-   * Number of rollouts that were cancelled so since the stage became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`.
+   * Number of rollouts that were cancelled so since the stage became CANCELLED, by this and earlier calls. 0 without
+   * `cancel_rollouts`.
    *
    * @generated from field: int64 cancelled_rollouts = 2;
    */
@@ -2979,9 +2985,10 @@ export declare type ReadMetricsRequest = Message<"anabranch.v1.ReadMetricsReques
   endMetricStep?: bigint | undefined;
 
   /**
-   * Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with more points is
-   * downsampled: its points are cut into buckets with equal numbers of points, and the first and the last point of the series and the minimum
-   * and the maximum of each bucket are returned, in order of metric_step. 0 (default): all points, as they were logged.
+   * Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with
+   * more points is downsampled: its points are cut into buckets with equal numbers of points, and the first and the
+   * last point of the series and the minimum and the maximum of each bucket are returned, in order of metric_step. 0
+   * (default): all points, as they were logged.
    *
    * @generated from field: int32 max_points = 7;
    */
@@ -3399,10 +3406,12 @@ export declare const EstimateSchema: GenMessage<Estimate>;
  * pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
  *
  * Each group is judged whole, before filters and dimensions:
- * - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a verdict or FAILED. The value of
- *   a task is the unbiased estimator over the tries in these groups; at least k tries are needed.
- * - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them ended without success.
- *   Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are averaged.
+ * - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a
+ *   verdict or FAILED. The value of a task is the unbiased estimator over the tries in these groups; at least k tries
+ *   are needed.
+ * - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them
+ *   ended without success. Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are
+ *   averaged.
  *
  * @generated from message anabranch.v1.PassAt
  */
@@ -3415,7 +3424,8 @@ export declare type PassAt = Message<"anabranch.v1.PassAt"> & {
   k: number;
 
   /**
-   * The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for one task.
+   * The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for
+   * one task.
    *
    * @generated from field: anabranch.v1.Estimate estimate = 2;
    */
@@ -3527,8 +3537,9 @@ export declare type Summary = Message<"anabranch.v1.Summary"> & {
   successCount: bigint;
 
   /**
-   * success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with CANCEL_PENDING it is a share of the
-   * rollouts that were tried, which overstates the chance of one try: use pass_at instead.
+   * success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with
+   * CANCEL_PENDING it is a share of the rollouts that were tried, which overstates the chance of one try: use pass_at
+   * instead.
    *
    * @generated from field: anabranch.v1.Estimate success_rate = 12;
    */
@@ -3737,8 +3748,9 @@ export enum IfExists {
   FAIL = 1,
 
   /**
-   * Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config or a plan that differs from the
-   * run's. The config is compared if config_json or removed_config_paths is set, and then both are; the order of paths does not matter.
+   * Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config
+   * or a plan that differs from the run's. The config is compared if config_json or removed_config_paths is set, and
+   * then both are; the order of paths does not matter.
    *
    * @generated from enum value: IF_EXISTS_RETURN_EXISTING = 2;
    */
@@ -4183,9 +4195,10 @@ export declare const RunService: GenService<{
     output: typeof ReopenStageResponseSchema;
   },
   /**
-   * Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
-   * and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
-   * already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
+   * Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
+   * exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
+   * ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
+   * ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RunService.CloseQueue
    */

@@ -169,22 +169,24 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     Metadata: `rollouts` (their number).
     """
     ERROR_REASON_MESSAGE_TIMEOUT: _ErrorReason.ValueType  # 51
-    """DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
-    before it were handled.
+    """DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was
+    stored; complete messages before it were handled.
     """
     ERROR_REASON_BRANCH_TOO_DEEP: _ErrorReason.ValueType  # 52
-    """FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory)."""
+    """FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch
+    point), `depth` (of that trajectory).
+    """
     ERROR_REASON_TOO_MANY_CONNECTIONS: _ErrorReason.ValueType  # 53
-    """UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
-    Comes with RetryInfo.
+    """UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was
+    done. Comes with RetryInfo.
     """
     ERROR_REASON_NO_ATTEMPT: _ErrorReason.ValueType  # 54
-    """FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
-    one that began; 0: none).
+    """FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun.
+    Metadata: `rollout`, `attempt` (the last one that began; 0: none).
     """
     ERROR_REASON_ROLLOUT_CONFLICT: _ErrorReason.ValueType  # 55
-    """ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
-    separated by commas).
+    """ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields`
+    (names of the fields that differ, separated by commas).
     """
     ERROR_REASON_QUEUE_CLOSED: _ErrorReason.ValueType  # 56
     """FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`."""
@@ -344,22 +346,24 @@ ERROR_REASON_RUN_ACTIVE: ErrorReason.ValueType  # 50
 Metadata: `rollouts` (their number).
 """
 ERROR_REASON_MESSAGE_TIMEOUT: ErrorReason.ValueType  # 51
-"""DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was stored; complete messages
-before it were handled.
+"""DEADLINE_EXCEEDED. A message of the request was not complete 30 s after its first byte. Nothing of that message was
+stored; complete messages before it were handled.
 """
 ERROR_REASON_BRANCH_TOO_DEEP: ErrorReason.ValueType  # 52
-"""FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch point), `depth` (of that trajectory)."""
+"""FAILED_PRECONDITION. A branch would be deeper than 10,000. Metadata: `trajectory_id` (the owner of the branch
+point), `depth` (of that trajectory).
+"""
 ERROR_REASON_TOO_MANY_CONNECTIONS: ErrorReason.ValueType  # 53
-"""UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was done.
-Comes with RetryInfo.
+"""UNAVAILABLE. As many connections are open as the server accepts, and all of them have calls under way. Nothing was
+done. Comes with RetryInfo.
 """
 ERROR_REASON_NO_ATTEMPT: ErrorReason.ValueType  # 54
-"""FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun. Metadata: `rollout`, `attempt` (the last
-one that began; 0: none).
+"""FAILED_PRECONDITION. A verdict, metrics, timings or environments were sent for an attempt that has not begun.
+Metadata: `rollout`, `attempt` (the last one that began; 0: none).
 """
 ERROR_REASON_ROLLOUT_CONFLICT: ErrorReason.ValueType  # 55
-"""ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields` (names of the fields that differ,
-separated by commas).
+"""ALREADY_EXISTS. A rollout of that group and number was created with other values. Metadata: `rollout`, `fields`
+(names of the fields that differ, separated by commas).
 """
 ERROR_REASON_QUEUE_CLOSED: ErrorReason.ValueType  # 56
 """FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`."""

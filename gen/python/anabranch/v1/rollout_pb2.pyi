@@ -675,7 +675,9 @@ class Rollout(_message.Message):
 
     @_builtins.property
     def retry_delay(self) -> _duration_pb2.Duration:
-        """Delay after the first counted attempt before the rollout can be claimed again. It doubles with each further counted attempt, up to 5 minutes."""
+        """Delay after the first counted attempt before the rollout can be claimed again. It doubles with each further counted
+        attempt, up to 5 minutes.
+        """
 
     @_builtins.property
     def claimable_time(self) -> _timestamp_pb2.Timestamp:
@@ -985,7 +987,9 @@ class Validation(_message.Message):
     rollout_id: _builtins.str
     """Id of the rollout."""
     validator_id: _builtins.str
-    """Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the validation was recorded."""
+    """Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the
+    validation was recorded.
+    """
     name: _builtins.str
     """Name, unique in its attempt: the type of a validator of the rollout's task, or a free name."""
     success: _builtins.bool

@@ -990,16 +990,16 @@ class NewRollout(_message.Message):
 
     @_builtins.property
     def attempt_timeout(self) -> _duration_pb2.Duration:
-        """Longest time from a claim to the end of its attempt: 1 s to 30 d, in whole milliseconds. The time in which the run is paused is not counted. Heartbeats
-        and appends do not extend it. An attempt that takes longer fails: the rollout is requeued, or FAILED after its last attempt, and the worker's calls fail
-        with LEASE_LOST. Unset: no bound.
+        """Longest time from a claim to the end of its attempt: 1 s to 30 d, in whole milliseconds. The time in which the run
+        is paused is not counted. Heartbeats and appends do not extend it. An attempt that takes longer fails: the rollout
+        is requeued, or FAILED after its last attempt, and the worker's calls fail with LEASE_LOST. Unset: no bound.
         """
 
     @_builtins.property
     def retry_delay(self) -> _duration_pb2.Duration:
-        """Delay before the rollout can be claimed again after an attempt was released or lost its lease: 0 to 1 h, in whole milliseconds; unset: 1 s. After the
-        n-th counted attempt, the delay is min(retry_delay * 2^(n-1), 5 minutes). Refunded attempts are not counted, and do not delay. RetryRollout does not
-        wait.
+        """Delay before the rollout can be claimed again after an attempt was released or lost its lease: 0 to 1 h, in whole
+        milliseconds; unset: 1 s. After the n-th counted attempt, the delay is min(retry_delay * 2^(n-1), 5 minutes).
+        Refunded attempts are not counted, and do not delay. RetryRollout does not wait.
         """
 
     def __init__(
@@ -1229,9 +1229,10 @@ class Claim(_message.Message):
     max_turns: _builtins.int
     """Maximum number of turns: that of the rollout, else of the task, else of the plan. Unset if there is none."""
     truncated: _builtins.bool
-    """True if the claim is not complete, which happens only if the task has very large validators, or if a repeated request returns rollouts or tasks that have
-    grown since the claim. Left out then are the validators and `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and
-    `input_json` are left out too. GetRollout, GetTask and ListValidators show them.
+    """True if the claim is not complete, which happens only if the task has very large validators, or if a repeated
+    request returns rollouts or tasks that have grown since the claim. Left out then are the validators and
+    `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and `input_json` are
+    left out too. GetRollout, GetTask and ListValidators show them.
     """
     @_builtins.property
     def rollout(self) -> _rollout_pb2.Rollout:
@@ -1282,8 +1283,8 @@ class ClaimRolloutsResponse(_message.Message):
      - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not count: they cannot be claimed.
      - Nothing can be created. With `stage_id`: the queue of the stage is closed, or its run is terminal. With `run_id` alone: the run has stages and the
        queues of all of them are closed, or the run is terminal.
-    Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id` alone, GetOrCreateStage can bring new work
-    later.
+    Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id`
+    alone, GetOrCreateStage can bring new work later.
     """
     @_builtins.property
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
@@ -1760,12 +1761,13 @@ class NewValidation(_message.Message):
     details_json: _builtins.str
     """Details as strict JSON text, at most 64 KiB. Optional."""
     name: _builtins.str
-    """Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other name is free, also for rollouts without
-    a task. An attempt has one validation of each name, and at most 128 with free names. Required.
+    """Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other
+    name is free, also for rollouts without a task. An attempt has one validation of each name, and at most 128 with
+    free names. Required.
     """
     advisory: _builtins.bool
-    """If true, the validation is recorded but does not affect the verdict. Default: false. Ignored if `name` is the type of a validator of the task: that
-    validator's `advisory` counts.
+    """If true, the validation is recorded but does not affect the verdict. Default: false. Ignored if `name` is the type
+    of a validator of the task: that validator's `advisory` counts.
     """
     @_builtins.property
     def execution_duration(self) -> _duration_pb2.Duration:
@@ -2494,7 +2496,9 @@ class ListRolloutsResponse(_message.Message):
     """Token for the next page. Empty on the last page."""
     @_builtins.property
     def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Rollout]:
-        """The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across runs: newest first."""
+        """The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across
+        runs: newest first.
+        """
 
     def __init__(
         self,
@@ -2527,8 +2531,9 @@ class ReadRolloutsRequest(_message.Message):
     with those of their rollouts that have an attempt; if none has, with all of them, without steps.
     """
     follow: _builtins.bool
-    """If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no rollout is PENDING, INITIALIZING or
-    RUNNING. If the stage or its run is terminal, the stream ends once no worker holds a rollout; groups with rollouts that are still PENDING are left out.
+    """If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no
+    rollout is PENDING, INITIALIZING or RUNNING. If the stage or its run is terminal, the stream ends once no worker
+    holds a rollout; groups with rollouts that are still PENDING are left out.
     """
     view: _trajectory_pb2.View.ValueType
     """View of steps and rollouts. Default: FULL."""

@@ -378,17 +378,18 @@ class RolloutServiceServicer:
         """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
         last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
         verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-        the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
-        or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
-        ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations,
+        metrics or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RetryRollout(self, request, context):
-        """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
-        with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+        """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
+        Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
+        LEASE_LOST, ILLEGAL_TRANSITION.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

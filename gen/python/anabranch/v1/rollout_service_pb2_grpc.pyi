@@ -101,13 +101,14 @@ class RolloutServiceStub:
     """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
     last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
     verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-    the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
-    or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
-    ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations,
+    metrics or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured.
+    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     RetryRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]
-    """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
-    with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+    """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
+    Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
+    LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]
     """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
@@ -243,13 +244,14 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
     last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
     verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-    the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
-    or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
-    ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations,
+    metrics or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured.
+    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
     RetryRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]  # type: ignore[assignment]
-    """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
-    with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+    """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
+    Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
+    LEASE_LOST, ILLEGAL_TRANSITION.
     """
     GetRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]  # type: ignore[assignment]
     """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
@@ -502,9 +504,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
         last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
         verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-        the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations, metrics
-        or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured. Errors:
-        ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations,
+        metrics or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured.
+        Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @_abc_1.abstractmethod
@@ -513,8 +515,9 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _rollout_service_pb2.RetryRolloutRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_rollout_service_pb2.RetryRolloutResponse, _abc.Awaitable[_rollout_service_pb2.RetryRolloutResponse]]:
-        """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had. Result, verdict, metrics, timings and environments stay
-        with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION.
+        """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
+        Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
+        LEASE_LOST, ILLEGAL_TRANSITION.
         """
 
     @_abc_1.abstractmethod

@@ -232,9 +232,10 @@ class Run(_message.Message):
     description: _builtins.str
     """Description. Optional."""
     config_json: _builtins.str
-    """Output only. The effective config, a JSON object as text. The server computes it once, when it creates the run: it takes the experiment's default
-    config (for a branch, the parent's effective config), removes the keys of `removed_config_paths`, and merges the run's own config over the rest.
-    Objects are merged deeply; lists and scalars are replaced; null is a value. Empty in the BASIC view.
+    """Output only. The effective config, a JSON object as text. The server computes it once, when it creates the run: it
+    takes the experiment's default config (for a branch, the parent's effective config), removes the keys of
+    `removed_config_paths`, and merges the run's own config over the rest. Objects are merged deeply; lists and scalars
+    are replaced; null is a value. Empty in the BASIC view.
     """
     config_overrides_json: _builtins.str
     """Output only. The run's own config as the client sent it, byte for byte: `config_json` of CreateRun or
@@ -317,8 +318,8 @@ class Run(_message.Message):
 
     @_builtins.property
     def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """The keys that the run removed from the config that it started from, as the client sent them: `removed_config_paths` of CreateRun or BranchRun.
-        JSON Pointers (RFC 6901). Empty in the BASIC view.
+        """The keys that the run removed from the config that it started from, as the client sent them: `removed_config_paths`
+        of CreateRun or BranchRun. JSON Pointers (RFC 6901). Empty in the BASIC view.
         """
 
     def __init__(

@@ -38,8 +38,9 @@ class _IfExistsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IfExists.Val
     IF_EXISTS_FAIL: _IfExists.ValueType  # 1
     """Fail with RUN_EXISTS."""
     IF_EXISTS_RETURN_EXISTING: _IfExists.ValueType  # 2
-    """Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config or a plan that differs from the
-    run's. The config is compared if config_json or removed_config_paths is set, and then both are; the order of paths does not matter.
+    """Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config
+    or a plan that differs from the run's. The config is compared if config_json or removed_config_paths is set, and
+    then both are; the order of paths does not matter.
     """
 
 class IfExists(_IfExists, metaclass=_IfExistsEnumTypeWrapper):
@@ -50,8 +51,9 @@ IF_EXISTS_UNSPECIFIED: IfExists.ValueType  # 0
 IF_EXISTS_FAIL: IfExists.ValueType  # 1
 """Fail with RUN_EXISTS."""
 IF_EXISTS_RETURN_EXISTING: IfExists.ValueType  # 2
-"""Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config or a plan that differs from the
-run's. The config is compared if config_json or removed_config_paths is set, and then both are; the order of paths does not matter.
+"""Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config
+or a plan that differs from the run's. The config is compared if config_json or removed_config_paths is set, and
+then both are; the order of paths does not matter.
 """
 Global___IfExists: _TypeAlias = IfExists  # noqa: Y015
 
@@ -592,8 +594,9 @@ class CreateRunRequest(_message.Message):
     description: _builtins.str
     """Description, at most 16 KiB. Optional."""
     config_json: _builtins.str
-    """The run's own config, a JSON object as text, for example its hyperparameters. Merged over the experiment's default config: objects are merged
-    deeply, lists and scalars are replaced, null is a value. At most 128 KiB; the effective config at most 256 KiB. Optional.
+    """The run's own config, a JSON object as text, for example its hyperparameters. Merged over the experiment's default
+    config: objects are merged deeply, lists and scalars are replaced, null is a value. At most 128 KiB; the effective
+    config at most 256 KiB. Optional.
     """
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB. Optional."""
@@ -619,9 +622,10 @@ class CreateRunRequest(_message.Message):
 
     @_builtins.property
     def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Keys to remove from the experiment's default config before config_json is merged over it: JSON Pointers (RFC 6901) such as `/optimizer/eps`, at
-        most 100, each of at most 256 bytes. Each path must lead to a key of the default config, and not into a list; all are looked up before the
-        first key is removed, so that paths may overlap or be repeated. Errors: INVALID_REQUEST with the index of the path.
+        """Keys to remove from the experiment's default config before config_json is merged over it: JSON Pointers (RFC 6901)
+        such as `/optimizer/eps`, at most 100, each of at most 256 bytes. Each path must lead to a key of the default
+        config, and not into a list; all are looked up before the first key is removed, so that paths may overlap or be
+        repeated. Errors: INVALID_REQUEST with the index of the path.
         """
 
     def __init__(
@@ -1179,8 +1183,8 @@ class BranchRunRequest(_message.Message):
     description: _builtins.str
     """Description, at most 16 KiB. Default: `Branched from NAME at step N`."""
     config_overrides_json: _builtins.str
-    """The run's own config, a JSON object as text. Merged over the parent's effective config as in CreateRun: null is a value, and
-    removed_config_paths removes keys. At most 128 KiB; the effective config at most 256 KiB. Optional.
+    """The run's own config, a JSON object as text. Merged over the parent's effective config as in CreateRun: null is a
+    value, and removed_config_paths removes keys. At most 128 KiB; the effective config at most 256 KiB. Optional.
     """
     metadata_json: _builtins.str
     """Strict JSON text, at most 256 KiB. Optional. The metadata of the parent is not inherited."""
@@ -1814,9 +1818,10 @@ class CancelRunRequest(_message.Message):
     keep_trajectory_open: _builtins.bool
     """As in CompleteRun."""
     cancel_rollouts: _builtins.bool
-    """If true, all rollouts of the run that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
-    rollouts. The status of the run is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
-    restart. ReopenRun ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+    """If true, all rollouts of the run that are not terminal are cancelled as by CancelRollout, with `message` and
+    `metadata_json`, in transactions of at most 200 rollouts. The status of the run is committed first, so that no more
+    rollouts are claimed. If the call ends early, the server continues, also after a restart. ReopenRun ends this: no
+    rollout is cancelled after it. Default false: rollouts keep their status.
     """
     def __init__(
         self,
@@ -1847,7 +1852,9 @@ class CancelRunResponse(_message.Message):
     RUN_FIELD_NUMBER: _builtins.int
     CANCELLED_ROLLOUTS_FIELD_NUMBER: _builtins.int
     cancelled_rollouts: _builtins.int
-    """Number of rollouts that were cancelled so since the run became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`."""
+    """Number of rollouts that were cancelled so since the run became CANCELLED, by this and earlier calls. 0 without
+    `cancel_rollouts`.
+    """
     @_builtins.property
     def run(self) -> _run_pb2.Run:
         """The updated run."""
@@ -2747,9 +2754,10 @@ class CancelStageRequest(_message.Message):
     phase: _builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     cancel_rollouts: _builtins.bool
-    """If true, all rollouts of the stage that are not terminal are cancelled as by CancelRollout, with `message` and `metadata_json`, in transactions of at most 200
-    rollouts. The status of the stage is committed first, so that no more rollouts are claimed. If the call ends early, the server continues, also after a
-    restart. ReopenStage ends this: no rollout is cancelled after it. Default false: rollouts keep their status.
+    """If true, all rollouts of the stage that are not terminal are cancelled as by CancelRollout, with `message` and
+    `metadata_json`, in transactions of at most 200 rollouts. The status of the stage is committed first, so that no
+    more rollouts are claimed. If the call ends early, the server continues, also after a restart. ReopenStage ends
+    this: no rollout is cancelled after it. Default false: rollouts keep their status.
     """
     def __init__(
         self,
@@ -2779,7 +2787,9 @@ class CancelStageResponse(_message.Message):
     STAGE_FIELD_NUMBER: _builtins.int
     CANCELLED_ROLLOUTS_FIELD_NUMBER: _builtins.int
     cancelled_rollouts: _builtins.int
-    """Number of rollouts that were cancelled so since the stage became CANCELLED, by this and earlier calls. 0 without `cancel_rollouts`."""
+    """Number of rollouts that were cancelled so since the stage became CANCELLED, by this and earlier calls. 0 without
+    `cancel_rollouts`.
+    """
     @_builtins.property
     def stage(self) -> _run_pb2.Stage:
         """The updated stage."""
@@ -2971,9 +2981,10 @@ class ReadMetricsRequest(_message.Message):
     end_metric_step: _builtins.int
     """End of the range, exclusive. Default: the end of the series."""
     max_points: _builtins.int
-    """Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with more points is
-    downsampled: its points are cut into buckets with equal numbers of points, and the first and the last point of the series and the minimum
-    and the maximum of each bucket are returned, in order of metric_step. 0 (default): all points, as they were logged.
+    """Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with
+    more points is downsampled: its points are cut into buckets with equal numbers of points, and the first and the
+    last point of the series and the minimum and the maximum of each bucket are returned, in order of metric_step. 0
+    (default): all points, as they were logged.
     """
     @_builtins.property
     def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -3456,10 +3467,12 @@ class PassAt(_message.Message):
     """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
 
     Each group is judged whole, before filters and dimensions:
-    - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a verdict or FAILED. The value of
-      a task is the unbiased estimator over the tries in these groups; at least k tries are needed.
-    - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them ended without success.
-      Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are averaged.
+    - A group with CONTINUE counts if all its siblings (at least `group_size` of the plan, if set) are COMPLETED with a
+      verdict or FAILED. The value of a task is the unbiased estimator over the tries in these groups; at least k tries
+      are needed.
+    - A group with CANCEL_PENDING counts 1 if one of its first k siblings in queue order succeeded, and 0 if all of them
+      ended without success. Otherwise, and if it has fewer than k siblings, it is excluded for this k. These groups are
+      averaged.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -3476,7 +3489,9 @@ class PassAt(_message.Message):
     """Number of groups that are in no value for this k, counted once for each of their tasks."""
     @_builtins.property
     def estimate(self) -> Global___Estimate:
-        """The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for one task."""
+        """The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for
+        one task.
+        """
 
     def __init__(
         self,
@@ -3619,8 +3634,9 @@ class Summary(_message.Message):
 
     @_builtins.property
     def success_rate(self) -> Global___Estimate:
-        """success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with CANCEL_PENDING it is a share of the
-        rollouts that were tried, which overstates the chance of one try: use pass_at instead.
+        """success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with
+        CANCEL_PENDING it is a share of the rollouts that were tried, which overstates the chance of one try: use pass_at
+        instead.
         """
 
     @_builtins.property

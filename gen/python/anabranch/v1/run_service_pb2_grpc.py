@@ -509,9 +509,10 @@ class RunServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def CloseQueue(self, request, context):
-        """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
-        and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
-        already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
+        """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
+        exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
+        ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
+        ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

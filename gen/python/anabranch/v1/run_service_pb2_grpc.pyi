@@ -161,9 +161,10 @@ class RunServiceStub:
     effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CloseQueue: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]
-    """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
-    and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
-    already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
+    """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
+    exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
+    ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
+    ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
     """
     LogMetrics: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]
     """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
@@ -326,9 +327,10 @@ class RunServiceAsyncStub(RunServiceStub):
     effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
     CloseQueue: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]  # type: ignore[assignment]
-    """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
-    and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
-    already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
+    """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
+    exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
+    ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
+    ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
     """
     LogMetrics: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]  # type: ignore[assignment]
     """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
@@ -692,9 +694,10 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _run_service_pb2.CloseQueueRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_run_service_pb2.CloseQueueResponse, _abc.Awaitable[_run_service_pb2.CloseQueueResponse]]:
-        """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that exist can still be claimed, released
-        and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow` ends, once nothing is left. The queue of a terminal stage is closed
-        already. Already closed: changes nothing. ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
+        """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
+        exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
+        ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
+        ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
         """
 
     @_abc_1.abstractmethod

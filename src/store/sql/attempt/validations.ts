@@ -156,9 +156,9 @@ export function readOverride(row: {
 }
 
 /**
- * Upserts validations of an attempt, whose rollout is locked; of two with one name the last counts. A name is the type of a validator of the rollout's task,
- * whose `advisory` then counts, or free. Returns M3's `validationPassed` of all that the attempt has then. Errors: INVALID_REQUEST, of `field` of the request, for
- * too many free names.
+ * Upserts validations of an attempt, whose rollout is locked; of two with one name the last counts. A name is the type
+ * of a validator of the rollout's task, whose `advisory` then counts, or free. Returns M3's `validationPassed` of all
+ * that the attempt has then. Errors: INVALID_REQUEST, of `field` of the request, for too many free names.
  */
 export async function writeValidations(
   tx: Transaction,

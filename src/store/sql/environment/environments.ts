@@ -7,6 +7,7 @@ import type { Environment } from '../../../domain/rollout.ts';
 import type { NewEnvironment } from '../../contract/environment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
+import { byId } from '../by_id.ts';
 import type { Db, Engine } from '../engine.ts';
 import { makeOnce, type Noun } from '../requests.ts';
 import { findRolloutKey } from '../rollout/keys.ts';
@@ -35,12 +36,7 @@ export async function createEnvironment(
 
 /** An environment of a deleted run keeps its id until it is purged. */
 async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> {
-  const taken = await tx.db
-    .selectFrom('environments')
-    .select('key')
-    .where('namespace', '=', tx.namespace)
-    .where('id', '=', id)
-    .executeTakeFirst();
+  const taken = await byId(tx, 'environments', id).select('key').executeTakeFirst();
   if (taken === undefined) return;
   throw new AnabranchError(
     'ENVIRONMENT_EXISTS',

@@ -4,6 +4,7 @@ import type { Group } from '../../../domain/rollout.ts';
 import type { BookView } from '../../contract/experiment.ts';
 import type { GroupChanges, NewGroup } from '../../contract/group.ts';
 import type { Page } from '../../contract/page.ts';
+import { byId } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { findStageKeys, keepStage } from '../stage/keys.ts';
@@ -89,11 +90,7 @@ export async function updateGroup(
 
 /** Errors: GROUP_NOT_FOUND. */
 async function lockGroup(tx: NamespaceTransaction, id: string) {
-  const query = tx.db
-    .selectFrom('groups')
-    .select(['key', 'metrics'])
-    .where('namespace', '=', tx.namespace)
-    .where('id', '=', id);
+  const query = byId(tx, 'groups', id).select(['key', 'metrics']);
   const row = await tx.engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) throw groupNotFound(id);
   return row;

@@ -10,9 +10,9 @@ const WRITER_MS = 20;
 const MANY_ROWS = 32;
 
 /**
- * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at a time, each in a turn of
- * the event loop of its own. While there are writes, the readers pause after each work period in proportion to its
- * length. The time in which the thread parsed their rows is part of that length.
+ * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at
+ * a time, each in a turn of the event loop of its own. While there are writes, the readers pause after each work period
+ * in proportion to its length. The time in which the thread parsed their rows is part of that length.
  */
 export class ReadTurns implements Turns {
   readonly #waiting: (() => void)[] = [];
@@ -42,8 +42,8 @@ export class ReadTurns implements Turns {
   }
 
   /**
-   * Returns the rows. Many rows are returned when it is their reader's turn; the reader's work before the loop turns belongs to that turn. `parseMs` is for
-   * how long this thread was busy with the rows already.
+   * Returns the rows. Many rows are returned when it is their reader's turn; the reader's work before the loop turns
+   * belongs to that turn. `parseMs` is for how long this thread was busy with the rows already.
    */
   async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
     await this.#takeFor(rows.length, parseMs);
@@ -59,7 +59,10 @@ export class ReadTurns implements Turns {
     return all;
   }
 
-  /** Waits for a turn if there are many rows. The time in which they were parsed belongs to the work period that begins then. */
+  /**
+   * Waits for a turn if there are many rows. The time in which they were parsed belongs to the work period that begins
+   * then.
+   */
   async #takeFor(rows: number, parseMs: number): Promise<void> {
     if (rows >= MANY_ROWS) await this.take();
     this.#parsedMs += parseMs;

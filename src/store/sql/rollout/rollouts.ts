@@ -26,6 +26,7 @@ import {
   selectValidations,
   validationsByAttempt,
 } from '../attempt/validations.ts';
+import { byId } from '../by_id.ts';
 import type { Db, Engine } from '../engine.ts';
 import { keepGiven } from '../given_fields.ts';
 import { mergeMetrics } from '../metric/maps.ts';
@@ -38,9 +39,9 @@ import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
 import { type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage, selectRollout } from './rows.ts';
 import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
 
-export async function getRollout({ engine, db, namespace }: ReadScope, id: string): Promise<RolloutRecord | undefined> {
-  const place = db.selectFrom('rollouts').where('namespace', '=', namespace).where('id', '=', id);
-  const key = place.select('key').$asScalar();
+export async function getRollout(scope: ReadScope, id: string): Promise<RolloutRecord | undefined> {
+  const { engine, db, namespace } = scope;
+  const key = byId(scope, 'rollouts', id).select('key').$asScalar();
   const [rollouts, attempts, validations, overrides, environments] = await engine.readSnapshot([
     selectRollout(engine, db, namespace, { id }, 'FULL').compile(),
     selectAttempts(db, key).compile(),
@@ -208,8 +209,8 @@ function inPlace<Row>(
   return stage === undefined ? inRun : inRun.where('r.stage', '=', stage);
 }
 
-function keyOfTask({ db, namespace }: ReadScope, id: string) {
-  return db.selectFrom('tasks').select('key').where('namespace', '=', namespace).where('id', '=', id);
+function keyOfTask(scope: ReadScope, id: string) {
+  return byId(scope, 'tasks', id).select('key');
 }
 
 interface FilterKeys {

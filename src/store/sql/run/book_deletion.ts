@@ -1,6 +1,7 @@
 import { AnabranchError, experimentNotFound, runNotFound } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { BookDeletion, BranchPolicy } from '../../contract/book_deletion.ts';
+import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
 import { type NamespaceTransaction, type Transaction, write } from '../transaction.ts';
@@ -14,13 +15,7 @@ export async function deleteRun(
   cancelLive = false,
 ): Promise<BookDeletion> {
   return deleteBooks(engine, async (tx) => {
-    const row = await tx.db
-      .selectFrom('runs')
-      .select('key')
-      .where('namespace', '=', namespace)
-      .where('id', '=', id)
-      .where('hidden', '=', 0)
-      .executeTakeFirst();
+    const row = await visibleById(tx.in(namespace), 'runs', id).select('key').executeTakeFirst();
     if (row === undefined) throw runNotFound(id);
     const doom = new Doom(tx.in(namespace), [row.key], undefined);
     const deletion = await doom.carryOut(`Run ${id}`, onBranches, cancelLive);
@@ -37,12 +32,7 @@ export async function deleteExperiment(
   cancelLive = false,
 ): Promise<BookDeletion> {
   return deleteBooks(engine, async (tx) => {
-    const query = tx.db
-      .selectFrom('experiments')
-      .select('key')
-      .where('namespace', '=', namespace)
-      .where('id', '=', id)
-      .where('hidden', '=', 0);
+    const query = visibleById(tx.in(namespace), 'experiments', id).select('key');
     // This lock prevents new runs and trajectories in the experiment.
     const row = await engine.lock(query, 'delete').executeTakeFirst();
     if (row === undefined) throw experimentNotFound(id);

@@ -4,6 +4,7 @@ import { progressOf, type RunTally } from '../../../domain/progress.ts';
 import type { Plan, Run } from '../../../domain/run.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { MadeRun, RunMaking } from '../../contract/run.ts';
+import { byId } from '../by_id.ts';
 import type { LockedExperiment } from '../experiment/experiments.ts';
 import type { Noun } from '../requests.ts';
 import { recordStatus } from '../status/status_changes.ts';
@@ -111,12 +112,7 @@ export async function findNamed(tx: Transaction, experiment: bigint, name: strin
 
 /** Rejects ids of deleted runs too, because they keep their ids until they are purged. */
 export async function refuseTakenId(tx: NamespaceTransaction, id: string): Promise<void> {
-  const taken = await tx.db
-    .selectFrom('runs')
-    .select('key')
-    .where('namespace', '=', tx.namespace)
-    .where('id', '=', id)
-    .executeTakeFirst();
+  const taken = await byId(tx, 'runs', id).select('key').executeTakeFirst();
   if (taken !== undefined) throw runExists(id, id);
 }
 

@@ -8,6 +8,7 @@ import type { BookView, ExperimentReference } from '../../contract/experiment.ts
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { MadeRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
+import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
 import { mergeMetrics } from '../metric/maps.ts';
@@ -183,9 +184,8 @@ async function experimentKey({ db, namespace }: ReadScope, place: ExperimentRefe
   return row.key;
 }
 
-async function runKey({ db, namespace }: ReadScope, id: string): Promise<bigint | undefined> {
-  const query = db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
-  return (await query.where('hidden', '=', 0).executeTakeFirst())?.key;
+async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined> {
+  return (await visibleById(scope, 'runs', id).select('key').executeTakeFirst())?.key;
 }
 
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {

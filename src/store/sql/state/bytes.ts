@@ -21,7 +21,10 @@ export function encodeBytes(data: Uint8Array): EncodedBytes {
   return { encoding: 'raw', data };
 }
 
-/** A state that came inline, ready to be stored. Encoded before the transaction begins, so that no lock waits for compression. */
+/**
+ * A state that came inline, ready to be stored. Encoded before the transaction begins, so that no lock waits for
+ * compression.
+ */
 export interface EncodedState extends EncodedBytes {
   readonly digest: Digest;
   readonly size: number;

@@ -13,7 +13,10 @@ export interface StatusRow {
   readonly result_json?: string;
 }
 
-/** Returns what every verb writes to the row of a run, stage or environment. `start_time` is of the first start, `end_time` of the current end. */
+/**
+ * Returns what every verb writes to the row of a run, stage or environment. `start_time` is of the first start,
+ * `end_time` of the current end.
+ */
 export function movedColumns(row: StatusRow, to: Status, details: MoveDetails, now: string) {
   return {
     status: to,

@@ -168,6 +168,7 @@ class Group {
     if (heads.length === 0) return;
     await this.#writer.write(wait);
     await this.#tx.engine.updateRows(this.#tx.db, HEAD_UPDATE, heads);
+    if (this.#sealed.length === 0) return;
     const seals = this.#sealed.map(({ caller, member: { locked, head } }): RecordedMove => {
       const entity = { tree: locked.tree, noun: 'TRAJECTORY', key: locked.key } as const;
       return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: head.status, message: head.statusMessage } };

@@ -10,7 +10,10 @@ import { bindDigest } from '../values.ts';
 
 import { type StepOwner, type Sums, stepRow } from './row.ts';
 
-/** Gathers the rows of new steps and of their references to states in one transaction, and writes them in few statements. */
+/**
+ * Gathers the rows of new steps and of their references to states in one transaction, and writes them in few
+ * statements.
+ */
 export class StepWriter {
   readonly #tx: Transaction;
   readonly #referred: ReferredStates;

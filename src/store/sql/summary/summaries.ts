@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { experimentNotFound, runNotFound } from '../../../domain/errors.ts';
 import type { SummaryFilter, SummaryKey, SummaryRow } from '../../contract/summary.ts';
+import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound, readReal } from '../values.ts';
@@ -85,14 +86,8 @@ export async function runKeys({ db, namespace }: ReadScope, ids: readonly string
   return rows.map(({ key }) => key);
 }
 
-export async function experimentKey({ db, namespace }: ReadScope, id: string): Promise<bigint> {
-  const row = await db
-    .selectFrom('experiments')
-    .select('key')
-    .where('namespace', '=', namespace)
-    .where('id', '=', id)
-    .where('hidden', '=', 0)
-    .executeTakeFirst();
+export async function experimentKey(scope: ReadScope, id: string): Promise<bigint> {
+  const row = await visibleById(scope, 'experiments', id).select('key').executeTakeFirst();
   if (row === undefined) throw experimentNotFound(id);
   return row.key;
 }

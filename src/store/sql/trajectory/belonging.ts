@@ -1,4 +1,5 @@
 import { experimentNotFound, invalidField } from '../../../domain/errors.ts';
+import { visibleById } from '../by_id.ts';
 import { keepRun } from '../run/keys.ts';
 import type { NamespaceTransaction } from '../transaction.ts';
 
@@ -30,12 +31,7 @@ export async function lockBelonging(
 }
 
 async function keepExperiment(tx: NamespaceTransaction, id: string): Promise<bigint> {
-  const query = tx.db
-    .selectFrom('experiments')
-    .select('key')
-    .where('namespace', '=', tx.namespace)
-    .where('id', '=', id)
-    .where('hidden', '=', 0);
+  const query = visibleById(tx, 'experiments', id).select('key');
   const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
   if (row === undefined) throw experimentNotFound(id);
   return row.key;

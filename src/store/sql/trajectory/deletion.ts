@@ -1,9 +1,9 @@
 import { AnabranchError, trajectoryNotFound } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { Deletion, OnBranches } from '../../contract/trajectory.ts';
+import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { type Transaction, write, writeIn } from '../transaction.ts';
-import { isSet } from '../values.ts';
 import { purgeTree } from './purge.ts';
 import {
   type MarkedAncestors,
@@ -54,13 +54,8 @@ interface Decision {
 
 async function decide(engine: Engine, namespace: string, id: string, onBranches: OnBranches): Promise<Decision> {
   return writeIn(engine, namespace, async (tx) => {
-    const place = await tx.db
-      .selectFrom('trajectories')
-      .select(['tree', 'key', 'hidden'])
-      .where('namespace', '=', namespace)
-      .where('id', '=', id)
-      .executeTakeFirst();
-    if (place === undefined || isSet(place.hidden)) throw trajectoryNotFound(id);
+    const place = await visibleById(tx, 'trajectories', id).select(['tree', 'key']).executeTakeFirst();
+    if (place === undefined) throw trajectoryNotFound(id);
     const { tree, key } = place;
     await engine.lockTree(tx.db, tree);
     const row = await lockVisible(tx, tree, key);

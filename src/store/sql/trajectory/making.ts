@@ -8,6 +8,7 @@ import {
 import { depthFault } from '../../../domain/lineage.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, TrajectoryMaking } from '../../contract/trajectory.ts';
+import { byId } from '../by_id.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
@@ -144,12 +145,7 @@ async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, poin
 }
 
 async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> {
-  const taken = await tx.db
-    .selectFrom('trajectories')
-    .select('key')
-    .where('namespace', '=', tx.namespace)
-    .where('id', '=', id)
-    .executeTakeFirst();
+  const taken = await byId(tx, 'trajectories', id).select('key').executeTakeFirst();
   if (taken !== undefined) throw trajectoryExists(id);
 }
 

@@ -2,6 +2,7 @@ import { AnabranchError, stepNotFound, tagNotFound, trajectoryNotFound } from '.
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Page } from '../../contract/page.ts';
 import type { Tag } from '../../contract/tag.ts';
+import { visibleById } from '../by_id.ts';
 import type { Db, Engine } from '../engine.ts';
 import { type ReadScope, writeIn } from '../transaction.ts';
 
@@ -91,13 +92,8 @@ interface TagRow {
   readonly update_time: string;
 }
 
-function visible({ db, namespace }: ReadScope, id: string) {
-  return db
-    .selectFrom('trajectories')
-    .select(['tree', 'key', 'next_step_number'])
-    .where('namespace', '=', namespace)
-    .where('id', '=', id)
-    .where('hidden', '=', 0);
+function visible(scope: ReadScope, id: string) {
+  return visibleById(scope, 'trajectories', id).select(['tree', 'key', 'next_step_number']);
 }
 
 async function requireVisible(scope: ReadScope, id: string): Promise<{ tree: bigint; key: bigint }> {

@@ -4,6 +4,7 @@ import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { NewBranch, NewTrajectory, TrajectoryChanges, TrajectoryFilter } from '../../contract/trajectory.ts';
+import { byId, visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { makeOnce, type Noun } from '../requests.ts';
@@ -71,9 +72,9 @@ export async function listTrajectories(
   if (filter.statuses?.length === 0) return [];
   let query = selectTrajectories(scope.db).where('t.namespace', '=', scope.namespace).where('t.hidden', '=', 0);
   if (filter.taskId !== undefined) query = query.where('t.task_id', '=', filter.taskId);
-  if (filter.runId !== undefined) query = query.where('t.run', '=', keyOfRun(scope, filter.runId));
+  if (filter.runId !== undefined) query = query.where('t.run', '=', keyOf(scope, 'runs', filter.runId));
   if (filter.experimentId !== undefined)
-    query = query.where('t.experiment', '=', keyOfExperiment(scope, filter.experimentId));
+    query = query.where('t.experiment', '=', keyOf(scope, 'experiments', filter.experimentId));
   if (filter.name !== undefined) query = query.where('t.name', '=', filter.name);
   if (filter.statuses !== undefined) query = query.where('t.status', 'in', filter.statuses);
   if (filter.withoutRun === true) query = query.where('t.run', 'is', null);
@@ -95,12 +96,8 @@ export async function listTrajectories(
   return rows.map(readTrajectory);
 }
 
-function keyOfRun({ db, namespace }: ReadScope, id: string) {
-  return db.selectFrom('runs').select('key').where('namespace', '=', namespace).where('id', '=', id);
-}
-
-function keyOfExperiment({ db, namespace }: ReadScope, id: string) {
-  return db.selectFrom('experiments').select('key').where('namespace', '=', namespace).where('id', '=', id);
+function keyOf(scope: ReadScope, table: 'runs' | 'experiments', id: string) {
+  return byId<'runs' | 'experiments'>(scope, table, id).select('key');
 }
 
 /**
@@ -108,17 +105,11 @@ function keyOfExperiment({ db, namespace }: ReadScope, id: string) {
  * that are being purged.
  */
 async function findKeys(
-  { db, namespace }: ReadScope,
+  scope: ReadScope,
   id: string | undefined,
 ): Promise<{ tree: bigint; key: bigint } | 'nowhere' | undefined> {
   if (id === undefined) return undefined;
-  const row = await db
-    .selectFrom('trajectories')
-    .select(['tree', 'key'])
-    .where('namespace', '=', namespace)
-    .where('id', '=', id)
-    .where('purging', '=', 0)
-    .executeTakeFirst();
+  const row = await byId(scope, 'trajectories', id).select(['tree', 'key']).where('purging', '=', 0).executeTakeFirst();
   return row ?? 'nowhere';
 }
 
@@ -140,15 +131,7 @@ export async function updateTrajectory(
 ): Promise<Trajectory> {
   return writeIn(engine, namespace, async (tx) => {
     const row = await engine
-      .lock(
-        tx.db
-          .selectFrom('trajectories')
-          .select(['tree', 'key', 'metrics'])
-          .where('namespace', '=', namespace)
-          .where('id', '=', id)
-          .where('hidden', '=', 0),
-        'write',
-      )
+      .lock(visibleById(tx, 'trajectories', id).select(['tree', 'key', 'metrics']), 'write')
       .executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(id);
     await tx.db
