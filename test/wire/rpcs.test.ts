@@ -11,7 +11,7 @@ import {
   type MessageShape,
   ScalarType,
 } from '@bufbuild/protobuf';
-import { reflect } from '@bufbuild/protobuf/reflect';
+import { type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
@@ -168,6 +168,40 @@ function setFields(method: DescMethod, request: Message): DescField[] {
   return method.input.fields.filter((field) => reflect(method.input, request).isSet(field));
 }
 
+/** Fields of messages in requests that only the server sets. */
+const SET_BY_THE_SERVER = [
+  'anabranch.v1.Content.size',
+  'anabranch.v1.Step.commit_time',
+  'anabranch.v1.Step.reward_sum',
+  'anabranch.v1.Step.writer_epoch',
+  'anabranch.v1.StepState.size',
+];
+
+/** Names of the fields of the messages in a request. */
+function* nestedFields(input: DescMessage): Generator<string> {
+  for (const { message } of input.fields) {
+    if (message === undefined || !message.typeName.startsWith('anabranch.')) continue;
+    for (const field of message.fields) yield `${message.typeName}.${field.name}`;
+    yield* nestedFields(message);
+  }
+}
+
+/** Adds the names of the fields that are set in a message and in the messages in it. */
+function noteSetFields(schema: DescMessage, message: Message, set: Set<string>): void {
+  const reflected = reflect(schema, message);
+  for (const field of schema.fields) {
+    if (!reflected.isSet(field)) continue;
+    set.add(`${schema.typeName}.${field.name}`);
+    if (field.message === undefined) continue;
+    if (field.fieldKind === 'message') noteSetFields(field.message, reflected.get(field).message, set);
+    else {
+      const parts =
+        field.fieldKind === 'list' ? reflected.get(field) : [...reflected.get(field)].map(([, part]) => part);
+      for (const part of parts) noteSetFields(field.message, (part as ReflectMessage).message, set);
+    }
+  }
+}
+
 describe.each(ENGINES)('every RPC, on %s', (engine) => {
   let server: TestServer;
   let transport: Transport;
@@ -244,6 +278,17 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     }
     casesOf(method).served(answers as MessageShape<DescMessage>[], on);
     expect([...set].sort()).toEqual(method.input.fields.map(({ name }) => name).sort());
+  });
+
+  it('samples set every field of the messages in requests, so that a new field of any message needs a sample', async () => {
+    const set = new Set<string>();
+    for (const method of METHODS) {
+      for (const frames of await framesOf(method, await sceneOf(method))) {
+        for (const frame of frames) noteSetFields(method.input, frame, set);
+      }
+    }
+    const missing = METHODS.flatMap(({ input }) => [...nestedFields(input)]).filter((name) => !set.has(name));
+    expect([...new Set(missing)].sort()).toEqual(SET_BY_THE_SERVER);
   });
 
   it.each(METHODS)('FM6: $name refuses with each of the errors that its comment names', async (method) => {
@@ -348,7 +393,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
       expect(await show(basic)).toMatchObject(small);
       const whole = await show(full);
       expect(whole).toMatchObject({ infoJson, metadataJson, reward: 0.5 });
-      expect([whole?.actions.length, whole?.observations.length]).toEqual([2, 2]);
+      expect([whole?.actions.length, whole?.observations.length]).toEqual([2, 3]);
       expect(await show({})).toEqual(await show(show === listed ? basic : full));
     }
     const one = async (asked: object) => (await trajectories.getTrajectory({ trajectoryId, ...asked })).trajectory;

@@ -64,6 +64,7 @@ export function richStep(stepNumber: bigint): Step {
     observations: [
       { type: 'tool_result', callId: 'c1', isError: true, content: { data: bytes('png'), mediaType: 'image/png' } },
       { type: 'link', content: { uri: 'https://example.org/', mediaType: 'text/html' } },
+      { type: 'file', content: { stateDigest: sha256(bytes('state')), mediaType: 'text/plain' } },
     ],
     reward: 0.5,
     terminated: true,
