@@ -1,3 +1,11 @@
+import { create } from '@bufbuild/protobuf';
+import {
+  type ReadStatesRequest,
+  type ReadStatesResponse,
+  ReadStatesResponseSchema,
+  type StatePiece,
+  StatePieceSchema,
+} from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
@@ -12,32 +20,9 @@ import { requireRange, requireStart } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import { stateBytes, stateCorrupt } from './bytes.ts';
 
-export interface ReadStatesArgs {
-  readonly trajectoryId: string;
-  readonly startStepNumber: bigint;
-  /** Undefined or beyond the end: the end as it is when the call begins. */
-  readonly endStepNumber: bigint | undefined;
-  /** Empty means `env`. */
-  readonly name: string;
-  /** Every k-th of those found, the first included; 0 and 1 mean all. */
-  readonly every: bigint;
-}
-
-/** Pieces of states of one owner's steps, in order; at most 256 KiB of bytes. */
-export interface StatesRead {
-  readonly trajectoryId: string;
-  readonly pieces: readonly StatePiece[];
-}
-
-/** A piece with offset 0 begins a state; offset + data.length = size ends it. */
-export interface StatePiece {
-  readonly stepNumber: bigint;
-  readonly digest: string;
-  readonly mediaType: string;
-  readonly size: number;
-  readonly offset: number;
-  readonly data: Uint8Array;
-}
+export type ReadStatesArgs = Pick<ReadStatesRequest, 'trajectoryId' | 'startStepNumber' | 'name' | 'every'> & {
+  readonly endStepNumber?: bigint | undefined;
+};
 
 /** References looked up by one statement, and pieces of one message at most. */
 const PAGE = 256;
@@ -50,26 +35,26 @@ export async function* readStates(
   app: App,
   caller: Caller,
   args: ReadStatesArgs,
-): AsyncGenerator<StatesRead, void, undefined> {
+): AsyncGenerator<ReadStatesResponse, void, undefined> {
   requireRange(args.startStepNumber, args.endStepNumber);
   const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   requireStart(args.startStepNumber, trajectory);
-  let owner = '';
-  let pieces: StatePiece[] = [];
+  let message = create(ReadStatesResponseSchema);
   let bytes = 0;
   for await (const { trajectoryId, piece } of readPieces(app, caller, trajectory, args)) {
-    const full = bytes + piece.data.length > LIMITS.chunkBytes || pieces.length === PAGE || owner !== trajectoryId;
-    if (full && pieces.length > 0) {
+    const { pieces } = message;
+    const others = message.trajectoryId !== trajectoryId;
+    if (pieces.length > 0 && (bytes + piece.data.length > LIMITS.chunkBytes || pieces.length === PAGE || others)) {
       if (app.drain.begun) throw serverDraining();
-      yield { trajectoryId: owner, pieces };
-      pieces = [];
+      yield message;
+      message = create(ReadStatesResponseSchema);
       bytes = 0;
     }
-    owner = trajectoryId;
-    pieces.push(piece);
+    message.trajectoryId = trajectoryId;
+    message.pieces.push(piece);
     bytes += piece.data.length;
   }
-  if (pieces.length > 0) yield { trajectoryId: owner, pieces };
+  if (message.pieces.length > 0) yield message;
 }
 
 interface OwnedPiece {
@@ -139,15 +124,16 @@ async function* piecesOf(
   caller: Caller,
   { owner, stepNumber, state }: OwnedState,
 ): AsyncGenerator<OwnedPiece, void, undefined> {
-  const { digest, mediaType, size } = state;
-  let offset = 0;
-  for await (const data of stateBytes(app.store, caller.namespace, state, 0, size)) {
-    yield { trajectoryId: owner.id, piece: { stepNumber, digest, mediaType, size, offset, data } };
-    offset += data.length;
+  const { digest, mediaType } = state;
+  const size = BigInt(state.size);
+  const pieceAt = (offset: bigint, data: Uint8Array) =>
+    create(StatePieceSchema, { stepNumber, digest, mediaType, size, offset, data });
+  let offset = 0n;
+  for await (const data of stateBytes(app.store, caller.namespace, state, 0, state.size)) {
+    yield { trajectoryId: owner.id, piece: pieceAt(offset, data) };
+    offset += BigInt(data.length);
   }
-  if (size === 0) {
-    yield { trajectoryId: owner.id, piece: { stepNumber, digest, mediaType, size, offset, data: new Uint8Array(0) } };
-  }
+  if (size === 0n) yield { trajectoryId: owner.id, piece: pieceAt(0n, new Uint8Array(0)) };
 }
 
 async function requireAlive(app: App, caller: Caller, { id, ref }: Trajectory): Promise<void> {
