@@ -24,7 +24,9 @@ export type Row = Readonly<Record<string, unknown>>;
 
 /** Returns the values of a row in the order of the columns. */
 export function valuesOf(row: Row, columns: readonly NamedColumn[]): unknown[] {
-  return columns.map(({ name }) => row[name]);
+  const values = new Array<unknown>(columns.length);
+  for (let i = 0; i < values.length; i += 1) values[i] = row[columns[i]!.name];
+  return values;
 }
 
 /** Types of the columns in queries. */
