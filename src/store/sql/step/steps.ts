@@ -111,7 +111,7 @@ async function readStates(
   return { states, wholeEnd: broken === undefined ? Number.POSITIVE_INFINITY : Number(broken.from - from) };
 }
 
-/** Not `exists`: without statistics, Postgres joined it, and read the whole trajectory before the step for each page. */
+/** Not `exists`: without statistics, Postgres made a join of it and read all earlier steps for each page. */
 function hasStep(engine: Engine, number: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`(select 1 from ${engine.table('steps')} as e
     where e.tree = g.tree and e.trajectory = g.key and e.step_number = ${number}) is not null`;
