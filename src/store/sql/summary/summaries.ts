@@ -7,7 +7,17 @@ import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound, readReal } from '../values.ts';
 import { countGroups, readTasks } from './groups.ts';
 import { momentsOf, type Rewards } from './moments.ts';
-import { columnsOf, groupedBy, places, type ValueColumns } from './values.ts';
+import {
+  boundedSum,
+  IMMENSE,
+  IMMENSE_SUM,
+  type RewardColumns,
+  type RewardRow,
+  readRewards,
+  rewardColumns,
+  rewardsByCombination,
+} from './rewards.ts';
+import { columnsOf, combinationOf, groupedBy, places, type ValueColumns, valuesOf } from './values.ts';
 
 /** Counts rollouts by combination in one statement, and by combination, task and group outcome in another (M3). */
 export async function summarize(
@@ -28,7 +38,7 @@ export async function summarize(
   return combinations.map((row) => {
     const combination = combinationOf(row, by.length);
     const tasks = readTasks(groupsOf.get(combination) ?? []);
-    const rewards = rewardsOf === undefined ? readRewards(row) : momentsOf(rewardsOf.get(combination) ?? []);
+    const rewards = rewardsOf === undefined ? readRewards(row) : (rewardsOf.get(combination) ?? momentsOf([]));
     return { ...readCombination(row, by.length), rewards, tasks };
   });
 }
@@ -119,20 +129,12 @@ const TERMINAL = sql`status in ('COMPLETED', 'FAILED', 'CANCELLED')`;
 const JUDGED = sql`(status = 'FAILED' or (status = 'COMPLETED' and success is not null))`;
 
 /**
- * Beyond this magnitude, a sum of squares could overflow a double, which one engine rejects and the other hides. If
- * such rewards exist, all rewards are read instead.
- */
-const IMMENSE = 1e140;
-/** The same limit for plain sums. */
-const IMMENSE_SUM = 1e300;
-
-/**
  * A limit without effect. It prevents engines from evaluating the expressions of the subquery once for each column that
  * uses them.
  */
 const ALL = 2n ** 63n - 1n;
 
-interface CombinationRow extends ValueColumns {
+interface CombinationRow extends ValueColumns, RewardColumns {
   readonly rollouts: bigint;
   readonly pending: bigint;
   readonly live: bigint;
@@ -141,13 +143,6 @@ interface CombinationRow extends ValueColumns {
   readonly cancelled: bigint;
   readonly judged: bigint;
   readonly successes: bigint;
-  readonly rewards: bigint;
-  readonly immense: bigint;
-  readonly reward_sum: number | null;
-  readonly reward_min: number | null;
-  readonly reward_max: number | null;
-  readonly reward_squares: number | null;
-  readonly reward_median: number | null;
   readonly turns: bigint;
   readonly durations: bigint;
   readonly seconds: number | null;
@@ -164,7 +159,7 @@ async function countCombinations(
   from: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
 ): Promise<CombinationRow[]> {
-  const { median, squares, elapsed, seconds, numberAt } = engine.aggregates;
+  const { elapsed, seconds, numberAt } = engine.aggregates;
   const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
   const tokens = sql`case when o.metrics like '%"tokens"%' then ${numberAt(sql.ref('o.metrics'), 'tokens')} end`;
   const x = sql.ref('x');
@@ -182,21 +177,13 @@ async function countCombinations(
       ${having(sql`status = 'PENDING'`)} as pending, ${having(sql`status in ('INITIALIZING', 'RUNNING')`)} as live,
       ${having(sql`status = 'COMPLETED'`)} as completed, ${having(sql`status = 'FAILED'`)} as failed,
       ${having(sql`status = 'CANCELLED'`)} as cancelled, ${having(JUDGED)} as judged,
-      ${having(sql`status = 'COMPLETED' and success`)} as successes, count(x) as rewards, count(rewarded) - count(x) as immense, sum(x) as reward_sum,
-      min(x) as reward_min, max(x) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median,
+      ${having(sql`status = 'COMPLETED' and success`)} as successes,
+      ${rewardColumns(engine.aggregates, x, sql.ref('rewarded'))},
       cast(coalesce(sum(case when ended then turns end), 0) as bigint) as turns, count(took) as durations,
       ${seconds(sql.ref('took'))} as seconds, count(queued) as queue_times, ${seconds(sql.ref('queued'))} as queue_seconds, count(t) as tokens,
       sum(case when abs(t) < ${IMMENSE_SUM} then t end) as token_sum, min(t) as token_min, max(t) as token_max
     from q ${groupedBy(places(values))}`.execute(engine.db);
   return rows.filter(({ rollouts }) => rollouts > 0n);
-}
-
-function combinationOf(row: ValueColumns, count: number): string {
-  return JSON.stringify(valuesOf(row, count));
-}
-
-function valuesOf(row: ValueColumns, count: number): string[] {
-  return Array.from({ length: count }, (_, i) => row[`v${i}`] ?? '');
 }
 
 function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, 'rewards' | 'tasks'> {
@@ -213,25 +200,7 @@ function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, '
     turns,
     durations: { count: durations, seconds: readReal(row.seconds ?? 0) },
     queueTimes: { count: row.queue_times, seconds: readReal(row.queue_seconds ?? 0) },
-    tokens: { count: tokens, sum: tokenSum(row) },
-  };
-}
-
-/** A number beyond the limit makes the sum infinite. */
-function tokenSum({ token_sum, token_min, token_max }: CombinationRow): number {
-  const least = token_min === null || token_min > -IMMENSE_SUM ? 0 : Number.NEGATIVE_INFINITY;
-  const most = token_max === null || token_max < IMMENSE_SUM ? 0 : Number.POSITIVE_INFINITY;
-  return readReal(token_sum ?? 0) + least + most;
-}
-
-function readRewards(row: CombinationRow): Rewards {
-  return {
-    count: row.rewards,
-    sum: readReal(row.reward_sum ?? 0),
-    min: readReal(row.reward_min ?? 0),
-    max: readReal(row.reward_max ?? 0),
-    squares: readReal(row.reward_squares ?? 0),
-    median: readReal(row.reward_median ?? 0),
+    tokens: { count: tokens, sum: boundedSum(row.token_sum, row.token_min, row.token_max) },
   };
 }
 
@@ -240,9 +209,8 @@ async function readImmense(
   engine: Engine,
   from: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
-): Promise<Map<string, number[]>> {
-  const { rows } = await sql<ValueColumns & { readonly reward: number | string }>`
+): Promise<Map<string, Rewards>> {
+  const { rows } = await sql<RewardRow>`
     select ${columnsOf(values)} o.reward ${from} and o.${TERMINAL} and o.reward <> 'NaN'`.execute(engine.db);
-  const byCombination = Map.groupBy(rows, (row) => combinationOf(row, values.length));
-  return new Map([...byCombination].map(([key, found]) => [key, found.map(({ reward }) => readReal(reward))]));
+  return rewardsByCombination(rows, values.length);
 }

@@ -21,3 +21,12 @@ export function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<u
 export function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
   return values.map((_, i) => sql.ref(`v${i}`));
 }
+
+export function valuesOf(row: ValueColumns, count: number): string[] {
+  return Array.from({ length: count }, (_, i) => row[`v${i}`] ?? '');
+}
+
+/** A key for the combination of values in a row. */
+export function combinationOf(row: ValueColumns, count: number): string {
+  return JSON.stringify(valuesOf(row, count));
+}

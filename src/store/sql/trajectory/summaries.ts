@@ -2,9 +2,20 @@ import { type RawBuilder, sql } from 'kysely';
 import type { SummaryFilter, SummaryKey, TrajectorySummaryRow } from '../../contract/summary.ts';
 import type { Engine } from '../engine.ts';
 import { momentsOf, type Rewards } from '../summary/moments.ts';
+import {
+  boundedSum,
+  IMMENSE,
+  IMMENSE_SUM,
+  type RewardColumns,
+  type RewardRow,
+  readRewards,
+  rewardColumns,
+  rewardsByCombination,
+} from '../summary/rewards.ts';
 import { experimentKey, runKeys } from '../summary/summaries.ts';
+import { columnsOf, combinationOf, groupedBy, type ValueColumns, valuesOf } from '../summary/values.ts';
 import type { ReadScope } from '../transaction.ts';
-import { bindTimeBound, readReal } from '../values.ts';
+import { bindTimeBound } from '../values.ts';
 
 /**
  * M3: summarizes root trajectories of runs without rollouts, grouped by the dimensions. Uses two statements for any
@@ -26,11 +37,13 @@ export async function summarizeTrajectories(
   ]);
   const sumsOf = Map.groupBy(sums, (row) => combinationOf(row, by.length));
   const beyond = counted.some(({ immense }) => immense > 0n);
-  const rewardsOf = beyond ? await readRewards(engine, conditions, values) : undefined;
+  const rewardsOf = beyond ? await readImmense(engine, conditions, values) : undefined;
   return counted.map((row) => {
     const combination = combinationOf(row, by.length);
-    const rewards = rewardsOf === undefined ? toRewards(row) : momentsOf(rewardsOf.get(combination) ?? []);
-    const metricSums = new Map((sumsOf.get(combination) ?? []).map((sum) => [sum.name, sumOf(sum)]));
+    const rewards = rewardsOf === undefined ? readRewards(row) : (rewardsOf.get(combination) ?? momentsOf([]));
+    const metricSums = new Map(
+      (sumsOf.get(combination) ?? []).map((sum) => [sum.name, boundedSum(sum.total, sum.least, sum.most)]),
+    );
     return { values: valuesOf(row, by.length), trajectories: row.trajectories, steps: row.steps, rewards, metricSums };
   });
 }
@@ -83,8 +96,7 @@ function selected(
   conditions: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
 ): RawBuilder<unknown> {
-  const columns = values.map((value, i) => sql`${value} as ${sql.ref(`v${i}`)}, `);
-  return sql`select ${sql.join(columns, sql``)} t.tree, t.key, t.next_step_number as steps, t.reward_sum as reward
+  return sql`select ${columnsOf(values)} t.tree, t.key, t.next_step_number as steps, t.reward_sum as reward
     from ${engine.table('runs')} as u join ${engine.table('trajectories')} as t on t.run = u.key ${conditions}`;
 }
 
@@ -92,38 +104,9 @@ function places(values: readonly RawBuilder<unknown>[]): RawBuilder<unknown>[] {
   return values.map((_, i) => sql.ref(`q.v${i}`));
 }
 
-function groupedBy(columns: readonly RawBuilder<unknown>[]): RawBuilder<unknown> {
-  return columns.length === 0 ? sql`` : sql`group by ${sql.join(columns)}`;
-}
-
-/** The columns v0, v1, … */
-interface ValueColumns {
-  readonly [value: `v${number}`]: string;
-}
-
-function valuesOf(row: ValueColumns, count: number): string[] {
-  return Array.from({ length: count }, (_, i) => row[`v${i}`] ?? '');
-}
-
-function combinationOf(row: ValueColumns, count: number): string {
-  return JSON.stringify(valuesOf(row, count));
-}
-
-/** Beyond this magnitude, a sum of squares could overflow. */
-const IMMENSE = 1e140;
-/** The same limit for plain sums. */
-const IMMENSE_SUM = 1e300;
-
-interface CountedRow extends ValueColumns {
+interface CountedRow extends ValueColumns, RewardColumns {
   readonly trajectories: bigint;
   readonly steps: bigint;
-  readonly rewards: bigint;
-  readonly immense: bigint;
-  readonly reward_sum: number | null;
-  readonly reward_min: number | null;
-  readonly reward_max: number | null;
-  readonly reward_squares: number | null;
-  readonly reward_median: number | null;
 }
 
 async function countTrajectories(
@@ -131,39 +114,25 @@ async function countTrajectories(
   conditions: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
 ): Promise<CountedRow[]> {
-  const { median, squares } = engine.aggregates;
   const x = sql`case when q.reward < ${IMMENSE} and q.reward > ${-IMMENSE} then q.reward end`;
   const { rows } = await sql<CountedRow>`with q as (${selected(engine, conditions, values)})
     select ${sql.join([...places(values), sql`count(*) as trajectories`])},
-      cast(coalesce(sum(q.steps), 0) as bigint) as steps, count(${x}) as rewards,
-      count(case when q.reward <> 'NaN' then 1 end) - count(${x}) as immense, sum(${x}) as reward_sum,
-      min(${x}) as reward_min, max(${x}) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median
+      cast(coalesce(sum(q.steps), 0) as bigint) as steps,
+      ${rewardColumns(engine.aggregates, x, sql`case when q.reward <> 'NaN' then 1 end`)}
     from q ${groupedBy(places(values))}`.execute(engine.db);
   return rows.filter(({ trajectories }) => trajectories > 0n);
 }
 
-function toRewards(row: CountedRow): Rewards {
-  return {
-    count: row.rewards,
-    sum: readReal(row.reward_sum ?? 0),
-    min: readReal(row.reward_min ?? 0),
-    max: readReal(row.reward_max ?? 0),
-    squares: readReal(row.reward_squares ?? 0),
-    median: readReal(row.reward_median ?? 0),
-  };
-}
-
 /** Returns the final rewards of every combination. */
-async function readRewards(
+async function readImmense(
   engine: Engine,
   conditions: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
-): Promise<Map<string, number[]>> {
-  const { rows } = await sql<ValueColumns & { readonly reward: number | string }>`
+): Promise<Map<string, Rewards>> {
+  const { rows } = await sql<RewardRow>`
     with q as (${selected(engine, conditions, values)})
     select ${sql.join([...places(values), sql`q.reward`])} from q where q.reward <> 'NaN'`.execute(engine.db);
-  const byCombination = Map.groupBy(rows, (row) => combinationOf(row, values.length));
-  return new Map([...byCombination].map(([key, found]) => [key, found.map(({ reward }) => readReal(reward))]));
+  return rewardsByCombination(rows, values.length);
 }
 
 interface SumRow extends ValueColumns {
@@ -185,11 +154,4 @@ async function sumMetrics(
     from q join ${engine.table('steps')} as s on s.tree = q.tree and s.trajectory = q.key cross join ${table}
     where ${number} is not null group by ${sql.join([...places(values), name])}`.execute(engine.db);
   return rows;
-}
-
-/** A number beyond the limit makes the sum infinite. */
-function sumOf({ total, least, most }: SumRow): number {
-  const low = least > -IMMENSE_SUM ? 0 : Number.NEGATIVE_INFINITY;
-  const high = most < IMMENSE_SUM ? 0 : Number.POSITIVE_INFINITY;
-  return readReal(total ?? 0) + low + high;
 }
