@@ -1,4 +1,5 @@
 import { ANSWER_BYTES, LIMITS } from '../../domain/limits.ts';
+import type { View } from '../../store/contract/view.ts';
 import {
   cursorInt,
   makePageToken,
@@ -19,7 +20,7 @@ const MORE = 3;
 /** Rows of a store in the order of a key, and the messages that show them. */
 interface ShownRows<Row, Shown, Key> {
   /** Default FULL. Rows with what can be large are fetched fewer at a time. */
-  readonly view?: 'BASIC' | 'FULL';
+  readonly view?: View;
   /** Returns the rows after the key: fewer than the limit only at the end. */
   readonly fetch: (page: { readonly limit: number; readonly after: Key | undefined }) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;

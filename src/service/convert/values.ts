@@ -1,12 +1,13 @@
 import { create } from '@bufbuild/protobuf';
 import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { View as WireView } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
 import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { BranchPolicy } from '../../store/contract/book_deletion.ts';
+import type { View } from '../../store/contract/view.ts';
 
 /** Years 1 to 9999, which is what a Timestamp may hold. */
 const FIRST_SECOND = -62_135_596_800n;
@@ -103,9 +104,9 @@ export function fromMap<V>(map: ReadonlyMap<string, V>): { [key: string]: V } {
 }
 
 /** FM7: Get and Read show everything unless told otherwise, List does not. */
-export function toView(view: View, otherwise: 'BASIC' | 'FULL'): 'BASIC' | 'FULL' {
-  if (view === View.UNSPECIFIED) return otherwise;
-  return view === View.BASIC ? 'BASIC' : 'FULL';
+export function toView(view: WireView, otherwise: View): View {
+  if (view === WireView.UNSPECIFIED) return otherwise;
+  return view === WireView.BASIC ? 'BASIC' : 'FULL';
 }
 
 /** B4: how a delete treats branches that would remain. */

@@ -2,6 +2,7 @@ import { ExperimentSchema, type Experiment as WireExperiment } from '../../../ge
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { requireConfig } from '../../domain/json.ts';
 import type { Experiment } from '../../domain/run.ts';
+import type { View } from '../../store/contract/view.ts';
 import { findExperiment } from '../../stream/find.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
@@ -67,7 +68,7 @@ export const experimentMethods: Methods<
 };
 
 /** BASIC leaves out what holds JSON (FM7). */
-function toMessage(experiment: Experiment, view: 'BASIC' | 'FULL'): WireExperiment {
+function toMessage(experiment: Experiment, view: View): WireExperiment {
   const { id, name, description, environmentName, agentType, maxSteps, seed, tags, runCount } = experiment;
   const json = (text: string) => (view === 'FULL' ? text : '');
   return messageOf(ExperimentSchema, {

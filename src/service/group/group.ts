@@ -9,6 +9,7 @@ import { type GetGroupRequest, RolloutService } from '../../../gen/es/anabranch/
 import { groupNotFound, invalidField } from '../../domain/errors.ts';
 import { type OnSuccess as DomainPolicy, type Group, type GroupStatistics, groupStatus } from '../../domain/rollout.ts';
 import type { GroupReference } from '../../store/contract/group.ts';
+import type { View } from '../../store/contract/view.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
@@ -85,7 +86,7 @@ export function toOnSuccess(policy: OnSuccess): DomainPolicy | undefined {
 }
 
 /** BASIC leaves out what holds JSON (FM7). */
-export function groupMessage(group: Group, view: 'BASIC' | 'FULL'): WireGroup {
+export function groupMessage(group: Group, view: View): WireGroup {
   const { id, run, stage, number, batch, statistics, revision } = group;
   return messageOf(GroupSchema, {
     id,

@@ -13,12 +13,11 @@ import {
   type Validation as WireValidation,
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
+import type { View } from '../../store/contract/view.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromMillis } from '../convert/duration.ts';
 import { fromTimings } from '../convert/timings.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
-
-type View = 'BASIC' | 'FULL';
 
 export const rolloutBytes = sizerOf(RolloutSchema);
 export const attemptBytes = sizerOf(AttemptSchema);

@@ -1,4 +1,5 @@
 import type { ReadRolloutsResponse, RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type { View } from '../../store/contract/view.ts';
 import { readRollouts as readRolloutsOf } from '../../stream/rollouts/read.ts';
 import type { RolloutsRead } from '../../stream/rollouts/read_group.ts';
 import { toView } from '../convert/values.ts';
@@ -17,7 +18,7 @@ export const readRollouts: ServerStream<typeof RolloutService.method.readRollout
   isLarge: hasManySteps,
 };
 
-function fromRolloutsRead({ rollout, steps, ...marks }: RolloutsRead, view: 'BASIC' | 'FULL'): ReadRolloutsResponse {
+function fromRolloutsRead({ rollout, steps, ...marks }: RolloutsRead, view: View): ReadRolloutsResponse {
   const message = {
     $typeName: 'anabranch.v1.ReadRolloutsResponse',
     steps: steps.map(fromStoredStep),

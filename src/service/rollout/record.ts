@@ -4,6 +4,7 @@ import type { GetRolloutResponseSchema } from '../../../gen/es/anabranch/v1/roll
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { type Attempt, shownAttempt, type Validation } from '../../domain/rollout.ts';
 import type { RolloutRecord } from '../../store/contract/rollout.ts';
+import type { View } from '../../store/contract/view.ts';
 import { countFitting, totalBytes } from '../answer/size.ts';
 import {
   attemptBytes,
@@ -15,8 +16,6 @@ import {
   rolloutBytes,
   validationBytes,
 } from './messages.ts';
-
-type View = 'BASIC' | 'FULL';
 
 /** Bytes of an environment id in the answer. */
 const ID_BYTES = 48;

@@ -15,10 +15,9 @@ import { StatusChangeSchema, type StatusChange as WireChange } from '../../../ge
 import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
 import type { StageKind as DomainKind, Plan, Run } from '../../domain/run.ts';
 import type { StatusChange } from '../../store/contract/status_change.ts';
+import type { View } from '../../store/contract/view.ts';
 import { fromMillis, fromSeconds } from '../convert/duration.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
-
-type View = 'BASIC' | 'FULL';
 
 /** BASIC leaves out what holds JSON (FM7). */
 export function fromRun(run: Run, view: View): WireRun {

@@ -8,6 +8,7 @@ import { AnabranchError, invalidField, stageNotFound } from '../../domain/errors
 import type { Verb } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
 import type { StageReference } from '../../store/contract/stage.ts';
+import type { View } from '../../store/contract/view.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
@@ -171,7 +172,7 @@ export function requireStageKind(kind: StageKind, field: string): DomainKind {
 }
 
 /** BASIC leaves out what holds JSON (FM7). */
-export function stageMessage(stage: Stage, view: 'BASIC' | 'FULL'): WireStage {
+export function stageMessage(stage: Stage, view: View): WireStage {
   const { key: _, run, kind, metrics, metadataJson, timings, status, ...fields } = stage;
   return messageOf(StageSchema, {
     ...fields,

@@ -3,6 +3,7 @@ import { RolloutService, type TaskUpsert as WireUpsert } from '../../../gen/es/a
 import { taskNotFound } from '../../domain/errors.ts';
 import type { Task } from '../../domain/rollout.ts';
 import type { TaskUpsert } from '../../store/contract/task.ts';
+import type { View } from '../../store/contract/view.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
@@ -68,7 +69,7 @@ function toUpsert(task: WireUpsert): TaskUpsert {
 }
 
 /** BASIC leaves out what holds JSON (FM7). */
-export function taskMessage(task: Task, view: 'BASIC' | 'FULL'): WireTask {
+export function taskMessage(task: Task, view: View): WireTask {
   const { key: _, tags, prerequisites, createTime, updateTime, inputJson, metadataJson, ...fields } = task;
   return messageOf(TaskSchema, {
     ...fields,

@@ -1,10 +1,11 @@
 import { create } from '@bufbuild/protobuf';
 import { TrajectorySchema, type Trajectory as WireTrajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { View } from '../../store/contract/view.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
 /** BASIC leaves out what can be large (FM7). */
-export function fromTrajectory(trajectory: Trajectory, view: 'BASIC' | 'FULL'): WireTrajectory {
+export function fromTrajectory(trajectory: Trajectory, view: View): WireTrajectory {
   // A literal, as of a run.
   const wire: WireTrajectory = {
     $typeName: 'anabranch.v1.Trajectory',

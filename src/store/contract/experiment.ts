@@ -3,9 +3,7 @@ import type { Experiment } from '../../domain/run.ts';
 import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
-
-/** `BASIC` returns JSON fields, which can be large, as empty texts. */
-export type BookView = 'BASIC' | 'FULL';
+import type { View } from './view.ts';
 
 /** Identifies an experiment by id or by name. */
 export type ExperimentReference = { readonly id: string } | { readonly name: string };
@@ -21,12 +19,7 @@ export interface ExperimentStore {
   getExperiment(namespace: string, which: ExperimentReference): Promise<Experiment | undefined>;
 
   /** Lists experiments, newest first. The cursor is the key of the last row. */
-  listExperiments(
-    namespace: string,
-    filter: ExperimentFilter,
-    page: Page<bigint>,
-    view: BookView,
-  ): Promise<Experiment[]>;
+  listExperiments(namespace: string, filter: ExperimentFilter, page: Page<bigint>, view: View): Promise<Experiment[]>;
 
   /** Updates the given fields. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS (name). */
   updateExperiment(namespace: string, id: string, changes: ExperimentChanges): Promise<Experiment>;

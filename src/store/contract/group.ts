@@ -1,6 +1,6 @@
 import type { Group, OnSuccess } from '../../domain/rollout.ts';
-import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
+import type { View } from './view.ts';
 
 /** Identifies a group by id, or by number in a stage. */
 export type GroupReference = { readonly id: string } | { readonly stageId: string; readonly number: bigint };
@@ -16,7 +16,7 @@ export interface GroupStore {
   getGroup(namespace: string, which: GroupReference): Promise<Group | undefined>;
 
   /** Lists groups by number. The cursor is the number of the last row. Errors: STAGE_NOT_FOUND. */
-  listGroups(namespace: string, stageId: string, page: Page<bigint>, view: BookView): Promise<Group[]>;
+  listGroups(namespace: string, stageId: string, page: Page<bigint>, view: View): Promise<Group[]>;
 
   /**
    * Updates the given fields. Labels are replaced, and metrics are merged by key. Errors: GROUP_NOT_FOUND,

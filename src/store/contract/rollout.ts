@@ -14,9 +14,9 @@ import type {
 } from '../../domain/rollout.ts';
 import type { TimeSpan } from '../../domain/run.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { BookView } from './experiment.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
+import type { View } from './view.ts';
 
 /**
  * Rollouts, attempts, leases and verdicts. Locks are taken on rollouts before trajectories, and on several rollouts in
@@ -42,7 +42,7 @@ export interface RolloutStore {
    * Lists rollouts. With `of`, the order is stage (by creation), group number, number. Without `of`, a task or a worker
    * is required, and the order is newest first, across runs. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND.
    */
-  listRollouts(namespace: string, filter: RolloutFilter, page: Page<RolloutCursor>, view: BookView): Promise<Rollout[]>;
+  listRollouts(namespace: string, filter: RolloutFilter, page: Page<RolloutCursor>, view: View): Promise<Rollout[]>;
 
   /**
    * Q2, Q5: claims rollouts for many callers in one transaction, and returns outcomes in the order of the requests.

@@ -7,9 +7,10 @@ import type { Plan, Run, Stage } from '../../domain/run.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
-import type { BookView, ExperimentReference } from './experiment.ts';
+import type { ExperimentReference } from './experiment.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
+import type { View } from './view.ts';
 
 /** Identifies a run by id, or by name in an experiment. */
 export type RunReference = { readonly id: string } | { readonly name: string; readonly experimentName: string };
@@ -35,7 +36,7 @@ export interface RunStore {
   getRun(namespace: string, which: RunReference): Promise<Run | undefined>;
 
   /** Lists runs, newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
-  listRuns(namespace: string, filter: RunFilter, page: Page<bigint>, view: BookView): Promise<Run[]>;
+  listRuns(namespace: string, filter: RunFilter, page: Page<bigint>, view: View): Promise<Run[]>;
 
   /**
    * Lists the whole tree of a run by key, so that a parent precedes its branches. BASIC view. Returns undefined if the

@@ -1,9 +1,9 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
 import type { Stage, StageKind, TimeSpan } from '../../domain/run.ts';
-import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
 import type { MoveDetails } from './run.ts';
+import type { View } from './view.ts';
 
 /** Identifies a stage by id, or by kind and number in a run. */
 export type StageReference =
@@ -24,13 +24,7 @@ export interface StageStore {
    * In the order of creation, or newest first if `filter.descending` is true. The cursor is the key of the last row.
    * Errors: RUN_NOT_FOUND.
    */
-  listStages(
-    namespace: string,
-    runId: string,
-    filter: StageFilter,
-    page: Page<bigint>,
-    view: BookView,
-  ): Promise<Stage[]>;
+  listStages(namespace: string, runId: string, filter: StageFilter, page: Page<bigint>, view: View): Promise<Stage[]>;
 
   /**
    * C-33: returns the COMPLETED stage of a kind with the highest number that has a model checkpoint. Errors:

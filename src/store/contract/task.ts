@@ -1,6 +1,6 @@
 import type { Task, Validator } from '../../domain/rollout.ts';
-import type { BookView } from './experiment.ts';
 import type { Page } from './page.ts';
+import type { View } from './view.ts';
 
 /** The catalogue: tasks by id, and validators by type in a task. Upserts do not change absent fields. */
 export interface TaskStore {
@@ -10,7 +10,7 @@ export interface TaskStore {
   getTask(namespace: string, id: string): Promise<Task | undefined>;
 
   /** Lists tasks, newest first. The cursor is the key of the last row. */
-  listTasks(namespace: string, filter: TaskFilter, page: Page<bigint>, view: BookView): Promise<Task[]>;
+  listTasks(namespace: string, filter: TaskFilter, page: Page<bigint>, view: View): Promise<Task[]>;
 
   /**
    * Upserts all validators or none. Returns ids in the order given. Safe for concurrent callers. Errors:

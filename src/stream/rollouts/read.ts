@@ -2,6 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { stageNotFound } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
+import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import { WatchPace } from '../watch_pace.ts';
@@ -19,7 +20,7 @@ export interface ReadRolloutsArgs {
    * holds a rollout.
    */
   readonly follow: boolean;
-  readonly view: 'BASIC' | 'FULL';
+  readonly view: View;
   /** Aborted when the caller is gone: waiting ends at once. */
   readonly signal: AbortSignal;
 }

@@ -6,6 +6,7 @@ import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Stage } from '../../domain/run.ts';
 import type { StoredStep } from '../../domain/step.ts';
 import { rolloutCursor } from '../../store/contract/rollout.ts';
+import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
 import { rowBytes } from '../row_bytes.ts';
 import type { StepsRead } from '../steps/read.ts';
@@ -21,7 +22,7 @@ export interface Place {
   readonly caller: Caller;
   /** As it was when the call began. */
   readonly stage: Stage;
-  readonly view: 'BASIC' | 'FULL';
+  readonly view: View;
 }
 
 /** What is told at once; fits into 1 MiB. */
@@ -67,11 +68,7 @@ export async function* readGroup(
   return true;
 }
 
-async function* rolloutsOf(
-  place: Place,
-  groupId: string,
-  view: 'BASIC' | 'FULL',
-): AsyncGenerator<Rollout, void, undefined> {
+async function* rolloutsOf(place: Place, groupId: string, view: View): AsyncGenerator<Rollout, void, undefined> {
   const { store } = place.app;
   const limit = FETCH[view];
   let last: Rollout | undefined;

@@ -3,7 +3,6 @@ import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, experimentNotFound } from '../../../domain/errors.ts';
 import { DEFAULT_EXPERIMENT, type Experiment } from '../../../domain/run.ts';
 import type {
-  BookView,
   ExperimentChanges,
   ExperimentFilter,
   ExperimentReference,
@@ -11,6 +10,7 @@ import type {
 } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
+import type { View } from '../../contract/view.ts';
 import type { Engine } from '../engine.ts';
 import { makeOnce, type Noun } from '../requests.ts';
 import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
@@ -82,7 +82,7 @@ export async function listExperiments(
   { engine, db, namespace }: ReadScope,
   filter: ExperimentFilter,
   page: Page<bigint>,
-  view: BookView,
+  view: View,
 ): Promise<Experiment[]> {
   let query = selectExperiments(db, namespace, view);
   if (filter.environmentName !== undefined) query = query.where('x.environment_name', '=', filter.environmentName);

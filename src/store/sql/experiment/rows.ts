@@ -1,14 +1,15 @@
 import { sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Experiment } from '../../../domain/run.ts';
-import type { BookView, ExperimentReference } from '../../contract/experiment.ts';
+import type { ExperimentReference } from '../../contract/experiment.ts';
+import type { View } from '../../contract/view.ts';
 import type { Db } from '../engine.ts';
 import type { ReadScope } from '../transaction.ts';
 
 type ExperimentRow = Awaited<ReturnType<ReturnType<typeof selectExperiments>['execute']>>[number];
 
 /** Selects visible experiments (`x`) with their number of runs. */
-export function selectExperiments(db: Db, namespace: string, view: BookView) {
+export function selectExperiments(db: Db, namespace: string, view: View) {
   // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`x.${column}`)}` : sql<string>`''`);
   return db

@@ -1,9 +1,9 @@
 import type { Updateable } from 'kysely';
 import { groupNotFound } from '../../../domain/errors.ts';
 import type { Group } from '../../../domain/rollout.ts';
-import type { BookView } from '../../contract/experiment.ts';
 import type { GroupChanges, NewGroup } from '../../contract/group.ts';
 import type { Page } from '../../contract/page.ts';
+import type { View } from '../../contract/view.ts';
 import { byId } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
@@ -41,12 +41,7 @@ export async function getOrCreateGroup(
   return made;
 }
 
-export async function listGroups(
-  scope: ReadScope,
-  stageId: string,
-  page: Page<bigint>,
-  view: BookView,
-): Promise<Group[]> {
+export async function listGroups(scope: ReadScope, stageId: string, page: Page<bigint>, view: View): Promise<Group[]> {
   const stage = await findStageKeys(scope, stageId);
   const { after = -1n, limit } = page;
   const query = scope.engine.kept.page(

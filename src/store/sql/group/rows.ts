@@ -2,8 +2,8 @@ import { type CompiledQuery, sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } from '../../../domain/rollout.ts';
-import type { BookView } from '../../contract/experiment.ts';
 import type { GroupReference } from '../../contract/group.ts';
+import type { View } from '../../contract/view.ts';
 import type { Db, Engine } from '../engine.ts';
 import { padded } from '../statement_shapes.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -12,7 +12,7 @@ import { isSet, readLabels, readMetrics, readReal } from '../values.ts';
 type GroupRow = Awaited<ReturnType<ReturnType<typeof selectGroups>['execute']>>[number];
 
 /** Selects groups (`g`) of visible runs, with the ids of their runs (`r`) and stages (`s`). */
-export function selectGroups(db: Db, view: BookView) {
+export function selectGroups(db: Db, view: View) {
   return (
     db
       .selectFrom('groups as g')

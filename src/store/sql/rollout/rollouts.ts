@@ -9,7 +9,6 @@ import {
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../../domain/errors.ts';
 import type { Attempt, Rollout } from '../../../domain/rollout.ts';
 import { requireBegun, requireLease } from '../../../domain/rollout_moves.ts';
-import type { BookView } from '../../contract/experiment.ts';
 import type { Page } from '../../contract/page.ts';
 import type {
   RolloutChanges,
@@ -18,6 +17,7 @@ import type {
   RolloutPlaceCursor,
   RolloutRecord,
 } from '../../contract/rollout.ts';
+import type { View } from '../../contract/view.ts';
 import { readAttempt, selectAttempts } from '../attempt/attempts.ts';
 import { type AttemptValues, changeAttempt, readAttemptRow } from '../attempt/rows.ts';
 import {
@@ -80,7 +80,7 @@ export async function listRollouts(
   scope: ReadScope,
   filter: RolloutFilter,
   page: Page<RolloutCursor>,
-  view: BookView,
+  view: View,
 ): Promise<Rollout[]> {
   const place = filter.of === undefined ? undefined : await resolveFilter(scope, filter.of);
   if (filter.statuses?.length === 0) return [];
@@ -100,7 +100,7 @@ function firstPage(
   filter: RolloutFilter,
   { run, stage, group }: FilterKeys,
   limit: number,
-  view: BookView,
+  view: View,
 ): CompiledQuery<RolloutRow> {
   const name = `rollouts ${view} of ${Object.keys(filter.of ?? {}).join()}`;
   return scope.engine.kept.page(name, limit, [run, stage ?? 0n, group ?? 0n], (most, inRun, inStage, inGroup) => {
@@ -118,7 +118,7 @@ function pageOf(
   filter: RolloutFilter,
   place: FilterKeys,
   { limit, after }: { readonly limit: number | Expression<number>; readonly after: RolloutCursor | undefined },
-  view: BookView,
+  view: View,
 ) {
   const { engine } = scope;
   const { db } = engine;
@@ -141,12 +141,7 @@ function pageOf(
 }
 
 /** Newest first, by the index of attempts by worker or of rollouts by task. */
-function pageAcrossRuns(
-  scope: ReadScope,
-  filter: RolloutFilter,
-  { limit, after }: Page<RolloutCursor>,
-  view: BookView,
-) {
+function pageAcrossRuns(scope: ReadScope, filter: RolloutFilter, { limit, after }: Page<RolloutCursor>, view: View) {
   const { engine } = scope;
   const { db } = engine;
   const { taskId, workerId } = filter;

@@ -5,7 +5,7 @@ import { leaseAt } from '../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { isPaused } from '../../../domain/pauses.ts';
 import type { Rollout, ValidationOverride } from '../../../domain/rollout.ts';
-import type { BookView } from '../../contract/experiment.ts';
+import type { View } from '../../contract/view.ts';
 import type { Db, Engine } from '../engine.ts';
 import { readPauses } from '../run/pauses.ts';
 import { readTimings } from '../stage/rows.ts';
@@ -18,12 +18,12 @@ import { readResult } from './results.ts';
 export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
 
 /** Selects rollouts (`r`) of visible runs, with columns of their group, stage, run, task, trajectory and override. */
-export function selectRollouts(engine: Engine, db: Db, view: BookView) {
+export function selectRollouts(engine: Engine, db: Db, view: View) {
   return withOthers(engine, db.selectFrom('rollouts as r'), view);
 }
 
 /** Selects a page of rollouts (`r`). The limited page is a subquery, so that planners join only its rows. */
-export function selectPage(engine: Engine, db: Db, view: BookView, page: PageOfRollouts) {
+export function selectPage(engine: Engine, db: Db, view: View, page: PageOfRollouts) {
   // The subquery has the columns and the name of the table.
   return withOthers(engine, db.selectFrom(page.as('r')) as unknown as Rollouts, view);
 }
@@ -31,7 +31,7 @@ export function selectPage(engine: Engine, db: Db, view: BookView, page: PageOfR
 type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', unknown>;
 type PageOfRollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectable<RolloutsTable>>;
 
-function withOthers(engine: Engine, rollouts: Rollouts, view: BookView) {
+function withOthers(engine: Engine, rollouts: Rollouts, view: View) {
   // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
   // SQLite keeps the order of cross joins, whatever its statistics: rollouts first, then the rows they refer to.
@@ -149,13 +149,13 @@ export type RolloutReference = { readonly id: string } | { readonly key: bigint 
 export async function findRollout(
   { engine, db, namespace }: ReadScope,
   place: RolloutReference,
-  view: BookView = 'FULL',
+  view: View = 'FULL',
 ): Promise<Rollout | undefined> {
   const row = await selectRollout(engine, db, namespace, place, view).executeTakeFirst();
   return row === undefined ? undefined : readRollout(row);
 }
 
-export function selectRollout(engine: Engine, db: Db, namespace: string, place: RolloutReference, view: BookView) {
+export function selectRollout(engine: Engine, db: Db, namespace: string, place: RolloutReference, view: View) {
   const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
   return 'key' in place ? query.where('r.key', '=', place.key) : query.where('r.id', '=', place.id);
 }

@@ -1,14 +1,14 @@
 import { type CompiledQuery, type ExpressionBuilder, sql } from 'kysely';
 import type { Run } from '../../../domain/run.ts';
-import type { BookView } from '../../contract/experiment.ts';
 import type { RunReference } from '../../contract/run.ts';
+import type { View } from '../../contract/view.ts';
 import type { Db, Engine } from '../engine.ts';
 import type { RunsTable, Tables } from '../tables.ts';
 import type { ReadScope } from '../transaction.ts';
 import { RunReader, type RunValues } from './values.ts';
 
 /** Selects runs (`r`), including hidden ones, with columns of their main trajectory, parent, tree and experiment. */
-export function selectRuns(engine: Engine, db: Db, view: BookView) {
+export function selectRuns(engine: Engine, db: Db, view: View) {
   return (
     selectBareRuns(engine, db)
       // Subqueries run only for returned rows, whatever the plan, and read the same snapshot.
@@ -68,7 +68,7 @@ export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: Runs
 }
 
 /** Selects visible runs of a namespace. */
-export function selectVisibleRuns(engine: Engine, db: Db, namespace: string, view: BookView) {
+export function selectVisibleRuns(engine: Engine, db: Db, namespace: string, view: View) {
   return selectRuns(engine, db, view).where('r.namespace', '=', namespace).where(sql<boolean>`not r.hidden`);
 }
 
@@ -86,7 +86,7 @@ export async function readRuns(engine: Engine, query: RunQuery | CompiledQuery<u
 export async function findRun(
   { engine, db, namespace }: ReadScope,
   place: RunReference | { readonly key: bigint },
-  view: BookView = 'FULL',
+  view: View = 'FULL',
 ): Promise<Run | undefined> {
   const { rows } = await db.executeQuery(oneRun(engine, namespace, place, view));
   const row = rows[0];
@@ -97,7 +97,7 @@ function oneRun(
   engine: Engine,
   namespace: string,
   place: RunReference | { readonly key: bigint },
-  view: BookView,
+  view: View,
 ): CompiledQuery<RunRow> {
   const { kept, db } = engine;
   const all = (of: string) => selectVisibleRuns(engine, db, of, view);

@@ -4,10 +4,11 @@ import { experimentNotFound } from '../../../domain/errors.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../domain/run.ts';
 import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../../domain/run_config.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { BookView, ExperimentReference } from '../../contract/experiment.ts';
+import type { ExperimentReference } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { MadeRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
+import type { View } from '../../contract/view.ts';
 import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
@@ -110,12 +111,7 @@ async function existing(
   return there;
 }
 
-export async function listRuns(
-  scope: ReadScope,
-  filter: RunFilter,
-  page: Page<bigint>,
-  view: BookView,
-): Promise<Run[]> {
+export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<bigint>, view: View): Promise<Run[]> {
   const { engine } = scope;
   if (filter.statuses?.length === 0) return [];
   if (Object.keys(filter).length === 0) return listAllRuns(scope, page, view);
@@ -143,11 +139,7 @@ export async function listRuns(
 }
 
 /** The list without filters, which user interfaces poll, so its queries are cached. */
-function listAllRuns(
-  { engine, db, namespace }: ReadScope,
-  { after, limit }: Page<bigint>,
-  view: BookView,
-): Promise<Run[]> {
+function listAllRuns({ engine, db, namespace }: ReadScope, { after, limit }: Page<bigint>, view: View): Promise<Run[]> {
   const all = (of: string) => selectVisibleRuns(engine, db, of, view).orderBy('r.key', 'desc');
   const query =
     after === undefined

@@ -2,8 +2,8 @@ import { sql } from 'kysely';
 import { formatInstant, parseInstant } from '../../../domain/instant.ts';
 import type { Status } from '../../../domain/lifecycle.ts';
 import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
-import type { BookView } from '../../contract/experiment.ts';
 import type { StageReference } from '../../contract/stage.ts';
+import type { View } from '../../contract/view.ts';
 import type { Db } from '../engine.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readMetrics, readOptionalTime } from '../values.ts';
@@ -11,7 +11,7 @@ import { readMetrics, readOptionalTime } from '../values.ts';
 export type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execute']>>[number];
 
 /** Selects stages (`s`) of visible runs, with the ids of the runs (`r`). */
-export function selectStages(db: Db, view: BookView) {
+export function selectStages(db: Db, view: View) {
   return (
     db
       .selectFrom('stages as s')

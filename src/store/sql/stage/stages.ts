@@ -3,9 +3,9 @@ import type { Caller } from '../../../domain/caller.ts';
 import { invalidField } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
-import type { BookView } from '../../contract/experiment.ts';
 import type { Page } from '../../contract/page.ts';
 import type { NewStage, StageChanges, StageFilter } from '../../contract/stage.ts';
+import type { View } from '../../contract/view.ts';
 import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { findRunKeys, keepRun } from '../run/keys.ts';
@@ -100,7 +100,7 @@ export async function listStages(
   runId: string,
   filter: StageFilter,
   page: Page<bigint>,
-  view: BookView,
+  view: View,
 ): Promise<Stage[]> {
   const run = await findRunKeys(scope, runId);
   const { kinds, statuses, descending = false } = filter;

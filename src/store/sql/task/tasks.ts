@@ -1,9 +1,9 @@
 import { type Insertable, type Selectable, sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Task } from '../../../domain/rollout.ts';
-import type { BookView } from '../../contract/experiment.ts';
 import type { Page } from '../../contract/page.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../../contract/task.ts';
+import type { View } from '../../contract/view.ts';
 import type { Db, Engine } from '../engine.ts';
 import { chunksOf } from '../statement_shapes.ts';
 import type { TasksTable } from '../tables.ts';
@@ -118,7 +118,7 @@ async function writeTasks(tx: Transaction, rows: readonly TaskColumns[]): Promis
 }
 
 /** Rows of tasks (`k`). */
-export function selectTasks(db: Db, view: BookView = 'FULL') {
+export function selectTasks(db: Db, view: View = 'FULL') {
   // The JSON columns can be large, so the BASIC view does not read them.
   const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`k.${column}`)}` : sql<string>`''`);
   return db
@@ -150,7 +150,7 @@ export async function listTasks(
   { engine, db, namespace }: ReadScope,
   filter: TaskFilter,
   page: Page<bigint>,
-  view: BookView,
+  view: View,
 ): Promise<Task[]> {
   const { ids, category, difficulty, sourceType, tags } = filter;
   if (ids?.length === 0) return [];
