@@ -2,15 +2,15 @@ import { stripVTControlCharacters } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { widthOf } from '../../src/cli/columns.ts';
 import { type ScriptedPeer, startPeer } from '../client/scripted-peer.ts';
-import { books, runId, trajectoryId } from './books.ts';
-import { attemptSteps, attemptTrajectory, rolloutBooks, rolloutId, stageBooks } from './rollout_books.ts';
+import { attemptSteps, attemptTrajectory, rolloutId, sampleRollouts, sampleStages } from './rollout_samples.ts';
 import { type CliOptions, runCli } from './run_cli.ts';
+import { runId, sampleRuns, trajectoryId } from './run_samples.ts';
 
 let peer: ScriptedPeer;
 beforeAll(async () => {
   peer = await startPeer({
-    runs: { ...books(), ...stageBooks() },
-    rollouts: rolloutBooks(),
+    runs: { ...sampleRuns(), ...sampleStages() },
+    rollouts: sampleRollouts(),
     trajectories: attemptTrajectory,
     read: Array.from({ length: 20 }, () => attemptSteps),
   });
@@ -36,7 +36,7 @@ interface Listed {
 const listed = async (...args: string[]) =>
   JSON.parse(await outputOf(['rollouts', 'lr 0.1', '--json', ...args])) as Listed;
 
-/** The ids that --json prints, as their numbers in rollout_books.ts. */
+/** The ids that --json prints, as their numbers in rollout_samples.ts. */
 const found = async (...args: string[]) => (await listed(...args)).rollouts.map(({ id }) => Number(id.slice(-2)));
 
 describe('anabranch rollouts', () => {

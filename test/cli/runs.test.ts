@@ -5,13 +5,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ListRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { refusal, type ScriptedPeer, startPeer } from '../client/scripted-peer.ts';
-import { books, runId } from './books.ts';
 import { type CliOptions, runCli } from './run_cli.ts';
+import { runId, sampleRuns } from './run_samples.ts';
 
 let peer: ScriptedPeer;
 beforeAll(async () => {
   peer = await startPeer({
-    runs: books(),
+    runs: sampleRuns(),
     trajectories: {
       getTree() {
         throw refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND');

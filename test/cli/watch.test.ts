@@ -7,9 +7,9 @@ import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { refusal, startPeer, type WatchAnswer, type WatchScript } from '../client/scripted-peer.ts';
-import { books, PROGRESS, RUNS, runId, STAGES } from './books.ts';
-import { GROUPS, ROLLOUTS } from './rollout_books.ts';
+import { GROUPS, ROLLOUTS } from './rollout_samples.ts';
 import { type CliOptions, type CliResult, runCli } from './run_cli.ts';
+import { PROGRESS, RUNS, runId, STAGES, sampleRuns } from './run_samples.ts';
 
 const RUN = runId(2);
 const { RUNNING, COMPLETED, FAILED } = Status;
@@ -52,7 +52,7 @@ async function watched(
   options: CliOptions = {},
   name = RUN,
 ): Promise<Watched> {
-  await using peer = await startPeer({ runs: books(), watch });
+  await using peer = await startPeer({ runs: sampleRuns(), watch });
   const result = await runCli(['watch', name, ...args, '--address', peer.url], options);
   return { ...result, watches: peer.watches.length };
 }

@@ -147,12 +147,12 @@ async function serve() {
     },
     /** A run whose stages fill a window, and whose metrics do so too. */
     async makeRun(): Promise<string> {
-      const books = new RunScene(store, ANONYMOUS.namespace);
-      const run = await books.makeRun();
+      const scene = new RunScene(store, ANONYMOUS.namespace);
+      const run = await scene.makeRun();
       const names = Array.from({ length: LIMITS.metrics }, (_, i) => `${i}`.padEnd(LIMITS.metricKeyBytes, 'k'));
       const metrics = new Map(names.map((name, i) => [name, i]));
       for (let number = 0n; number < 20n; number += 1n) {
-        const { id } = await books.stage(run, { number });
+        const { id } = await scene.stage(run, { number });
         await store.updateStage(ANONYMOUS.namespace, id, { metrics });
       }
       const points = Array.from({ length: MORE_THAN_A_WINDOW / 8 }, (_, i) => ({

@@ -6,7 +6,7 @@ import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.j
 import { invalidField } from '../../domain/errors.ts';
 import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
 import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
-import type { BranchPolicy } from '../../store/contract/book_deletion.ts';
+import type { BranchPolicy } from '../../store/contract/run_deletion.ts';
 import type { View } from '../../store/contract/view.ts';
 
 /** Years 1 to 9999, which is what a Timestamp may hold. */

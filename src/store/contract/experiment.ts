@@ -1,8 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Experiment } from '../../domain/run.ts';
-import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
+import type { BranchPolicy, RunDeletion } from './run_deletion.ts';
 import type { View } from './view.ts';
 
 /** Identifies an experiment by id or by name. */
@@ -28,12 +28,7 @@ export interface ExperimentStore {
    * Hides and fences the experiment with all its runs and trajectories (B4); `purgeDeleted` removes the rows. Errors:
    * EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
    */
-  deleteExperiment(
-    namespace: string,
-    id: string,
-    onBranches: BranchPolicy,
-    cancelLive?: boolean,
-  ): Promise<BookDeletion>;
+  deleteExperiment(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<RunDeletion>;
 }
 
 export interface NewExperiment {

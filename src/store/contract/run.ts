@@ -6,10 +6,10 @@ import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Plan, Run, Stage } from '../../domain/run.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { BookDeletion, BranchPolicy } from './book_deletion.ts';
 import type { ExperimentReference } from './experiment.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
+import type { BranchPolicy, RunDeletion } from './run_deletion.ts';
 import type { View } from './view.ts';
 
 /** Identifies a run by id, or by name in an experiment. */
@@ -117,7 +117,7 @@ export interface RunStore {
    * Hides and fences the run with its trajectories (B4); `purgeDeleted` removes the rows. Errors: RUN_NOT_FOUND,
    * HAS_BRANCHES, RUN_ACTIVE.
    */
-  deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<BookDeletion>;
+  deleteRun(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<RunDeletion>;
 
   /**
    * Cancels at most 200 rollouts of a run or stage in one transaction, as CancelRollout does. `moveRun` or `moveStage`

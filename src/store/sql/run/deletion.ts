@@ -1,6 +1,6 @@
 import { AnabranchError, experimentNotFound, runNotFound } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
-import type { BookDeletion, BranchPolicy } from '../../contract/book_deletion.ts';
+import type { BranchPolicy, RunDeletion } from '../../contract/run_deletion.ts';
 import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
@@ -13,12 +13,12 @@ export async function deleteRun(
   id: string,
   onBranches: BranchPolicy,
   cancelLive = false,
-): Promise<BookDeletion> {
-  return deleteBooks(engine, async (tx) => {
+): Promise<RunDeletion> {
+  return deleteAndAnnounce(engine, async (tx) => {
     const row = await visibleById(tx.in(namespace), 'runs', id).select('key').executeTakeFirst();
     if (row === undefined) throw runNotFound(id);
-    const doom = new Doom(tx.in(namespace), [row.key], undefined);
-    const deletion = await doom.carryOut(`Run ${id}`, onBranches, cancelLive);
+    const cascade = new CascadingDeletion(tx.in(namespace), [row.key], undefined);
+    const deletion = await cascade.carryOut(`Run ${id}`, onBranches, cancelLive);
     if (!deletion.keys.includes(row.key)) throw runNotFound(id);
     return deletion;
   });
@@ -30,17 +30,20 @@ export async function deleteExperiment(
   id: string,
   onBranches: BranchPolicy,
   cancelLive = false,
-): Promise<BookDeletion> {
-  return deleteBooks(engine, async (tx) => {
+): Promise<RunDeletion> {
+  return deleteAndAnnounce(engine, async (tx) => {
     const query = visibleById(tx.in(namespace), 'experiments', id).select('key');
     // This lock prevents new runs and trajectories in the experiment.
     const row = await engine.lock(query, 'delete').executeTakeFirst();
     if (row === undefined) throw experimentNotFound(id);
-    return new Doom(tx.in(namespace), [], row.key).carryOut(`Experiment ${id}`, onBranches, cancelLive);
+    return new CascadingDeletion(tx.in(namespace), [], row.key).carryOut(`Experiment ${id}`, onBranches, cancelLive);
   });
 }
 
-async function deleteBooks(engine: Engine, work: (tx: Transaction) => Promise<BookDeletion>): Promise<BookDeletion> {
+async function deleteAndAnnounce(
+  engine: Engine,
+  work: (tx: Transaction) => Promise<RunDeletion>,
+): Promise<RunDeletion> {
   const deletion = await write(engine, work, { unbounded: true });
   engine.announce(deletion.keys);
   return deletion;
@@ -67,7 +70,7 @@ interface Outside {
  * Locks are taken in the order experiment, run, rollout, trajectory, each by key. A deletion that deadlocks with
  * another one is retried.
  */
-class Doom {
+class CascadingDeletion {
   readonly #tx: NamespaceTransaction;
   readonly #experiment: bigint | undefined;
   /** Keys of runs to lock next. */
@@ -82,7 +85,7 @@ class Doom {
     this.#experiment = experiment;
   }
 
-  async carryOut(what: string, onBranches: BranchPolicy, cancelLive: boolean): Promise<BookDeletion> {
+  async carryOut(what: string, onBranches: BranchPolicy, cancelLive: boolean): Promise<RunDeletion> {
     for (;;) {
       await this.#lockRuns();
       const live = await this.#lockRollouts();

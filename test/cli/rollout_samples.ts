@@ -1,4 +1,4 @@
-/** Groups and rollouts of the run `lr 0.1` of books.ts with fixed contents, served by a scripted server. */
+/** Groups and rollouts of the run `lr 0.1` of run_samples.ts with fixed contents, served by a scripted server. */
 import { create } from '@bufbuild/protobuf';
 import { Code, type ServiceImpl } from '@connectrpc/connect';
 import {
@@ -14,7 +14,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type ReadScript, refusal } from '../client/scripted-peer.ts';
-import { at, runId, STAGES, stageId, trajectoryId } from './books.ts';
+import { at, runId, STAGES, stageId, trajectoryId } from './run_samples.ts';
 
 export const rolloutId = (n: number) => `01990000-0000-7000-8000-0000000004${String(n).padStart(2, '0')}`;
 const groupId = (n: number) => `01990000-0000-7000-8000-0000000005${String(n).padStart(2, '0')}`;
@@ -124,7 +124,7 @@ export const ROLLOUTS: readonly Rollout[] = [
 ].map((rollout) => create(RolloutSchema, rollout));
 
 /** A RolloutService with these. Lists have pages of at most four rollouts, and one group. */
-export function rolloutBooks(): Partial<ServiceImpl<typeof RolloutService>> {
+export function sampleRollouts(): Partial<ServiceImpl<typeof RolloutService>> {
   return {
     listRollouts(request) {
       const { runId: run = '', stageId: stage = '', taskId, workerId, statuses, labels } = request;
@@ -195,7 +195,7 @@ const DETAILS = {
 };
 
 /** The stages of the run, one at a time. */
-export function stageBooks(): Partial<ServiceImpl<typeof RunService>> {
+export function sampleStages(): Partial<ServiceImpl<typeof RunService>> {
   return {
     getStage({ stageId: id, kind, number }) {
       const stage = STAGES.find((each) => each.id === id || (each.kind === kind && each.number === number));

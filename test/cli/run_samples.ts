@@ -212,7 +212,7 @@ export const SERIES: readonly MessageInitShape<typeof MetricSeriesSchema>[] = [
 ];
 
 /** A RunService with these runs. Lists have pages of at most four. */
-export function books(): Partial<ServiceImpl<typeof RunService>> {
+export function sampleRuns(): Partial<ServiceImpl<typeof RunService>> {
   const known = (wanted: (run: Run) => boolean) => {
     const run = RUNS.find(wanted);
     if (run === undefined) throw refusal(Code.NotFound, 'RUN_NOT_FOUND');

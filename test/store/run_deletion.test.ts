@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Run } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import type { BranchPolicy } from '../../src/store/contract/book_deletion.ts';
+import type { BranchPolicy } from '../../src/store/contract/run_deletion.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { newState, newStep, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';

@@ -36,12 +36,12 @@ describeApp('creating runs', (on) => {
 
   it('M4, C-33: a run that exists is returned with its end and its last checkpointed stage, from which to continue', async () => {
     const { caller, rpc } = on.scene();
-    const books = new RunScene(on.store, caller.namespace);
+    const scene = new RunScene(on.store, caller.namespace);
     const request = { name: 'resumed', ifExists: IfExists.RETURN_EXISTING };
     const { run, created } = await rpc.createRun({ ...request, mainTrajectory: { root: ROOT } });
     expect(created).toBe(true);
     for (const number of [1n, 2n, 3n]) {
-      const { id } = await books.stage(run!, { number, status: 'RUNNING' });
+      const { id } = await scene.stage(run!, { number, status: 'RUNNING' });
       await on.store.updateStage(caller.namespace, id, { modelCheckpointUri: `s3://${number}` });
       if (number < 3n) await on.store.moveStage(caller, id, 'complete', SILENT);
     }
@@ -77,11 +77,11 @@ describeApp('creating runs', (on) => {
 describeApp('listing runs', (on) => {
   it('lists each run once, newest first, with its own progress, in pages of any size', async () => {
     const { caller, rpc } = on.scene();
-    const books = new RunScene(on.store, caller.namespace);
+    const scene = new RunScene(on.store, caller.namespace);
     const names = Array.from({ length: 7 }, (_, i) => `run-${7 - i}`);
     for (let number = 1n; number <= 7n; number += 1n) {
-      const run = await books.makeRun();
-      for (let i = 0n; i < number; i += 1n) await books.stage(run, { number: i });
+      const run = await scene.makeRun();
+      for (let i = 0n; i < number; i += 1n) await scene.stage(run, { number: i });
     }
     for (const pageSize of [1, 3, 7, 0]) {
       const found = await collect(async (page) => {
@@ -95,12 +95,12 @@ describeApp('listing runs', (on) => {
 
   it('S-13: lists a tree with parents first, whichever of its runs is named, in pages of any size', async () => {
     const { caller, rpc } = on.scene();
-    const books = new RunScene(on.store, caller.namespace);
-    const root = await books.makeRunWith(['a', 'b'], { name: 'root' });
-    const left = (await books.branchOff(root, 0n, { name: 'left' })).run;
-    await books.branchOff(root, 1n, { name: 'right' });
-    const leaf = (await books.branchOff(left, 0n, { name: 'leaf' })).run;
-    await books.makeRun({ name: 'another tree' });
+    const scene = new RunScene(on.store, caller.namespace);
+    const root = await scene.makeRunWith(['a', 'b'], { name: 'root' });
+    const left = (await scene.branchOff(root, 0n, { name: 'left' })).run;
+    await scene.branchOff(root, 1n, { name: 'right' });
+    const leaf = (await scene.branchOff(left, 0n, { name: 'leaf' })).run;
+    await scene.makeRun({ name: 'another tree' });
     for (const [pageSize, { id: runId }] of [
       [1, root],
       [2, leaf],
@@ -123,16 +123,16 @@ describeApp('listing runs', (on) => {
 
   it.each([1, 2, 0])('S-35: lists all trees of an experiment with parents first, in pages of %i', async (pageSize) => {
     const { caller, rpc } = on.scene();
-    const books = new RunScene(on.store, caller.namespace);
-    const experiment = await books.experiment();
+    const scene = new RunScene(on.store, caller.namespace);
+    const experiment = await scene.experiment();
     const place = { experiment: { id: experiment.id } };
-    const one = await books.makeRunWith(['a', 'b'], { name: 'one', ...place });
-    const two = await books.makeRunWith(['a'], { name: 'two', ...place });
-    const left = (await books.branchOff(one, 0n, { name: 'left' })).run;
-    await books.makeRun({ name: 'of another experiment' });
-    await books.branchOff(two, 0n, { name: 'of two' });
-    await books.branchOff(left, 0n, { name: 'leaf' });
-    await rpc.deleteRun({ runId: (await books.makeRun({ name: 'deleted', ...place })).id });
+    const one = await scene.makeRunWith(['a', 'b'], { name: 'one', ...place });
+    const two = await scene.makeRunWith(['a'], { name: 'two', ...place });
+    const left = (await scene.branchOff(one, 0n, { name: 'left' })).run;
+    await scene.makeRun({ name: 'of another experiment' });
+    await scene.branchOff(two, 0n, { name: 'of two' });
+    await scene.branchOff(left, 0n, { name: 'leaf' });
+    await rpc.deleteRun({ runId: (await scene.makeRun({ name: 'deleted', ...place })).id });
     const found = await collect(async (page) => {
       const { runs, nextPageToken } = await rpc.getRunTree({ experimentId: experiment.id, ...page });
       return [runs, nextPageToken];
@@ -144,7 +144,7 @@ describeApp('listing runs', (on) => {
       ['of two', two.id, two.id],
       ['leaf', left.id, one.id],
     ]);
-    const empty = await books.experiment();
+    const empty = await scene.experiment();
     expect((await rpc.getRunTree({ experimentId: empty.id })).runs).toEqual([]);
     expect((await refusalOf(rpc.getRunTree({ experimentId: one.id }))).reason).toBe('EXPERIMENT_NOT_FOUND');
   });
@@ -162,15 +162,15 @@ describeApp('CompareRuns', (on) => {
       },
     });
     const app = on.app({}, store);
-    const books = new RunScene(on.store);
-    const run = (configJson: string) => books.makeRunWith(['a'], { configJson });
+    const scene = new RunScene(on.store);
+    const run = (configJson: string) => scene.makeRunWith(['a'], { configJson });
     const [one, other] = [await run('{"lr":1,"deep":{"a":[1,2]}}'), await run('{"lr":1.0,"deep":{"a":[1]}}')];
-    const { compareRuns } = servicesOf(app, books.caller);
+    const { compareRuns } = servicesOf(app, scene.caller);
     const compare = () => compareRuns({ runIds: [one.id, other.id] });
     const differences = [{ path: '/deep/a', valueJson: '[1,2]', otherValueJson: '[1]' }];
     const { comparisons } = await compare();
     expect(comparisons).toMatchObject([{ configDifferences: differences, trajectories: { sharedSteps: 0n } }]);
-    meanwhile = () => books.delete(one.mainTrajectory!);
+    meanwhile = () => scene.delete(one.mainTrajectory!);
     expect((await refusalOf(compare())).reason).toBe('TRAJECTORY_DELETED');
     const [without] = (await compare()).comparisons;
     expect(without).toMatchObject({
@@ -194,24 +194,24 @@ describeApp('deleting runs', (on) => {
       },
     });
     const app = on.app({}, store);
-    const books = new RunScene(on.store);
-    const { caller } = books;
-    const experiment = await books.experiment();
-    const run = await books.makeRunWith(['a'], { experiment: { id: experiment.id } });
-    const stage = await books.stage(run);
+    const scene = new RunScene(on.store);
+    const { caller } = scene;
+    const experiment = await scene.experiment();
+    const run = await scene.makeRunWith(['a'], { experiment: { id: experiment.id } });
+    const stage = await scene.stage(run);
     const rpc = servicesOf(app, caller);
     expect(await rpc.deleteRun({ runId: run.id })).toMatchObject({ deletedRuns: 1n, deletedTrajectories: 1n });
     expect((await refusalOf(findRun(app, caller, run.id))).reason).toBe('RUN_NOT_FOUND');
     expect(await app.store.getStage(caller.namespace, { id: stage.id })).toBe(undefined);
-    expect(await books.isThere(run.mainTrajectory!.id)).toBe(false);
+    expect(await scene.isThere(run.mainTrajectory!.id)).toBe(false);
     await purges.promise;
     // The id can be used again once the rows are purged.
-    await books.makeRun({ id: run.id, experiment: { id: experiment.id } });
+    await scene.makeRun({ id: run.id, experiment: { id: experiment.id } });
     purges = Promise.withResolvers();
     const gone = await rpc.deleteExperiment({ experimentId: experiment.id });
     expect(gone).toMatchObject({ deletedRuns: 1n, deletedTrajectories: 0n });
     await purges.promise;
-    await books.experiment(newExperiment({ id: experiment.id, name: experiment.name }));
+    await scene.experiment(newExperiment({ id: experiment.id, name: experiment.name }));
     await app.close();
   });
 });
@@ -240,9 +240,9 @@ describeApp('ReadMetrics', (on) => {
   it('M1: series are in the order of the requested runs, those of the run before those of its stages, then by key, with their points', async () => {
     const scene = on.scene();
     const { namespace } = scene.caller;
-    const books = new RunScene(on.store, namespace);
-    const [one, two] = [await books.makeRun(), await books.makeRun()];
-    const stage = await books.stage(one);
+    const runs = new RunScene(on.store, namespace);
+    const [one, two] = [await runs.makeRun(), await runs.makeRun()];
+    const stage = await runs.stage(one);
     await on.store.logMetrics(namespace, one.id, [...points('b', [1]), ...points('a', [2, 3], stage.id)]);
     await on.store.logMetrics(namespace, one.id, points('a', [4, Number.NaN]));
     await on.store.logMetrics(namespace, two.id, points('a', [5]));
