@@ -100,15 +100,15 @@ export class AppScene {
   }
 
   create(fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
-    return this.app.store.createTrajectory(this.caller, { ...this.making(), ...NO_PLACE, ...fields });
+    return this.app.store.createTrajectory(this.caller, { ...this.newTrajectory(), ...NO_PLACE, ...fields });
   }
 
   branch({ id: sourceId }: { readonly id: string }, at: bigint | string): Promise<Trajectory> {
     const place = typeof at === 'string' ? { tag: at } : { stepNumber: at };
-    return this.app.store.branchTrajectory(this.caller, { ...this.making(), sourceId, at: place });
+    return this.app.store.branchTrajectory(this.caller, { ...this.newTrajectory(), sourceId, at: place });
   }
 
-  private making() {
+  private newTrajectory() {
     const { ids } = this.app;
     return { id: ids.uuid(), uid: ids.uid(), name: '', labels: new Map<string, string>(), metadataJson: '' };
   }

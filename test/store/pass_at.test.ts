@@ -58,12 +58,12 @@ describeStore('pass@k', (on) => {
         const places: Record<Fate, number[]> = { succeeded: [], judged: [], failed: [], cancelled: [] };
         for (const [i, chance] of CHANCES.entries()) {
           const groups = Array.from({ length: GROUPS }, (_, group) => i * GROUPS + group);
-          const making = groups.flatMap((group) =>
+          const newRollouts = groups.flatMap((group) =>
             Array.from({ length: SIBLINGS }, (_, number) => ({
               ...{ groupNumber: BigInt(group), number: BigInt(number), taskId: `${chance}`, onSuccess },
             })),
           );
-          await here.makeRollouts(stage, making);
+          await here.makeRollouts(stage, newRollouts);
           for (const group of groups) {
             const fates = play(onSuccess, workers, chance, random);
             for (const [number, fate] of fates.entries()) places[fate].push(group * SIBLINGS + number);

@@ -55,8 +55,8 @@ describeStore('a deletion in several transactions', (on) => {
     const { store, namespace, caller } = scene;
     const root = await scene.createWith(['a', 'b']);
     const request = { rpc: 'BranchTrajectory', requestId: randomUUID(), requestDigest: 'x' };
-    const making = { id: randomUUID(), uid: randomUUID() };
-    const child = await scene.branch(root, 1n, making, request);
+    const ids = { id: randomUUID(), uid: randomUUID() };
+    const child = await scene.branch(root, 1n, ids, request);
     await scene.appendWords(child, ['c']);
     await store.setTag(namespace, child.id, 'best', 2n, undefined);
     const epoch = await scene.open(child);
@@ -78,7 +78,7 @@ describeStore('a deletion in several transactions', (on) => {
       store.deleteTag(namespace, id, 'best'),
       store.listStatusChanges(namespace, { noun: 'TRAJECTORY', id }, PAGE, true),
       store.deleteTrajectory(namespace, id, 'CASCADE'),
-      scene.branch(root, 1n, making, request),
+      scene.branch(root, 1n, ids, request),
     ];
     expect(await Promise.all(callsOnDeleted.map(reason))).toEqual(callsOnDeleted.map(() => 'TRAJECTORY_NOT_FOUND'));
     expect(await scene.isThere(id)).toBe(false);

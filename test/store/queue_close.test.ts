@@ -70,9 +70,9 @@ describeStore('closing a queue', (on) => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1, { maxAttempts: 9 });
     await close(scene, stage);
-    const making = { id: crypto.randomUUID(), stageId: stage.id, number: 5n, batch: undefined };
+    const newGroup = { id: crypto.randomUUID(), stageId: stage.id, number: 5n, batch: undefined };
     const rest = { onSuccess: 'CONTINUE', labels: new Map(), metadataJson: '' } as const;
-    expect(await scene.store.getOrCreateGroup(scene.namespace, { ...making, ...rest })).toMatchObject({
+    expect(await scene.store.getOrCreateGroup(scene.namespace, { ...newGroup, ...rest })).toMatchObject({
       created: true,
     });
     await scene.fail(await scene.claimOne());
@@ -189,7 +189,7 @@ describeStore('closing a queue', (on) => {
         const { scene, stage } = await fresh();
         const elsewhere = new RolloutScene(other, scene.namespace);
         const count = async () => (await scene.rollouts({ stageId: stage.id })).length;
-        const making = Array.from({ length: 12 }, async (_, i) => {
+        const creating = Array.from({ length: 12 }, async (_, i) => {
           try {
             await (i % 2 === 0 ? scene : elsewhere).makeRollouts(stage, [{ groupNumber: BigInt(i) }]);
             return 'created';
@@ -200,7 +200,7 @@ describeStore('closing a queue', (on) => {
         });
         const closing = round % 2 === 0 ? close(elsewhere, stage) : move(elsewhere, stage, 'complete');
         const atClose = await closing.then(count);
-        const outcomes = await Promise.all(making);
+        const outcomes = await Promise.all(creating);
         expect(await count()).toBe(atClose);
         expect(outcomes.filter((outcome) => outcome === 'created')).toHaveLength(atClose);
         expect(outcomes.filter((outcome) => outcome === 'QUEUE_CLOSED')).toHaveLength(12 - atClose);
@@ -265,12 +265,12 @@ describe('the order of a close and of calls that create rollouts, on postgres', 
     const { stage } = await scene.place();
     await other.query(`begin; select 1 from stages where key = ${stage.key} for update;
       update stages set queue_close_time = now() where key = ${stage.key}`);
-    const making = refusalOf(scene.queue(stage, 1));
+    const refusal = refusalOf(scene.queue(stage, 1));
     try {
       await waiting();
     } finally {
       await other.query('commit');
     }
-    expect((await making).reason).toBe('QUEUE_CLOSED');
+    expect((await refusal).reason).toBe('QUEUE_CLOSED');
   });
 });

@@ -80,8 +80,8 @@ export class RolloutScene extends RunScene {
   /** Returns its id. */
   async validator(taskId: string, type: string, advisory = false): Promise<string> {
     const details = { query: `is it ${type}?`, method: undefined, expectedResult: 'yes', configJson: undefined };
-    const making = { newId: randomUUID(), taskId, type, ...details, advisory };
-    const { ids } = await this.store.upsertValidators(this.namespace, [making]);
+    const upsert = { newId: randomUUID(), taskId, type, ...details, advisory };
+    const { ids } = await this.store.upsertValidators(this.namespace, [upsert]);
     return ids[0] ?? '';
   }
 

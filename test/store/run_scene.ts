@@ -4,7 +4,7 @@ import type { Experiment, Run, Stage } from '../../src/domain/run.ts';
 import type { NewExperiment } from '../../src/store/contract/experiment.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type {
-  MadeRun,
+  CreatedRun,
   MoveDetails,
   NewMainTrajectory,
   NewRun,
@@ -24,7 +24,7 @@ export class RunScene extends Scene {
     return this.store.createExperiment(this.caller, newExperiment(fields), key);
   }
 
-  make(fields: Partial<NewRun> = {}, key?: IdempotencyKey): Promise<MadeRun> {
+  make(fields: Partial<NewRun> = {}, key?: IdempotencyKey): Promise<CreatedRun> {
     return this.store.createRun(this.caller, newRun(fields), key);
   }
 
@@ -125,7 +125,7 @@ export function newStage(runId: string, fields: Partial<NewStage> = {}): NewStag
 }
 
 /** Fields that the requests for runs and for branches of runs share. */
-function newMaking() {
+function newRunFields() {
   return {
     id: randomUUID(),
     name: '',
@@ -143,7 +143,7 @@ function newMaking() {
 
 export function newRun(fields: Partial<NewRun> = {}): NewRun {
   return {
-    ...newMaking(),
+    ...newRunFields(),
     experiment: undefined,
     defaultExperimentId: randomUUID(),
     returnExisting: false,
@@ -158,7 +158,7 @@ export function newMain(fields: Partial<NewMainTrajectory> = {}): NewMainTraject
 
 export function newRunBranch(sourceId: string, at: bigint | string, fields: Partial<NewRunBranch> = {}): NewRunBranch {
   return {
-    ...newMaking(),
+    ...newRunFields(),
     sourceId,
     at: typeof at === 'string' ? { tag: at } : { stepNumber: at },
     trajectoryId: randomUUID(),

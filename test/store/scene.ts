@@ -43,8 +43,8 @@ export class Scene {
   branch(source: { readonly id: string }, at: bigint | string, fields: Partial<NewBranch> = {}, key?: IdempotencyKey) {
     const { name = '', labels = new Map(), metadataJson = '', id = randomUUID(), uid = randomUUID() } = fields;
     const point = typeof at === 'string' ? { tag: at } : { stepNumber: at };
-    const making = { id, uid, name, labels, metadataJson, sourceId: source.id, at: point };
-    return this.store.branchTrajectory(this.caller, making, key);
+    const newBranch = { id, uid, name, labels, metadataJson, sourceId: source.id, at: point };
+    return this.store.branchTrajectory(this.caller, newBranch, key);
   }
 
   async get(id: string): Promise<Trajectory> {

@@ -36,10 +36,10 @@ describeStore('groups of siblings', (on) => {
   it('C-11, C-35: a group keeps the values of its creation; one that exists is returned unchanged', async () => {
     const { here, run, stage } = await fresh();
     const labels = new Map([['split', 'train']]);
-    const making = { number: 7n, batch: -3n, onSuccess: 'CANCEL_PENDING', labels, metadataJson: '{"a": 1}' } as const;
-    const { group, created } = await getOrCreate(here, stage, making);
+    const fields = { number: 7n, batch: -3n, onSuccess: 'CANCEL_PENDING', labels, metadataJson: '{"a": 1}' } as const;
+    const { group, created } = await getOrCreate(here, stage, fields);
     expect(created).toBe(true);
-    expect(group).toMatchObject({ run: { id: run.id }, stage: { id: stage.id }, ...making, metrics: new Map() });
+    expect(group).toMatchObject({ run: { id: run.id }, stage: { id: stage.id }, ...fields, metrics: new Map() });
     expect(await getOrCreate(here, stage, { number: 7n, batch: 9n })).toEqual({ group, created: false });
     expect(await here.store.getGroup(here.namespace, { id: group.id })).toEqual(group);
     expect(await here.store.getGroup(here.namespace, { id: randomUUID() })).toBeUndefined();

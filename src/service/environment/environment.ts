@@ -32,9 +32,13 @@ export const environmentMethods: Methods<
   | 'cancelEnvironment'
 > = {
   async createEnvironment(request, { app, caller }) {
-    const making = newEnvironment(request, request.environmentId || app.ids.uuid());
-    const made = await app.store.createEnvironment(caller, making, idempotencyKeyOf(rpc.createEnvironment, request));
-    return { environment: toMessage(made) };
+    const newEnvironment = toNewEnvironment(request, request.environmentId || app.ids.uuid());
+    const created = await app.store.createEnvironment(
+      caller,
+      newEnvironment,
+      idempotencyKeyOf(rpc.createEnvironment, request),
+    );
+    return { environment: toMessage(created) };
   },
 
   async getEnvironment({ environmentId }, { app, caller }) {
@@ -74,7 +78,7 @@ async function move(verb: Exclude<Verb, 'reopen'>, request: MoveRequest, { app, 
   return { environment: toMessage(await app.store.moveEnvironment(caller, environmentId, verb, details, externalId)) };
 }
 
-function newEnvironment(request: CreateEnvironmentRequest, id: string): NewEnvironment {
+function toNewEnvironment(request: CreateEnvironmentRequest, id: string): NewEnvironment {
   const { runId, type, externalId, configJson, phase } = request;
   const status = toInitialStatus(request.initialStatus);
   return { id, runId, type, externalId, status, labels: toMap(request.labels), configJson, phase };

@@ -26,9 +26,13 @@ export const experimentMethods: Methods<
   async createExperiment(request, { app, caller }) {
     const { experimentId, maxSteps, seed, requestId: _, $typeName: __, $unknown: ___, ...fields } = request;
     requireConfig(fields.defaultConfigJson, 'default_config_json');
-    const making = { ...fields, maxSteps, seed, id: experimentId || app.ids.uuid() };
-    const made = await app.store.createExperiment(caller, making, idempotencyKeyOf(rpc.createExperiment, request));
-    return { experiment: toMessage(made, 'FULL') };
+    const newExperiment = { ...fields, maxSteps, seed, id: experimentId || app.ids.uuid() };
+    const created = await app.store.createExperiment(
+      caller,
+      newExperiment,
+      idempotencyKeyOf(rpc.createExperiment, request),
+    );
+    return { experiment: toMessage(created, 'FULL') };
   },
 
   async getExperiment({ experimentId, name = '', view }, { app, caller }) {

@@ -13,8 +13,8 @@ import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
 import { cursorInt, pageArgsOf } from '../request/page_token.ts';
-import { toNewRollouts } from './making.ts';
 import { fromRollout, rolloutBytes } from './messages.ts';
+import { toNewRollouts } from './new_rollouts.ts';
 import { recordAnswer } from './record.ts';
 import {
   type MoveDetailsRequest,

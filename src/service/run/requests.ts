@@ -11,7 +11,7 @@ import type { InitialStatus } from '../../domain/lifecycle.ts';
 import type { Plan } from '../../domain/run.ts';
 import { requireRemovedPaths } from '../../domain/run_config.ts';
 import type { ExperimentReference } from '../../store/contract/experiment.ts';
-import type { RunChanges, RunFilter, RunMaking } from '../../store/contract/run.ts';
+import type { NewRunFields, RunChanges, RunFilter } from '../../store/contract/run.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
 import { setFilters } from '../convert/filter.ts';
@@ -20,12 +20,12 @@ import { toInitialStatus, toInstant, toMap, toStatuses } from '../convert/values
 import { requireStageKind } from '../stage/stage.ts';
 
 /** What a root and a branch have in common. Errors: INVALID_REQUEST. */
-export function toRunMaking(
+export function toNewRunFields(
   request: CreateRunRequest | BranchRunRequest,
   id: string,
   own: { readonly configJson: string; readonly field: string },
   unset: InitialStatus,
-): RunMaking {
+): NewRunFields {
   const { name, description, metadataJson, failWhenStale } = request;
   return {
     id,

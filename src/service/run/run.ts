@@ -4,7 +4,7 @@ import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { DEFAULT_EXPERIMENT, type Stage } from '../../domain/run.ts';
 import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
-import type { MadeRun } from '../../store/contract/run.ts';
+import type { CreatedRun } from '../../store/contract/run.ts';
 import { pageOf } from '../answer/page.ts';
 import { countFitting, sizerOf } from '../answer/size.ts';
 import { placeOf } from '../convert/place.ts';
@@ -20,7 +20,7 @@ import { compareRuns } from './comparison.ts';
 import { announceDeletion } from './deletion.ts';
 import { fromRun } from './messages.ts';
 import { progressBytes, progressesOf } from './progress.ts';
-import { requireNewName, toExperimentPlace, toRunChanges, toRunFilter, toRunMaking } from './requests.ts';
+import { requireNewName, toExperimentPlace, toNewRunFields, toRunChanges, toRunFilter } from './requests.ts';
 
 const rpc = RunService.method;
 const runBytes = sizerOf(RunSchema);
@@ -37,9 +37,9 @@ export const runMethods: Methods<
       throw invalidField('name', 'must be set when if_exists is RETURN_EXISTING: a run is found by its name');
     }
     const place = toExperimentPlace(request);
-    const making = {
-      ...toRunMaking(request, runId || app.ids.uuid(), own, 'PENDING'),
-      // The experiment of runs that name none is made where it is missing, also for those that do name it.
+    const newRun = {
+      ...toNewRunFields(request, runId || app.ids.uuid(), own, 'PENDING'),
+      // The experiment of runs that name none is created where it is missing, also for those that do name it.
       experiment: experimentName === DEFAULT_EXPERIMENT ? undefined : place,
       defaultExperimentId: app.ids.uuid(),
       returnExisting,
@@ -50,24 +50,27 @@ export const runMethods: Methods<
         ...toRoot(mainTrajectory.root, 'main_trajectory.root'),
       },
     };
-    const made = await app.store.createRun(caller, making, idempotencyKeyOf(rpc.createRun, request));
-    // A run that was made just now has no stages yet (C-33).
-    const resumeStage = made.created
+    const result = await app.store.createRun(caller, newRun, idempotencyKeyOf(rpc.createRun, request));
+    // A run that was created just now has no stages yet (C-33).
+    const resumeStage = result.created
       ? undefined
-      : await app.store.getLatestCheckpointedStage(caller.namespace, made.run.id, 'TRAIN_STEP');
-    return { ...fromMade(made, resumeStage), created: made.created };
+      : await app.store.getLatestCheckpointedStage(caller.namespace, result.run.id, 'TRAIN_STEP');
+    return { ...fromCreated(result, resumeStage), created: result.created };
   },
 
   async branchRun(request, { app, caller }) {
     const own = { configJson: request.configOverridesJson, field: BRANCH_CONFIG.own };
-    const making = {
-      ...toRunMaking(request, request.branchId || app.ids.uuid(), own, 'RUNNING'),
+    const newBranch = {
+      ...toNewRunFields(request, request.branchId || app.ids.uuid(), own, 'RUNNING'),
       sourceId: request.runId,
       at: placeOf(request),
       trajectoryId: request.branchTrajectoryId || app.ids.uuid(),
       trajectoryUid: app.ids.uid(),
     };
-    return fromMade(await app.store.branchRun(caller, making, idempotencyKeyOf(rpc.branchRun, request)), undefined);
+    return fromCreated(
+      await app.store.branchRun(caller, newBranch, idempotencyKeyOf(rpc.branchRun, request)),
+      undefined,
+    );
   },
 
   async getRun({ runId, runName: name = '', experimentName, view }, { app, caller }) {
@@ -139,7 +142,7 @@ export const runMethods: Methods<
 };
 
 /** Shows the run whole, unless the answer would be too large with what comes beside it (RD3). */
-function fromMade({ run: row, mainTrajectory: main }: MadeRun, resumable: Stage | undefined) {
+function fromCreated({ run: row, mainTrajectory: main }: CreatedRun, resumable: Stage | undefined) {
   const mainTrajectory = main && fromTrajectory(main, 'BASIC');
   const resumeStage = resumable && stageMessage(resumable, 'BASIC');
   const beside = (mainTrajectory ? trajectoryBytes(mainTrajectory) : 0) + (resumeStage ? stageBytes(resumeStage) : 0);

@@ -36,23 +36,31 @@ export const trajectoryMethods: Methods<
 > = {
   async createTrajectory(request, { app, caller }) {
     const { trajectoryId, taskId, runId, experimentId } = request;
-    const making = {
-      ...makingOf(app, request, trajectoryId),
+    const newTrajectory = {
+      ...commonFields(app, request, trajectoryId),
       taskId,
       runId: runId || undefined,
       experimentId: experimentId || undefined,
       ...toRoot(request.root, 'root'),
     };
-    const made = await app.store.createTrajectory(caller, making, idempotencyKeyOf(rpc.createTrajectory, request));
-    return { trajectory: fromTrajectory(made, 'FULL') };
+    const created = await app.store.createTrajectory(
+      caller,
+      newTrajectory,
+      idempotencyKeyOf(rpc.createTrajectory, request),
+    );
+    return { trajectory: fromTrajectory(created, 'FULL') };
   },
 
   /** The parent is the owner of the step (B1). */
   async branchTrajectory(request, { app, caller }) {
     const { trajectoryId: sourceId, branchId } = request;
-    const making = { ...makingOf(app, request, branchId), sourceId, at: placeOf(request) };
-    const made = await app.store.branchTrajectory(caller, making, idempotencyKeyOf(rpc.branchTrajectory, request));
-    return { trajectory: fromTrajectory(made, 'FULL') };
+    const newBranch = { ...commonFields(app, request, branchId), sourceId, at: placeOf(request) };
+    const created = await app.store.branchTrajectory(
+      caller,
+      newBranch,
+      idempotencyKeyOf(rpc.branchTrajectory, request),
+    );
+    return { trajectory: fromTrajectory(created, 'FULL') };
   },
 
   async getTrajectory({ trajectoryId, view }, { app, caller }) {
@@ -151,7 +159,7 @@ export const trajectoryMethods: Methods<
 };
 
 /** What a root and a branch have in common. */
-function makingOf(
+function commonFields(
   app: App,
   request: {
     readonly name: string;

@@ -10,7 +10,7 @@ export interface EnvironmentStore {
    * Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
    * (created with this key and deleted since).
    */
-  createEnvironment(caller: Caller, making: NewEnvironment, key?: IdempotencyKey): Promise<Environment>;
+  createEnvironment(caller: Caller, newEnvironment: NewEnvironment, key?: IdempotencyKey): Promise<Environment>;
 
   getEnvironment(namespace: string, id: string): Promise<Environment | undefined>;
 

@@ -13,7 +13,7 @@ export interface ExperimentStore {
    * Creates an experiment. Errors: EXPERIMENT_EXISTS (id or name), REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created
    * with this key and deleted since).
    */
-  createExperiment(caller: Caller, making: NewExperiment, key?: IdempotencyKey): Promise<Experiment>;
+  createExperiment(caller: Caller, newExperiment: NewExperiment, key?: IdempotencyKey): Promise<Experiment>;
 
   /** Returns undefined if the experiment does not exist. */
   getExperiment(namespace: string, which: ExperimentReference): Promise<Experiment | undefined>;

@@ -11,7 +11,10 @@ export interface GroupStore {
    * Returns the group with this number, and creates it if it is missing. Safe for concurrent callers. Errors:
    * STAGE_NOT_FOUND.
    */
-  getOrCreateGroup(namespace: string, making: NewGroup): Promise<{ readonly group: Group; readonly created: boolean }>;
+  getOrCreateGroup(
+    namespace: string,
+    newGroup: NewGroup,
+  ): Promise<{ readonly group: Group; readonly created: boolean }>;
 
   getGroup(namespace: string, which: GroupReference): Promise<Group | undefined>;
 

@@ -24,13 +24,13 @@ export interface RunStore {
    * and deleted since), INVALID_REQUEST (effective config too large, or a removed path without key), TRAJECTORY_EXISTS,
    * STATE_NOT_FOUND.
    */
-  createRun(caller: Caller, making: NewRun, key?: IdempotencyKey): Promise<MadeRun>;
+  createRun(caller: Caller, newRun: NewRun, key?: IdempotencyKey): Promise<CreatedRun>;
 
   /**
    * Creates a run and its main trajectory in one transaction, both as branches of another run's (M4, B1).
    * Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, and those of createRun.
    */
-  branchRun(caller: Caller, making: NewRunBranch, key?: IdempotencyKey): Promise<MadeRun>;
+  branchRun(caller: Caller, newBranch: NewRunBranch, key?: IdempotencyKey): Promise<CreatedRun>;
 
   /** Returns undefined if the run does not exist. */
   getRun(namespace: string, which: RunReference): Promise<Run | undefined>;
@@ -138,7 +138,7 @@ export interface RunStore {
   purgeDeleted(limit: number): Promise<boolean>;
 }
 
-export interface RunMaking {
+export interface NewRunFields {
   readonly id: string;
   /** Empty for `run-NUMBER`. */
   readonly name: string;
@@ -156,7 +156,7 @@ export interface RunMaking {
   readonly failWhenStale: boolean;
 }
 
-export interface NewRun extends RunMaking {
+export interface NewRun extends NewRunFields {
   /** Undefined for the experiment `default`, which is created if missing. */
   readonly experiment: ExperimentReference | undefined;
   /** Id of the experiment `default`, if it must be created. */
@@ -174,7 +174,7 @@ export interface NewMainTrajectory {
   readonly states: readonly NewState[];
 }
 
-export interface NewRunBranch extends RunMaking {
+export interface NewRunBranch extends NewRunFields {
   readonly sourceId: string;
   /** The branch point, by number or by a tag of the source's main trajectory. */
   readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
@@ -182,7 +182,7 @@ export interface NewRunBranch extends RunMaking {
   readonly trajectoryUid: string;
 }
 
-export interface MadeRun {
+export interface CreatedRun {
   readonly run: Run;
   /** Whether this call created the run. */
   readonly created: boolean;

@@ -15,7 +15,7 @@ export interface StageStore {
    * Returns the stage with this kind and number, and creates it with its first StatusChange if it is missing. Errors:
    * RUN_NOT_FOUND.
    */
-  getOrCreateStage(caller: Caller, making: NewStage): Promise<{ readonly stage: Stage; readonly created: boolean }>;
+  getOrCreateStage(caller: Caller, newStage: NewStage): Promise<{ readonly stage: Stage; readonly created: boolean }>;
 
   /** Returns undefined if the stage does not exist. */
   getStage(namespace: string, which: StageReference): Promise<Stage | undefined>;

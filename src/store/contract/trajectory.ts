@@ -15,7 +15,7 @@ export interface TrajectoryStore {
    * (created with this key and deleted since), STATE_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_REQUEST
    * (the experiment is not the run's).
    */
-  createTrajectory(caller: Caller, making: NewTrajectory, key?: IdempotencyKey): Promise<Trajectory>;
+  createTrajectory(caller: Caller, newTrajectory: NewTrajectory, key?: IdempotencyKey): Promise<Trajectory>;
 
   /**
    * B1: creates a branch, which is one row. Its parent is the owner of the step, whichever trajectory is the source.
@@ -23,7 +23,7 @@ export interface TrajectoryStore {
    * Errors: those of createTrajectory, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_NOT_FOUND
    * (also if the step was deleted in the meantime).
    */
-  branchTrajectory(caller: Caller, making: NewBranch, key?: IdempotencyKey): Promise<Trajectory>;
+  branchTrajectory(caller: Caller, newBranch: NewBranch, key?: IdempotencyKey): Promise<Trajectory>;
 
   /** Returns a trajectory by id; undefined if it does not exist or is hidden. */
   getTrajectory(namespace: string, id: string): Promise<Trajectory | undefined>;

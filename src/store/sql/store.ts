@@ -12,10 +12,10 @@ import { downsample } from './metric/downsampling.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './metric/metrics.ts';
 import { expireRequests } from './requests.ts';
 import { cancelMarkedRollouts, cancelNextRollouts } from './rollout/cancellation.ts';
+import { createRollouts } from './rollout/create.ts';
 import { endRollout } from './rollout/ends.ts';
 import { heartbeatRollouts, sweepLeases } from './rollout/leases.ts';
 import { readLiveRollouts } from './rollout/live_rollouts.ts';
-import { createRollouts } from './rollout/making.ts';
 import { releaseRollout, retryRollout, startRollout } from './rollout/moves.ts';
 import { getRollout, listRollouts, updateRollout } from './rollout/rollouts.ts';
 import { branchRun } from './run/branch_run.ts';
@@ -89,11 +89,11 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return this.engine.close();
   },
 
-  createTrajectory(caller, making, key) {
-    return createTrajectory(this.engine, caller, making, key);
+  createTrajectory(caller, newTrajectory, key) {
+    return createTrajectory(this.engine, caller, newTrajectory, key);
   },
-  branchTrajectory(caller, making, key) {
-    return branchTrajectory(this.engine, caller, making, key);
+  branchTrajectory(caller, newBranch, key) {
+    return branchTrajectory(this.engine, caller, newBranch, key);
   },
   async getTrajectory(namespace, id) {
     const found = await findById(scopeOf(this.engine, namespace), id);
@@ -163,8 +163,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return collectStates(this.engine, ttlHours, limit);
   },
 
-  createExperiment(caller, making, key) {
-    return createExperiment(this.engine, caller, making, key);
+  createExperiment(caller, newExperiment, key) {
+    return createExperiment(this.engine, caller, newExperiment, key);
   },
   getExperiment(namespace, which) {
     return findExperiment(scopeOf(this.engine, namespace), which);
@@ -176,11 +176,11 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return updateExperiment(this.engine, namespace, id, changes);
   },
 
-  createRun(caller, making, key) {
-    return createRun(this.engine, caller, making, key);
+  createRun(caller, newRun, key) {
+    return createRun(this.engine, caller, newRun, key);
   },
-  branchRun(caller, making, key) {
-    return branchRun(this.engine, caller, making, key);
+  branchRun(caller, newBranch, key) {
+    return branchRun(this.engine, caller, newBranch, key);
   },
   getRun(namespace, which) {
     return findRun(scopeOf(this.engine, namespace), which);
@@ -239,8 +239,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return tallyRuns(scopeOf(this.engine, namespace), runs);
   },
 
-  getOrCreateStage(caller, making) {
-    return getOrCreateStage(this.engine, caller, making);
+  getOrCreateStage(caller, newStage) {
+    return getOrCreateStage(this.engine, caller, newStage);
   },
   getStage(namespace, which) {
     return findStage(scopeOf(this.engine, namespace), which);
@@ -334,8 +334,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return listValidators(scopeOf(this.engine, namespace), taskId, page);
   },
 
-  getOrCreateGroup(namespace, making) {
-    return getOrCreateGroup(this.engine, namespace, making);
+  getOrCreateGroup(namespace, newGroup) {
+    return getOrCreateGroup(this.engine, namespace, newGroup);
   },
   getGroup(namespace, which) {
     return findGroup(scopeOf(this.engine, namespace), which);
@@ -364,8 +364,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return summarizeTrajectories(scopeOf(this.engine, namespace), filter, by);
   },
 
-  createEnvironment(caller, making, key) {
-    return createEnvironment(this.engine, caller, making, key);
+  createEnvironment(caller, newEnvironment, key) {
+    return createEnvironment(this.engine, caller, newEnvironment, key);
   },
   getEnvironment(namespace, id) {
     return findEnvironment(scopeOf(this.engine, namespace), { id });

@@ -4,7 +4,7 @@ import { REQUESTS } from '../tables/changes.ts';
 import type { RowOf } from '../tables/table.ts';
 import { inOneRoundTrip } from '../together.ts';
 import type { Transaction } from '../transaction.ts';
-import type { Granted } from './making.ts';
+import type { Granted } from './create.ts';
 
 /** Row key of a rollout, and the number of the claimed attempt. */
 export type ClaimedAttempt = readonly [rollout: bigint, attempt: bigint];

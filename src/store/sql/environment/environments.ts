@@ -22,15 +22,15 @@ import { bindLabels, readLabels, readOptionalTime } from '../values.ts';
 export async function createEnvironment(
   engine: Engine,
   caller: Caller,
-  making: NewEnvironment,
+  newEnvironment: NewEnvironment,
   key: IdempotencyKey | undefined,
 ): Promise<Environment> {
   const noun: Noun<Environment> = { name: 'Environment', find: findEnvironment };
   return makeOnce(engine, caller, key, noun, async (tx) => {
-    const run = await keepRun(tx, making.runId);
-    await refuseTaken(tx, making.id);
-    const row = await insertEnvironment(tx, run.key, making);
-    return { ref: { tree: row, key: row }, id: making.id, made: await readWritten(tx, row) };
+    const run = await keepRun(tx, newEnvironment.runId);
+    await refuseTaken(tx, newEnvironment.id);
+    const row = await insertEnvironment(tx, run.key, newEnvironment);
+    return { ref: { tree: row, key: row }, id: newEnvironment.id, made: await readWritten(tx, row) };
   });
 }
 
@@ -45,8 +45,8 @@ async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> 
   );
 }
 
-async function insertEnvironment(tx: CallerTransaction, run: bigint, making: NewEnvironment): Promise<bigint> {
-  const { id, type, externalId, status, labels, configJson, phase } = making;
+async function insertEnvironment(tx: CallerTransaction, run: bigint, newEnvironment: NewEnvironment): Promise<bigint> {
+  const { id, type, externalId, status, labels, configJson, phase } = newEnvironment;
   const now = await tx.readNow();
   const key = await tx.engine.nextKey(tx.db, 'environments');
   await tx.db

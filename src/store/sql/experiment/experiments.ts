@@ -20,16 +20,16 @@ import { readExperiment, selectExperiments } from './rows.ts';
 export async function createExperiment(
   engine: Engine,
   caller: Caller,
-  making: NewExperiment,
+  newExperiment: NewExperiment,
   key: IdempotencyKey | undefined,
 ): Promise<Experiment> {
   const noun: Noun<Experiment> = { name: 'Experiment', find: (scope, { key: row }) => findByKey(scope, row) };
   return makeOnce(engine, caller, key, noun, async (tx) => {
-    await refuseTaken(tx, making);
-    const row = await insertExperiment(tx, making);
+    await refuseTaken(tx, newExperiment);
+    const row = await insertExperiment(tx, newExperiment);
     const made = await findByKey(tx, row);
     if (made === undefined) throw new Error('the experiment created in this transaction is missing');
-    return { ref: { tree: row, key: row }, id: making.id, made };
+    return { ref: { tree: row, key: row }, id: newExperiment.id, made };
   });
 }
 
@@ -49,7 +49,7 @@ async function refuseTaken(tx: NamespaceTransaction, { id, name }: NewExperiment
   if (taken !== undefined) throw experimentExists(taken.id === id ? id : name);
 }
 
-async function insertExperiment(tx: NamespaceTransaction, making: NewExperiment): Promise<bigint> {
+async function insertExperiment(tx: NamespaceTransaction, newExperiment: NewExperiment): Promise<bigint> {
   const key = await tx.engine.nextKey(tx.db, 'experiments');
   const now = await tx.readNow();
   await tx.db
@@ -57,18 +57,18 @@ async function insertExperiment(tx: NamespaceTransaction, making: NewExperiment)
     .values({
       key,
       namespace: tx.namespace,
-      id: making.id,
-      name: making.name,
-      description: making.description,
-      environment_name: making.environmentName,
-      environment_config_json: making.environmentConfigJson,
-      agent_type: making.agentType,
-      agent_config_json: making.agentConfigJson,
-      default_config_json: making.defaultConfigJson,
-      max_steps: making.maxSteps ?? null,
-      seed: making.seed ?? null,
-      tags: JSON.stringify(making.tags),
-      metadata_json: making.metadataJson,
+      id: newExperiment.id,
+      name: newExperiment.name,
+      description: newExperiment.description,
+      environment_name: newExperiment.environmentName,
+      environment_config_json: newExperiment.environmentConfigJson,
+      agent_type: newExperiment.agentType,
+      agent_config_json: newExperiment.agentConfigJson,
+      default_config_json: newExperiment.defaultConfigJson,
+      max_steps: newExperiment.maxSteps ?? null,
+      seed: newExperiment.seed ?? null,
+      tags: JSON.stringify(newExperiment.tags),
+      metadata_json: newExperiment.metadataJson,
       last_run_number: 0n,
       hidden: 0,
       create_time: now,

@@ -11,7 +11,7 @@ import { findStageKeys, keepStage } from '../stage/keys.ts';
 import type { GroupsTable } from '../tables.ts';
 import { type NamespaceTransaction, type ReadScope, scopeOf, writeIn } from '../transaction.ts';
 import { bindLabels, bindMetrics } from '../values.ts';
-import { makeGroups } from './making.ts';
+import { getOrCreateGroups } from './create.ts';
 import { findGroup, readGroups, selectGroups } from './rows.ts';
 
 /**
@@ -21,15 +21,15 @@ import { findGroup, readGroups, selectGroups } from './rows.ts';
 export async function getOrCreateGroup(
   engine: Engine,
   namespace: string,
-  making: NewGroup,
+  newGroup: NewGroup,
 ): Promise<{ readonly group: Group; readonly created: boolean }> {
-  const { stageId, number } = making;
+  const { stageId, number } = newGroup;
   const there = await findGroup(scopeOf(engine, namespace), { stageId, number });
   if (there !== undefined) return { group: there, created: false };
   const made = await writeIn(engine, namespace, async (tx) => {
     const stage = await keepStage(tx, stageId);
     await tx.readNow();
-    const groups = await makeGroups(tx, stage, [making]);
+    const groups = await getOrCreateGroups(tx, stage, [newGroup]);
     const ref = groups.get(number);
     const group = ref === undefined ? undefined : await findGroup(tx, ref);
     if (ref === undefined || group === undefined) {

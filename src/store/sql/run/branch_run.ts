@@ -4,35 +4,35 @@ import type { Run } from '../../../domain/run.ts';
 import { BRANCH_CONFIG, effectiveConfig } from '../../../domain/run_config.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
-import type { MadeRun, NewRunBranch } from '../../contract/run.ts';
+import type { CreatedRun, NewRunBranch } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
 import { lockExperiment } from '../experiment/experiments.ts';
 import { makeOnce } from '../requests.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { branchPointOf, makeBranch } from '../trajectory/making.ts';
 import type { CallerTransaction } from '../transaction.ts';
-import { keepRun } from './keys.ts';
 import {
+  CREATED_RUNS,
   defaultName,
   findNamed,
   insertRun,
-  MADE_RUNS,
   mainTrajectoryOf,
-  readMade,
+  readCreated,
   refuseTakenId,
   runExists,
-} from './making.ts';
+} from './insert.ts';
+import { keepRun } from './keys.ts';
 import { findRun } from './rows.ts';
 
 export async function branchRun(
   engine: Engine,
   caller: Caller,
-  making: NewRunBranch,
+  newBranch: NewRunBranch,
   key: IdempotencyKey | undefined,
-): Promise<MadeRun> {
-  const made = await makeOnce(engine, caller, key, MADE_RUNS, async (tx) => {
-    const { row, tree, main } = await makeRunBranch(tx, making);
-    return { ref: { tree, key: row }, id: making.id, made: await readMade(tx, row, main) };
+): Promise<CreatedRun> {
+  const made = await makeOnce(engine, caller, key, CREATED_RUNS, async (tx) => {
+    const { row, tree, main } = await makeRunBranch(tx, newBranch);
+    return { ref: { tree, key: row }, id: newBranch.id, made: await readCreated(tx, row, main) };
   });
   if (made.created) engine.announce([made.run.key]);
   return made;
@@ -44,39 +44,39 @@ export async function branchRun(
  */
 async function makeRunBranch(
   tx: CallerTransaction,
-  making: NewRunBranch,
+  newBranch: NewRunBranch,
 ): Promise<{ row: bigint; tree: bigint; main: TrajectoryRef }> {
   const { engine } = tx;
-  const seen = await findRun(tx, { id: making.sourceId }, 'BASIC');
-  if (seen === undefined) throw runNotFound(making.sourceId);
+  const seen = await findRun(tx, { id: newBranch.sourceId }, 'BASIC');
+  if (seen === undefined) throw runNotFound(newBranch.sourceId);
   const experiment = await lockExperiment(tx, { id: seen.experiment.id });
   await keepRun(tx, seen.id);
   const [source, main, named, key] = await inOneRoundTrip([
     findRun(tx, seen),
     mainTrajectoryOf(tx, seen),
-    making.name === '' ? undefined : findNamed(tx, experiment.key, making.name),
+    newBranch.name === '' ? undefined : findNamed(tx, experiment.key, newBranch.name),
     engine.nextKey(tx.db, 'runs'),
     tx.readMark(),
-    refuseTakenId(tx, making.id),
+    refuseTakenId(tx, newBranch.id),
   ]);
   if (source === undefined) throw runNotFound(seen.id);
-  if (named !== undefined) throw runExists(making.name, named.id);
+  if (named !== undefined) throw runExists(newBranch.name, named.id);
   if (main === undefined) throw noMainTrajectory(source.id);
-  const configJson = effectiveConfig(source.configJson, making, BRANCH_CONFIG);
+  const configJson = effectiveConfig(source.configJson, newBranch, BRANCH_CONFIG);
   const [point, name] = await inOneRoundTrip([
-    branchPointOf(tx, main, making.at),
-    making.name === '' ? defaultName(tx, experiment) : making.name,
+    branchPointOf(tx, main, newBranch.at),
+    newBranch.name === '' ? defaultName(tx, experiment) : newBranch.name,
     tx.readNow(),
   ]);
-  const trajectory = await branchMain(tx, making, { source, main, point, name, key });
-  await insertRun(tx, making, {
+  const trajectory = await branchMain(tx, newBranch, { source, main, point, name, key });
+  await insertRun(tx, newBranch, {
     key,
     experiment,
     name,
-    description: making.description === '' ? `Branched from ${source.name} at step ${point}` : making.description,
+    description: newBranch.description === '' ? `Branched from ${source.name} at step ${point}` : newBranch.description,
     configJson,
-    plan: making.plan ?? source.plan,
-    heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? source.heartbeatTimeoutMs,
+    plan: newBranch.plan ?? source.plan,
+    heartbeatTimeoutMs: newBranch.heartbeatTimeoutMs ?? source.heartbeatTimeoutMs,
     parent: { tree: source.tree.key, key: source.key, branchPoint: point },
     main: trajectory,
   });
@@ -97,9 +97,9 @@ async function branchMain(
   { trajectoryId, trajectoryUid, labels }: NewRunBranch,
   { source, main, point, name, key }: Branching,
 ): Promise<TrajectoryRef> {
-  const making = { id: trajectoryId, uid: trajectoryUid, name, labels, metadataJson: '' };
+  const trajectory = { id: trajectoryId, uid: trajectoryUid, name, labels, metadataJson: '' };
   try {
-    return await makeBranch(tx, main, point, making, { run: key, experiment: source.experiment.key });
+    return await makeBranch(tx, main, point, trajectory, { run: key, experiment: source.experiment.key });
   } catch (error) {
     // The trajectory was deleted after it was read.
     if (error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND') throw noMainTrajectory(source.id);

@@ -113,13 +113,13 @@ async function replaceSealedMain(
   if (!isSealed(locked.status)) return;
   const main = await findByKey(tx, locked.tree, locked.key);
   if (main === undefined) return;
-  const making = { id, uid, name: main.name, labels: main.labels, metadataJson: '' };
+  const trajectory = { id, uid, name: main.name, labels: main.labels, metadataJson: '' };
   const belonging = { run: row.key, experiment: row.experiment };
-  const root = { ...making, taskId: main.taskId, root: undefined };
+  const root = { ...trajectory, taskId: main.taskId, root: undefined };
   const ref =
     main.nextStepNumber === 0n
       ? await makeRoot(tx, root, [], belonging)
-      : await makeBranch(tx, main, main.nextStepNumber - 1n, making, belonging);
+      : await makeBranch(tx, main, main.nextStepNumber - 1n, trajectory, belonging);
   await tx.db
     .updateTable('runs')
     .set({ main_tree: ref.tree, main_trajectory: ref.key })

@@ -7,7 +7,7 @@ import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { ExperimentReference } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
-import type { MadeRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
+import type { CreatedRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
 import type { View } from '../../contract/view.ts';
 import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
@@ -21,7 +21,7 @@ import { makeRoot } from '../trajectory/making.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
 import { bindLabels, bindMetrics, bindTimeBound, flag } from '../values.ts';
-import { defaultName, findNamed, insertRun, MADE_RUNS, readMade, refuseTakenId, runExists } from './making.ts';
+import { CREATED_RUNS, defaultName, findNamed, insertRun, readCreated, refuseTakenId, runExists } from './insert.ts';
 import { findRun, isStale, readRuns, selectVisibleRuns } from './rows.ts';
 import { bindPlan } from './values.ts';
 import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
@@ -29,23 +29,23 @@ import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
 export async function createRun(
   engine: Engine,
   caller: Caller,
-  making: NewRun,
+  newRun: NewRun,
   key: IdempotencyKey | undefined,
-): Promise<MadeRun> {
-  const inline = encodeStates(making.mainTrajectory?.states ?? []);
-  const made = await makeOnce(engine, caller, key, MADE_RUNS, async (tx) => {
+): Promise<CreatedRun> {
+  const inline = encodeStates(newRun.mainTrajectory?.states ?? []);
+  const made = await makeOnce(engine, caller, key, CREATED_RUNS, async (tx) => {
     const experiment =
-      making.experiment === undefined
-        ? await lockDefaultExperiment(tx, making.defaultExperimentId)
-        : await lockExperiment(tx, making.experiment);
+      newRun.experiment === undefined
+        ? await lockDefaultExperiment(tx, newRun.defaultExperimentId)
+        : await lockExperiment(tx, newRun.experiment);
     // The experiment's lock prevents other runs from taking the name or the number.
-    const there = making.name === '' ? undefined : await findNamed(tx, experiment.key, making.name);
+    const there = newRun.name === '' ? undefined : await findNamed(tx, experiment.key, newRun.name);
     if (there !== undefined) {
-      if (!making.returnExisting) throw runExists(making.name, there.id);
-      return { ref: there, id: there.id, made: await existing(tx, there, making) };
+      if (!newRun.returnExisting) throw runExists(newRun.name, there.id);
+      return { ref: there, id: there.id, made: await existing(tx, there, newRun) };
     }
-    const { key: row, main } = await makeRun(tx, making, experiment, inline);
-    return { ref: { tree: row, key: row }, id: making.id, made: await readMade(tx, row, main) };
+    const { key: row, main } = await makeRun(tx, newRun, experiment, inline);
+    return { ref: { tree: row, key: row }, id: newRun.id, made: await readCreated(tx, row, main) };
   });
   if (made.created) engine.announce([made.run.key]);
   return made;
@@ -53,29 +53,29 @@ export async function createRun(
 
 async function makeRun(
   tx: CallerTransaction,
-  making: NewRun,
+  newRun: NewRun,
   experiment: LockedExperiment,
   inline: readonly EncodedState[],
 ): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
   const { engine } = tx;
-  const configJson = effectiveConfig(experiment.defaultConfigJson, making, ROOT_CONFIG);
+  const configJson = effectiveConfig(experiment.defaultConfigJson, newRun, ROOT_CONFIG);
   const [name, key] = await inOneRoundTrip([
-    making.name === '' ? defaultName(tx, experiment) : making.name,
+    newRun.name === '' ? defaultName(tx, experiment) : newRun.name,
     engine.nextKey(tx.db, 'runs'),
     tx.readNow(),
     tx.readMark(),
-    refuseTakenId(tx, making.id),
+    refuseTakenId(tx, newRun.id),
   ]);
   const belonging = { run: key, experiment: experiment.key };
-  const main = await makeMain(tx, making, { name, inline, belonging });
-  await insertRun(tx, making, {
+  const main = await makeMain(tx, newRun, { name, inline, belonging });
+  await insertRun(tx, newRun, {
     key,
     experiment,
     name,
-    description: making.description,
+    description: newRun.description,
     configJson,
-    plan: making.plan,
-    heartbeatTimeoutMs: making.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    plan: newRun.plan,
+    heartbeatTimeoutMs: newRun.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
     parent: undefined,
     main,
   });
@@ -89,8 +89,8 @@ async function makeMain(
   of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
 ): Promise<TrajectoryRef | undefined> {
   if (mainTrajectory === undefined) return undefined;
-  const making = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
-  return makeRoot(tx, making, of.inline, of.belonging);
+  const trajectory = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
+  return makeRoot(tx, trajectory, of.inline, of.belonging);
 }
 
 /**
@@ -100,13 +100,13 @@ async function makeMain(
 async function existing(
   tx: CallerTransaction,
   ref: { readonly tree: bigint; readonly key: bigint },
-  making: NewRun,
-): Promise<MadeRun> {
-  const there = await MADE_RUNS.find(tx, ref);
+  newRun: NewRun,
+): Promise<CreatedRun> {
+  const there = await CREATED_RUNS.find(tx, ref);
   if (there === undefined) throw new Error('a run found in this transaction is missing');
   const { run } = there;
   const { configOverridesJson, removedConfigPaths, plan } = run;
-  const differences = statedDifferences({ configJson: configOverridesJson, removedConfigPaths, plan }, making);
+  const differences = statedDifferences({ configJson: configOverridesJson, removedConfigPaths, plan }, newRun);
   if (differences.length > 0) throw configMismatch(run, differences);
   return there;
 }

@@ -23,15 +23,15 @@ import { endOfStage, type LockedStage, lockStage, timeSubsteps, writeStage } fro
 export async function getOrCreateStage(
   engine: Engine,
   caller: Caller,
-  making: NewStage,
+  newStage: NewStage,
 ): Promise<{ readonly stage: Stage; readonly created: boolean }> {
   const { namespace } = caller;
-  const there = await findStage(scopeOf(engine, namespace), referenceOf(making));
+  const there = await findStage(scopeOf(engine, namespace), referenceOf(newStage));
   if (there !== undefined) return { stage: there, created: false };
   const made = await writeAs(engine, caller, async (tx) => {
-    const run = await keepRun(tx, making.runId);
-    const created = await insertStage(tx, run.key, making);
-    const stage = await findStage(tx, referenceOf(making));
+    const run = await keepRun(tx, newStage.runId);
+    const created = await insertStage(tx, run.key, newStage);
+    const stage = await findStage(tx, referenceOf(newStage));
     if (stage === undefined) throw new Error('the stage created in this transaction is missing');
     return { stage, created };
   });
@@ -44,9 +44,9 @@ function referenceOf({ runId, kind, number }: NewStage) {
 }
 
 /** Returns false if the stage exists. */
-async function insertStage(tx: CallerTransaction, run: bigint, making: NewStage): Promise<boolean> {
+async function insertStage(tx: CallerTransaction, run: bigint, newStage: NewStage): Promise<boolean> {
   const { engine, namespace } = tx;
-  const { id, status, phase } = making;
+  const { id, status, phase } = newStage;
   const now = await tx.readNow();
   const key = await engine.nextKey(tx.db, 'stages');
   const inserted = await tx.db
@@ -56,18 +56,18 @@ async function insertStage(tx: CallerTransaction, run: bigint, making: NewStage)
       namespace,
       id,
       run,
-      kind: making.kind,
-      number: making.number,
-      batch: making.batch ?? null,
+      kind: newStage.kind,
+      number: newStage.number,
+      batch: newStage.batch ?? null,
       status,
       status_message: '',
       phase,
-      model_uri: making.modelUri,
+      model_uri: newStage.modelUri,
       model_checkpoint_uri: '',
       metrics: '{}',
-      metadata_json: making.metadataJson,
+      metadata_json: newStage.metadataJson,
       completed_substeps: 0n,
-      total_substeps: making.totalSubsteps ?? null,
+      total_substeps: newStage.totalSubsteps ?? null,
       timings: '{}',
       timed_substeps: 0n,
       substep_seconds: 0,

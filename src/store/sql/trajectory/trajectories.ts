@@ -26,7 +26,7 @@ export async function createTrajectory(
     const belonging = await lockBelonging(tx, making.runId, making.experimentId);
     await tx.readNow();
     const ref = await makeRoot(tx, making, inline, belonging);
-    return { ref, id: making.id, made: await readMade(tx, ref) };
+    return { ref, id: making.id, made: await readCreated(tx, ref) };
   });
 }
 
@@ -46,7 +46,7 @@ export async function branchTrajectory(
     );
     const point = await branchPointOf(tx, source, making.at);
     const ref = await makeBranch(tx, source, point, making, belonging);
-    return { ref, id: making.id, made: await readMade(tx, ref) };
+    return { ref, id: making.id, made: await readCreated(tx, ref) };
   });
 }
 
@@ -58,7 +58,7 @@ const MADE_TRAJECTORIES: Noun<Trajectory> = {
   },
 };
 
-async function readMade(tx: NamespaceTransaction, { tree, key }: TrajectoryRef): Promise<Trajectory> {
+async function readCreated(tx: NamespaceTransaction, { tree, key }: TrajectoryRef): Promise<Trajectory> {
   const made = await findByKey(tx, tree, key);
   if (made === undefined) throw new Error('the trajectory created in this transaction is missing');
   return made;

@@ -7,7 +7,7 @@ import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import type { Engine } from '../engine.ts';
 import { differingFields, type GivenRow } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
-import { type GroupRef, makeGroups } from '../group/making.ts';
+import { type GroupRef, getOrCreateGroups } from '../group/create.ts';
 import { type KeptStage, keepStage, type StageKeys } from '../stage/keys.ts';
 import { chunksOf } from '../statement_shapes.ts';
 import { recordStatuses } from '../status/status_changes.ts';
@@ -30,15 +30,15 @@ export async function createRollouts(
   const { made, run } = await againWhenRaced(() =>
     writeAs(engine, caller, async (tx) => {
       const stage = await keepStage(tx, stageId);
-      const making = new Making(tx, stage, rollouts);
-      return { made: await making.make(), run: stage.run };
+      const creation = new RolloutCreation(tx, stage, rollouts);
+      return { made: await creation.run(), run: stage.run };
     }),
   );
   if (made.some(({ existed }) => !existed)) engine.announce([run]);
   return made;
 }
 
-class Making {
+class RolloutCreation {
   readonly #tx: CallerTransaction;
   readonly #stage: KeptStage;
   readonly #rollouts: readonly NewRollout[];
@@ -49,7 +49,7 @@ class Making {
     this.#rollouts = rollouts;
   }
 
-  async make(): Promise<CreatedRollout[]> {
+  async run(): Promise<CreatedRollout[]> {
     await inOneRoundTrip([this.#tx.readNow(), this.#tx.readMark()]);
     const groups = await this.#groups();
     const there = await this.#there([...groups.values()]);
@@ -77,7 +77,7 @@ class Making {
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
       return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
     });
-    return makeGroups(this.#tx, this.#stage, groups);
+    return getOrCreateGroups(this.#tx, this.#stage, groups);
   }
 
   /** Returns the existing rollouts by group number and number. */
@@ -204,31 +204,31 @@ class Making {
 function newRow(
   { namespace, now, mark }: CallerTransaction,
   { run, key: stage }: StageKeys,
-  making: NewRollout,
+  rollout: NewRollout,
   { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
 ): RowOf<typeof ROLLOUTS> {
-  const { startFrom, attemptTimeoutMs } = making;
+  const { startFrom, attemptTimeoutMs } = rollout;
   return {
     key,
     namespace,
-    id: making.id,
+    id: rollout.id,
     run,
     stage,
     group_key: group,
-    group_number: making.groupNumber,
-    number: making.number,
+    group_number: rollout.groupNumber,
+    number: rollout.number,
     task,
-    labels: bindLabels(making.labels),
-    input_json: making.inputJson,
-    priority: BigInt(making.priority),
-    max_turns: making.maxTurns ?? null,
-    max_attempts: BigInt(making.maxAttempts),
+    labels: bindLabels(rollout.labels),
+    input_json: rollout.inputJson,
+    priority: BigInt(rollout.priority),
+    max_turns: rollout.maxTurns ?? null,
+    max_attempts: BigInt(rollout.maxAttempts),
     refunded_attempts: 0n,
     attempt_timeout_ms: attemptTimeoutMs === undefined ? null : BigInt(attemptTimeoutMs),
-    retry_delay_ms: BigInt(making.retryDelayMs),
+    retry_delay_ms: BigInt(rollout.retryDelayMs),
     start_trajectory: startFrom?.trajectoryId ?? null,
     start_step: startFrom?.stepNumber ?? null,
-    model_uri: making.modelUri,
+    model_uri: rollout.modelUri,
     status: 'PENDING',
     status_message: '',
     phase: '',
@@ -241,7 +241,7 @@ function newRow(
     attempt_end_time: null,
     paused_us: 0n,
     ...NO_ATTEMPT_VALUES,
-    metadata_json: making.metadataJson,
+    metadata_json: rollout.metadataJson,
     first_given: '',
     claimable_time: now,
     end_time: null,

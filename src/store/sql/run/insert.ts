@@ -3,7 +3,7 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import { progressOf, type RunTally } from '../../../domain/progress.ts';
 import type { Plan, Run } from '../../../domain/run.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { MadeRun, RunMaking } from '../../contract/run.ts';
+import type { CreatedRun, NewRunFields } from '../../contract/run.ts';
 import { byId } from '../by_id.ts';
 import type { LockedExperiment } from '../experiment/experiments.ts';
 import type { Noun } from '../requests.ts';
@@ -34,7 +34,7 @@ export interface Placement {
  * Inserts a run with the next number of its locked experiment, and its first StatusChange. The transaction has read
  * time and mark.
  */
-export async function insertRun(tx: CallerTransaction, making: RunMaking, placed: Placement): Promise<void> {
+export async function insertRun(tx: CallerTransaction, newRun: NewRunFields, placed: Placement): Promise<void> {
   const { now } = tx;
   const { key, experiment, parent, main, plan } = placed;
   const number = experiment.lastRunNumber + 1n;
@@ -42,31 +42,31 @@ export async function insertRun(tx: CallerTransaction, making: RunMaking, placed
   const inserted = tx.db.insertInto('runs').values({
     key,
     namespace: tx.namespace,
-    id: making.id,
+    id: newRun.id,
     experiment: experiment.key,
     tree: parent?.tree ?? key,
     number,
     name: placed.name,
     description: placed.description,
     config_json: placed.configJson,
-    config_overrides_json: making.configJson,
-    removed_config_paths: JSON.stringify(making.removedConfigPaths),
-    labels: bindLabels(making.labels),
-    metadata_json: making.metadataJson,
+    config_overrides_json: newRun.configJson,
+    removed_config_paths: JSON.stringify(newRun.removedConfigPaths),
+    labels: bindLabels(newRun.labels),
+    metadata_json: newRun.metadataJson,
     plan: bindPlan(plan),
     parent: parent?.key ?? null,
     branch_point: parent?.branchPoint ?? null,
     main_tree: main?.tree ?? null,
     main_trajectory: main?.key ?? null,
-    status: making.status,
+    status: newRun.status,
     status_message: '',
     phase: '',
     metrics: '{}',
     result_json: '',
     heartbeat_timeout_ms: placed.heartbeatTimeoutMs,
-    fail_when_stale: flag(making.failWhenStale),
-    ...(making.failWhenStale ? beat(now, placed.heartbeatTimeoutMs) : { heartbeat_time: null, stale_time: null }),
-    start_time: making.status === 'RUNNING' ? now : null,
+    fail_when_stale: flag(newRun.failWhenStale),
+    ...(newRun.failWhenStale ? beat(now, placed.heartbeatTimeoutMs) : { heartbeat_time: null, stale_time: null }),
+    start_time: newRun.status === 'RUNNING' ? now : null,
     end_time: null,
     create_time: now,
     update_time: now,
@@ -75,12 +75,12 @@ export async function insertRun(tx: CallerTransaction, making: RunMaking, placed
     mark: tx.mark,
     hidden: 0,
   });
-  const progressPercent = progressOf(making.status, plan, NOTHING_YET).percent;
-  const creation = { ordinal: 0n, from: null, to: making.status, message: '', progressPercent };
+  const progressPercent = progressOf(newRun.status, plan, NOTHING_YET).percent;
+  const firstChange = { ordinal: 0n, from: null, to: newRun.status, message: '', progressPercent };
   await inOneRoundTrip([
     counted.execute(),
     inserted.execute(),
-    recordStatus(tx, { tree: key, noun: 'RUN', key }, creation),
+    recordStatus(tx, { tree: key, noun: 'RUN', key }, firstChange),
   ]);
 }
 
@@ -127,7 +127,7 @@ export function runExists(named: string, id: string): AnabranchError {
 }
 
 /** How a repeated request finds the run that it created. */
-export const MADE_RUNS: Noun<MadeRun> = {
+export const CREATED_RUNS: Noun<CreatedRun> = {
   name: 'Run',
   async find(scope, { key }) {
     const run = await findRun(scope, { key });
@@ -137,11 +137,11 @@ export const MADE_RUNS: Noun<MadeRun> = {
 };
 
 /** Returns a run that this transaction created, with its main trajectory. */
-export async function readMade(
+export async function readCreated(
   tx: NamespaceTransaction,
   key: bigint,
   main: TrajectoryRef | undefined,
-): Promise<MadeRun> {
+): Promise<CreatedRun> {
   const [run, mainTrajectory] = await inOneRoundTrip([
     findRun(tx, { key }),
     main && findByKey(tx, main.tree, main.key),

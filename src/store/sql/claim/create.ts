@@ -27,7 +27,7 @@ export interface Granted extends Taken {
   readonly ids: { readonly id: string; readonly uid: string };
 }
 
-/** Returns the claims that `makeClaims` would create. Writes nothing. */
+/** Returns the claims that `createClaims` would create. Writes nothing. */
 export function previewClaims(granted: readonly Granted[], assignments: Assignments, now: string): Claim[] {
   return granted.map((each) => claimOf(attemptOf(each, now), assignedTo(each.row, assignments), now));
 }
@@ -37,7 +37,7 @@ export function previewClaims(granted: readonly Granted[], assignments: Assignme
  * number of statements does not grow with the claims. The result is a `Later`, because the transaction need not wait
  * for tasks and validators. `known` holds those that were read before.
  */
-export async function makeClaims(
+export async function createClaims(
   tx: Transaction,
   granted: readonly Granted[],
   known: Assignments,

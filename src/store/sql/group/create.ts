@@ -18,7 +18,7 @@ export interface GroupRef {
  * Creates the missing groups of a stage and returns all by number. If several callers create a group at once, one
  * succeeds; the others wait for its row and find it. The caller protects the run from deletion.
  */
-export async function makeGroups(
+export async function getOrCreateGroups(
   tx: NamespaceTransaction,
   stage: StageKeys,
   groups: readonly Omit<NewGroup, 'stageId'>[],
