@@ -35,10 +35,10 @@ describe('leases', () => {
 
   it('Q3: the timeout of the attempt is suspended too, whatever heartbeats arrive meanwhile', () => {
     const bounded = beginLease(at(100), 600_000n, 90_000n, [paused(10, 20)]);
-    const beaten = renewLease(bounded, at(200), 600_000n, [paused(10, 20), paused(120)]);
+    const renewed = renewLease(bounded, at(200), 600_000n, [paused(10, 20), paused(120)]);
     const pauses = [paused(10, 20), paused(120, 500)];
-    expect(leaseAt(beaten, undefined, pauses).attemptEnd).toBe(at(570));
-    expect(leaseAt(beaten, at(505), pauses).end).toBe(at(570));
+    expect(leaseAt(renewed, undefined, pauses).attemptEnd).toBe(at(570));
+    expect(leaseAt(renewed, at(505), pauses).end).toBe(at(570));
   });
 
   it('are the same if they are computed in between', () => {

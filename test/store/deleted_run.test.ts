@@ -73,11 +73,11 @@ describeStoreOn(['postgres'], 'B4: a deletion of a run that commits while others
     const gate = await gateOf('runs');
     const deleting = on.store.deleteRun(here.namespace, one.run.id, 'CASCADE', true);
     await waitingForLocks((text) => gate.client.query(text).then(({ rows }) => rows), 1);
-    const beating = here.heartbeat([tokenOf(ofDeletedRun!), tokenOf(kept!)]);
+    const heartbeat = here.heartbeat([tokenOf(ofDeletedRun!), tokenOf(kept!)]);
     await waitingForLocks((text) => gate.client.query(text).then(({ rows }) => rows), 2);
     await gate.open();
     await deleting;
-    expect(await beating).toMatchObject([
+    expect(await heartbeat).toMatchObject([
       { id: ofDeletedRun!.rollout.id, kept: false, status: undefined, runStatus: undefined },
       { id: kept!.rollout.id, kept: true, runStatus: 'RUNNING' },
     ]);

@@ -5,14 +5,14 @@ import type { Heartbeat } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
 import { type Transaction, write, writeIn } from '../transaction.ts';
 import { type EndedRun, lockMains, moveLockedRun, sealMains } from './moves.ts';
-import { beat, type LockedRun, lockRun, selectToWrite, writeRun } from './writing.ts';
+import { heartbeatAt, type LockedRun, lockRun, selectToWrite, writeRun } from './writing.ts';
 
 /** Accepted in every status, so that a worker learns of a pause or an end. */
 export async function heartbeatRun(engine: Engine, namespace: string, id: string): Promise<Heartbeat> {
   const { row, now } = await writeIn(engine, namespace, async (tx) => {
     const locked = await lockRun(tx, id);
     const time = await tx.readNow();
-    await writeRun(tx, locked.key, beat(time, locked.heartbeat_timeout_ms));
+    await writeRun(tx, locked.key, heartbeatAt(time, locked.heartbeat_timeout_ms));
     return { row: locked, now: time };
   });
   engine.announce([row.key]);

@@ -14,7 +14,7 @@ import type { CallerTransaction, NamespaceTransaction, ReadScope, Transaction } 
 import { bindLabels, flag } from '../values.ts';
 import { findRun } from './rows.ts';
 import { bindPlan } from './values.ts';
-import { beat } from './writing.ts';
+import { heartbeatAt } from './writing.ts';
 
 /** Fields of a new run that do not come from the request. */
 export interface Placement {
@@ -65,7 +65,9 @@ export async function insertRun(tx: CallerTransaction, newRun: NewRunFields, pla
     result_json: '',
     heartbeat_timeout_ms: placed.heartbeatTimeoutMs,
     fail_when_stale: flag(newRun.failWhenStale),
-    ...(newRun.failWhenStale ? beat(now, placed.heartbeatTimeoutMs) : { heartbeat_time: null, stale_time: null }),
+    ...(newRun.failWhenStale
+      ? heartbeatAt(now, placed.heartbeatTimeoutMs)
+      : { heartbeat_time: null, stale_time: null }),
     start_time: newRun.status === 'RUNNING' ? now : null,
     end_time: null,
     create_time: now,

@@ -20,7 +20,7 @@ import { bindPauses, readPauses } from './pauses.ts';
 import { findRun } from './rows.ts';
 import { tallyRuns } from './tallies.ts';
 import { readPlan } from './values.ts';
-import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
+import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
 
 /**
  * Locks are taken in the order run, trajectory. The main trajectory is sealed when the run ends, and replaced if a
@@ -141,7 +141,7 @@ export async function moveLockedRun(
     // What came out is of the end: a run that goes on has nothing yet.
     result_json: isTerminal(to) ? details.resultJson : '',
     pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
-    ...(begins && isSet(row.fail_when_stale) ? beat(now, row.heartbeat_timeout_ms) : {}),
+    ...(begins && isSet(row.fail_when_stale) ? heartbeatAt(now, row.heartbeat_timeout_ms) : {}),
   });
   await recordStatus(tx, entityOf(row), statusMove(row, to, details, await percentOf(tx, row, to)));
 }

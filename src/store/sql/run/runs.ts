@@ -24,7 +24,7 @@ import { bindLabels, bindMetrics, bindTimeBound, flag } from '../values.ts';
 import { CREATED_RUNS, defaultName, findNamed, insertRun, readCreated, refuseTakenId, runExists } from './insert.ts';
 import { findRun, isStale, readRuns, selectVisibleRuns } from './rows.ts';
 import { bindPlan } from './values.ts';
-import { beat, type LockedRun, lockRun, writeRun } from './writing.ts';
+import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
 
 export async function createRun(
   engine: Engine,
@@ -227,6 +227,6 @@ function heartbeatColumns(row: LockedRun, changes: RunChanges, now: string) {
   return {
     heartbeat_timeout_ms: timeout,
     ...(failWhenStale === undefined ? {} : { fail_when_stale: flag(failWhenStale) }),
-    ...(from === null ? {} : beat(from, timeout)),
+    ...(from === null ? {} : heartbeatAt(from, timeout)),
   };
 }

@@ -56,6 +56,6 @@ export async function writeRun(tx: Transaction, key: bigint, changes: Updateable
 }
 
 /** Columns of a heartbeat at `now`. The run is stale after `timeoutMs` without another one. */
-export function beat(now: string, timeoutMs: number | bigint) {
+export function heartbeatAt(now: string, timeoutMs: number | bigint) {
   return { heartbeat_time: now, stale_time: formatInstant(parseInstant(now) + BigInt(timeoutMs) * 1_000_000n, 6) };
 }
