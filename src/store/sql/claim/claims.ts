@@ -12,9 +12,9 @@ import { againWhenRaced } from '../unique_violation.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
 import { nextInMs } from './delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
-import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, readScope } from './lines.ts';
 import { type ClaimPlaces, readPlace, readPlaces, type Taken } from './places.ts';
 import { readClaims } from './reading.ts';
+import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, readScope } from './scope.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
 import { type Assignments, readAssignments } from './tasks.ts';
 

@@ -3,8 +3,8 @@ import { parseInstant } from '../../../domain/instant.ts';
 import { NANOS_PER_MS } from '../../../domain/lease.ts';
 import type { ClaimRequest } from '../../contract/rollout.ts';
 import type { Transaction } from '../transaction.ts';
-import type { ClaimScope } from './lines.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
+import type { ClaimScope } from './scope.ts';
 
 /**
  * Returns the milliseconds until the first matching delayed rollout can be claimed, by the clock of the database.
