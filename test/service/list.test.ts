@@ -182,7 +182,7 @@ describeApp('lists', (on) => {
 });
 
 describeApp('lineage and tree', (on) => {
-  it('B1, B2: return the owner of each stretch, including deleted ones, with their current names', async () => {
+  it('B1, B2: return the owner of each range, including deleted ones, with their current names', async () => {
     const scene = on.scene();
     const root = await scene.createWith(['a', 'b', 'c']);
     const middle = await scene.branch(root, 1n);

@@ -79,6 +79,6 @@ function holdJobs(hold: (text: string) => Promise<void> | undefined) {
 }
 
 function textOf(job: ReadJob): string {
-  if (job.kind === 'stretches') return '';
+  if (job.kind === 'extrema') return '';
   return job.kind === 'snapshot' ? job.statements.map(({ text }) => text).join(';') : job.text;
 }

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { ReadTurns } from '../../src/store/sql/reading/turns.ts';
 
-/** Longer than a stretch of work. */
+/** Longer than a work period. */
 const LONG_MS = 5;
 /** Shorter than the time for which the store counts as being written to after its last write. */
 const PARSED_MS = 10;

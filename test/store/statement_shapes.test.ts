@@ -16,8 +16,8 @@ it('pads lists of all lengths to a few lengths, with items of the list', () => {
 
 it('cuts lists of all lengths into a few lengths, and loses nothing', () => {
   for (let length = 0; length <= 200; length += 1) {
-    const stretches = [...inPowersOfTwo(upTo(length), 64)];
-    expect(stretches.flat()).toEqual(upTo(length));
-    for (const { length: each } of stretches) expect([1, 2, 4, 8, 16, 32, 64]).toContain(each);
+    const chunks = [...inPowersOfTwo(upTo(length), 64)];
+    expect(chunks.flat()).toEqual(upTo(length));
+    for (const { length: each } of chunks) expect([1, 2, 4, 8, 16, 32, 64]).toContain(each);
   }
 });

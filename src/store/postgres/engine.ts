@@ -13,17 +13,17 @@ import {
   type QueriesOf,
   type Queue,
   type QueuedRow,
+  type RangeExtrema,
   type RowLock,
   type RowsOf,
   type SeenHead,
   type StageName,
-  type StretchExtrema,
   type Tx,
   type Wanted,
   type WriteOptions,
 } from '../sql/engine.ts';
 import type { PointBatch } from '../sql/metric/point_batch.ts';
-import type { Stretch } from '../sql/metric/stretches.ts';
+import type { SeriesRange } from '../sql/metric/series_range.ts';
 import { readingDialect } from '../sql/reading/dialect.ts';
 import type { ReadLanes } from '../sql/reading/lanes.ts';
 import { nextTurn } from '../sql/reading/next_turn.ts';
@@ -301,8 +301,8 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     }
   }
 
-  readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    return this.#reader.extrema(series, stretches);
+  readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
+    return this.#reader.extrema(series, ranges);
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {

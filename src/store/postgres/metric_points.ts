@@ -1,6 +1,6 @@
-import type { StretchExtrema } from '../sql/engine.ts';
+import type { RangeExtrema } from '../sql/engine.ts';
 import type { PointBatch } from '../sql/metric/point_batch.ts';
-import { type Stretch, stretchesOf } from '../sql/metric/stretches.ts';
+import { type SeriesRange, splitRange } from '../sql/metric/series_range.ts';
 
 /**
  * Upserts all points or none in one statement. Stores nothing if the run or a series does not exist. Locks the run's
@@ -57,11 +57,9 @@ export class ExtremaReader {
     this.#ask = ask;
   }
 
-  async read(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    const pieces = await this.#boundsOf(series, stretches.flatMap(cut));
-    const chosen = stretches.map(({ from, to }) =>
-      summed(pieces.filter((piece) => from <= piece.from && piece.to <= to)),
-    );
+  async read(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
+    const pieces = await this.#boundsOf(series, ranges.flatMap(cut));
+    const chosen = ranges.map(({ from, to }) => summed(pieces.filter((piece) => from <= piece.from && piece.to <= to)));
     const wanted = chosen.flatMap(({ lowest, highest }) =>
       lowest === undefined || highest === undefined ? [] : [lowest, highest],
     );
@@ -73,7 +71,7 @@ export class ExtremaReader {
     );
   }
 
-  async #boundsOf(series: bigint, pieces: readonly Stretch[]): Promise<Piece[]> {
+  async #boundsOf(series: bigint, pieces: readonly SeriesRange[]): Promise<Piece[]> {
     const rows = await this.#ask(
       `select m.lowest, m.highest
        from unnest($2::bigint[], $3::bigint[]) with ordinality as w (first, last, place)
@@ -135,7 +133,7 @@ export class ExtremaReader {
   }
 }
 
-interface Piece extends Stretch {
+interface Piece extends SeriesRange {
   /** Null if the part has no numbers. */
   readonly lowest: number | null;
   readonly highest: number | null;
@@ -146,8 +144,8 @@ interface Wanted {
   readonly value: number;
 }
 
-function cut({ from, to }: Stretch): Stretch[] {
-  return stretchesOf(from, to, PIECES);
+function cut({ from, to }: SeriesRange): SeriesRange[] {
+  return splitRange(from, to, PIECES);
 }
 
 /** Returns the extrema of a range from those of its parts. Of equal values, the first part wins. */
@@ -162,8 +160,8 @@ function summed(pieces: readonly Piece[]) {
   return { lowest, highest };
 }
 
-function boundsValues(series: bigint, stretches: readonly Stretch[]): unknown[] {
-  return [series, arrayText(stretches.map(({ from }) => from)), arrayText(stretches.map(({ to }) => to))];
+function boundsValues(series: bigint, ranges: readonly SeriesRange[]): unknown[] {
+  return [series, arrayText(ranges.map(({ from }) => from)), arrayText(ranges.map(({ to }) => to))];
 }
 
 /** Encodes a list of numbers as an array literal. `pg` would quote each number. */

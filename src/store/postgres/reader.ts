@@ -1,7 +1,7 @@
 import type { CompiledQuery } from 'kysely';
 import { type CallScope, DatabaseSilent } from '../contract/store.ts';
-import type { StretchExtrema } from '../sql/engine.ts';
-import type { Stretch } from '../sql/metric/stretches.ts';
+import type { RangeExtrema } from '../sql/engine.ts';
+import type { SeriesRange } from '../sql/metric/series_range.ts';
 import type { ReadLanes, Timed } from '../sql/reading/lanes.ts';
 import type { ReadTurns } from '../sql/reading/turns.ts';
 import { ExtremaReader } from './metric_points.ts';
@@ -77,12 +77,12 @@ export class Reader {
     return this.#deps.turns.handOverAll(tables, parseMs);
   }
 
-  extrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
+  extrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
     return this.read('extrema', async (lease) => {
       try {
         const begun = lease.query('begin isolation level repeatable read read only');
         const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
-        const [found] = await Promise.all([reader.read(series, stretches), begun]);
+        const [found] = await Promise.all([reader.read(series, ranges), begun]);
         return found;
       } finally {
         // Runs after a failed statement too. A connection that cannot roll back is discarded.

@@ -8,7 +8,7 @@ import type { CallScope, Turns } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './metric/point_batch.ts';
-import type { Stretch } from './metric/stretches.ts';
+import type { SeriesRange } from './metric/series_range.ts';
 import type { StepRow } from './step/row.ts';
 import type { Row, RowOf, RowUpdate, Table } from './tables/table.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
@@ -203,7 +203,7 @@ export interface Engine {
   upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean>;
 
   /** Returns the extrema of ranges of a series, in the order of the ranges. NaN points are ignored. */
-  readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]>;
+  readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]>;
 
   /** Condition that a column of JSON text (an object of strings) contains this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
@@ -284,7 +284,7 @@ export interface WriteOptions {
  * Smallest and largest number of a range, each at the first step that has it. Both are undefined if the range has no
  * numbers.
  */
-export interface StretchExtrema {
+export interface RangeExtrema {
   readonly lowest?: SeriesPoint;
   readonly highest?: SeriesPoint;
 }

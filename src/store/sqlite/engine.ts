@@ -12,14 +12,14 @@ import {
   type QueriesOf,
   type Queue,
   type QueuedRow,
+  type RangeExtrema,
   type RowsOf,
   type StageName,
-  type StretchExtrema,
   type Tx,
   type Wanted,
 } from '../sql/engine.ts';
 import type { PointBatch } from '../sql/metric/point_batch.ts';
-import type { Stretch } from '../sql/metric/stretches.ts';
+import type { SeriesRange } from '../sql/metric/series_range.ts';
 import { readingDialect } from '../sql/reading/dialect.ts';
 import { nextTurn } from '../sql/reading/next_turn.ts';
 import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
@@ -267,8 +267,8 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     return tx === undefined ? this.parts.points.write(batch, this.call?.signal) : upsertPoints(this.#writer, batch);
   }
 
-  readExtrema(series: bigint, stretches: readonly Stretch[]): Promise<StretchExtrema[]> {
-    return this.#read({ kind: 'stretches', series, stretches });
+  readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
+    return this.#read({ kind: 'extrema', series, ranges });
   }
 
   hasPair(column: Parameters<Engine['hasPair']>[0], key: string, value: string) {

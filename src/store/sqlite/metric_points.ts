@@ -1,6 +1,6 @@
-import type { StretchExtrema } from '../sql/engine.ts';
+import type { RangeExtrema } from '../sql/engine.ts';
 import type { PointBatch } from '../sql/metric/point_batch.ts';
-import type { Stretch } from '../sql/metric/stretches.ts';
+import type { SeriesRange } from '../sql/metric/series_range.ts';
 import { bindReal } from '../sql/values.ts';
 import type { Connection } from './connection.ts';
 import { isLocked } from './errors.ts';
@@ -117,13 +117,13 @@ export class PointWriter {
   }
 }
 
-const STRETCH = 'series = ? and metric_step >= ? and metric_step <= ?';
+const IN_RANGE = 'series = ? and metric_step >= ? and metric_step <= ?';
 /**
  * With a single `min` or `max`, SQLite returns the other columns from the row of the extremum. The primary key is read
  * in order, so that is the first such row.
  */
-const LOWEST = `select min(value) as value, metric_step from metric_points where ${STRETCH}`;
-const HIGHEST = `select max(value) as value, metric_step from metric_points where ${STRETCH}`;
+const LOWEST = `select min(value) as value, metric_step from metric_points where ${IN_RANGE}`;
+const HIGHEST = `select max(value) as value, metric_step from metric_points where ${IN_RANGE}`;
 /** NaN is a text, which sorts above every number, so it hides the largest one. */
 const HIGHEST_NUMBER = `${HIGHEST} and value <> 'NaN'`;
 
@@ -133,7 +133,7 @@ interface Found {
 }
 
 /** Aggregates without groups, one range at a time, are several times as fast as one grouped statement. */
-export function readStretch(reader: Connection, series: bigint, { from, to }: Stretch): StretchExtrema {
+export function readExtrema(reader: Connection, series: bigint, { from, to }: SeriesRange): RangeExtrema {
   const find = (text: string) => (reader.prepare(text).all([series, from, to]) as Found[])[0]!;
   const lowest = find(LOWEST);
   if (lowest.value === null || lowest.value === 'NaN') return {};
@@ -142,6 +142,6 @@ export function readStretch(reader: Connection, series: bigint, { from, to }: St
 }
 
 function pointOf({ value, metric_step }: Found) {
-  if (typeof value !== 'number' || metric_step === null) throw new Error('a stretch with numbers has no smallest one');
+  if (typeof value !== 'number' || metric_step === null) throw new Error('a range with numbers has no smallest one');
   return { metricStep: metric_step, value };
 }

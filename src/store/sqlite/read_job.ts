@@ -1,8 +1,8 @@
-import type { StretchExtrema } from '../sql/engine.ts';
-import type { Stretch } from '../sql/metric/stretches.ts';
+import type { RangeExtrema } from '../sql/engine.ts';
+import type { SeriesRange } from '../sql/metric/series_range.ts';
 
 /** What a read thread can be asked for. Everything in it is copied from thread to thread. */
-export type ReadJob = StatementJob | SnapshotJob | StretchesJob;
+export type ReadJob = StatementJob | SnapshotJob | ExtremaJob;
 
 /** Reads the rows of one statement: as objects with bigints, or as arrays with integers as numbers. */
 export interface StatementJob {
@@ -17,15 +17,15 @@ export interface SnapshotJob {
   readonly statements: readonly Pick<StatementJob, 'text' | 'parameters'>[];
 }
 
-/** The extrema of some stretches of a metric series, which take several statements each. */
-export interface StretchesJob {
-  readonly kind: 'stretches';
+/** The extrema of some ranges of a metric series, which take several statements each. */
+export interface ExtremaJob {
+  readonly kind: 'extrema';
   readonly series: bigint;
-  readonly stretches: readonly Stretch[];
+  readonly ranges: readonly SeriesRange[];
 }
 
-export type ReadResult<Job extends ReadJob> = Job extends StretchesJob
-  ? StretchExtrema[]
+export type ReadResult<Job extends ReadJob> = Job extends ExtremaJob
+  ? RangeExtrema[]
   : Job extends SnapshotJob
     ? ReadRows[]
     : unknown[];

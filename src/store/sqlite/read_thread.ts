@@ -2,7 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { Connection, openReader } from './connection.ts';
 import { makeInterruptible } from './interruption.ts';
-import { readStretch } from './metric_points.ts';
+import { readExtrema } from './metric_points.ts';
 import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, StatementJob } from './read_job.ts';
 
 /**
@@ -42,8 +42,8 @@ class ReadThread {
 
   #run(job: ReadJob): Pick<ReadReply, 'result' | 'columns'> {
     switch (job.kind) {
-      case 'stretches':
-        return { result: job.stretches.map((stretch) => readStretch(this.#reader, job.series, stretch)) };
+      case 'extrema':
+        return { result: job.ranges.map((range) => readExtrema(this.#reader, job.series, range)) };
       case 'arrays':
         return { result: this.#reader.prepare(job.text, 'arrays').all(job.parameters) };
       case 'snapshot':

@@ -5,7 +5,7 @@ import type { StepView } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import type { ChangeHub } from '../change_hub.ts';
 import type { LineageCache } from '../lineage_cache.ts';
-import { byOwner, readPage, type Stretch } from './step_page.ts';
+import { byOwner, type OwnedSteps, readPage } from './step_page.ts';
 
 /** Pages kept for followers that come to the same place a moment later: together at most about 1 MiB. */
 const KEPT_PAGES = 4;
@@ -64,7 +64,7 @@ class Feed {
   readonly #deps: FeedDeps;
   readonly #namespace: string;
   readonly #view: StepView;
-  readonly #pages = new Map<bigint, Promise<Stretch[]>>();
+  readonly #pages = new Map<bigint, Promise<OwnedSteps[]>>();
   /**
    * Something may have changed since the last look. True at first: what was read before the subscription may be old.
    */
@@ -120,7 +120,7 @@ class Feed {
     );
   }
 
-  page(from: bigint, live: boolean): Promise<readonly Stretch[]> {
+  page(from: bigint, live: boolean): Promise<readonly OwnedSteps[]> {
     if (!live) return this.#read(from);
     const kept = this.#pages.get(from);
     if (kept !== undefined) return kept;
@@ -134,7 +134,7 @@ class Feed {
     return page;
   }
 
-  async #read(from: bigint): Promise<Stretch[]> {
+  async #read(from: bigint): Promise<OwnedSteps[]> {
     const { latest } = this;
     const namespace = this.#namespace;
     const view = this.#view;
@@ -200,7 +200,7 @@ export class Follower {
   }
 
   /** The page of steps that begins at `from`, by owner; shared with the others once the follower is live. */
-  page(from: bigint, live: boolean): Promise<readonly Stretch[]> {
+  page(from: bigint, live: boolean): Promise<readonly OwnedSteps[]> {
     return this.#feed.page(from, live);
   }
 

@@ -13,7 +13,7 @@ import { stepBytes } from './step_bytes.ts';
 const PAGE_BYTES = 64 * 1024;
 const PAGE_STEPS = 250;
 /** What the store counts are payloads as they are stored; references to states, many and small, come on top. */
-const STRETCH_BYTES = 384 * 1024;
+const PART_BYTES = 384 * 1024;
 
 /**
  * The next steps of [from, to), at least one. All steps below a trajectory's end are there for as long as it lives, so
@@ -41,25 +41,25 @@ export async function readPage(
   return page;
 }
 
-/** Stretches of one owner each, in order (FM7), each well below what one message may hold (RD3). */
-export function byOwner(page: readonly OwnedStep[]): Stretch[] {
-  const stretches: Stretch[] = [];
+/** Splits a page into parts of one owner each, in order (FM7), each well below what one message may hold (RD3). */
+export function byOwner(page: readonly OwnedStep[]): OwnedSteps[] {
+  const parts: OwnedSteps[] = [];
   let key: bigint | undefined;
   let room = 0;
   for (const { owner, step } of page) {
     const bytes = stepBytes(step);
     if (key !== owner.key || bytes > room) {
-      stretches.push({ trajectoryId: owner.id, steps: [] });
+      parts.push({ trajectoryId: owner.id, steps: [] });
       key = owner.key;
-      room = STRETCH_BYTES;
+      room = PART_BYTES;
     }
     room -= bytes;
-    stretches.at(-1)!.steps.push(step);
+    parts.at(-1)!.steps.push(step);
   }
-  return stretches;
+  return parts;
 }
 
-export interface Stretch {
+export interface OwnedSteps {
   readonly trajectoryId: string;
   readonly steps: StoredStep[];
 }

@@ -4,7 +4,7 @@ import type { Engine, SeriesPoint } from '../engine.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readReal } from '../values.ts';
-import type { Stretch } from './stretches.ts';
+import type { SeriesRange } from './series_range.ts';
 
 /**
  * Series that are read at the same time: enough for two processors of the database, and few enough to leave connections
@@ -98,7 +98,7 @@ async function bucketsOf(
   series: bigint,
   { points, nans, firstStep, lastStep }: SeriesExtent,
   count: bigint,
-): Promise<Stretch[]> {
+): Promise<SeriesRange[]> {
   const numbers = points - nans;
   if (numbers <= 0n) return [];
   const buckets = count < numbers ? count : numbers;
@@ -124,7 +124,7 @@ async function bucketsOf(
 async function nextStarts(
   engine: Engine,
   series: bigint,
-  { from, to }: Stretch,
+  { from, to }: SeriesRange,
   size: bigint,
   count: bigint,
 ): Promise<bigint[]> {

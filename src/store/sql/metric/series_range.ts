@@ -1,5 +1,5 @@
 /** Range of metric steps, both ends included. */
-export interface Stretch {
+export interface SeriesRange {
   readonly from: bigint;
   readonly to: bigint;
 }
@@ -7,13 +7,13 @@ export interface Stretch {
 /**
  * Divides the steps from `first` to `last` into at most `count` ranges of equal length. The last one may be shorter.
  */
-export function stretchesOf(first: bigint, last: bigint, count: number): Stretch[] {
+export function splitRange(first: bigint, last: bigint, count: number): SeriesRange[] {
   const span = last - first + 1n;
   const length = (span + BigInt(count) - 1n) / BigInt(count);
-  const stretches: Stretch[] = [];
+  const ranges: SeriesRange[] = [];
   for (let from = first; from <= last; from += length) {
     const to = from + length - 1n;
-    stretches.push({ from, to: to < last ? to : last });
+    ranges.push({ from, to: to < last ? to : last });
   }
-  return stretches;
+  return ranges;
 }
