@@ -86,7 +86,7 @@ export const lineageAppend: Bench = {
           window: 1,
           stepsPerFrame: 1,
           payload: 'step',
-          inTurn: true,
+          oneAtATime: true,
           warmupSeconds,
           seconds,
         };

@@ -29,7 +29,7 @@ export interface AppendSettings {
   /** Ends when every stream has this many acked steps, instead of after a time. */
   readonly steps?: number;
   /** Runs one stream at a time, in turn, so that their times can be compared. */
-  readonly inTurn?: boolean;
+  readonly oneAtATime?: boolean;
 }
 
 export interface AppendFigures {
@@ -150,8 +150,8 @@ class Stream {
   }
 }
 
-/** Lets streams take turns, with exactly one frame in flight. */
-async function takeTurns(streams: readonly Stream[], untilMs: number): Promise<void> {
+/** Lets streams append one after the other, with exactly one frame in flight. */
+async function appendOneAtATime(streams: readonly Stream[], untilMs: number): Promise<void> {
   while (performance.now() < untilMs) for (const stream of streams) await stream.once();
 }
 
@@ -169,12 +169,12 @@ await program(async (settings: AppendSettings): Promise<AppendFigures> => {
   for (let i = 0; i < streams.length; i += 16)
     await Promise.all(streams.slice(i, i + 16).map((stream) => stream.open()));
   const work = async (seconds: number): Promise<unknown> => {
-    if (settings.inTurn === true) return takeTurns(streams, performance.now() + seconds * 1000);
+    if (settings.oneAtATime === true) return appendOneAtATime(streams, performance.now() + seconds * 1000);
     if (settings.steps !== undefined) return Promise.all(streams.map((stream) => stream.isComplete));
     return pause(seconds);
   };
 
-  if (settings.inTurn !== true) for (const stream of streams) stream.go();
+  if (settings.oneAtATime !== true) for (const stream of streams) stream.go();
   await work(settings.warmupSeconds);
   const before = streams.map((stream) => stream.acked);
   for (const stream of streams) stream.latencies.length = 0;

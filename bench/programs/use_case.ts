@@ -61,7 +61,7 @@ await program(async ({ task, database, warmupSeconds, seconds }: UseCaseSettings
     } while (performance.now() < end);
     return times;
   };
-  const inTurn = async (forSeconds: number) => {
+  const callRepeatedly = async (forSeconds: number) => {
     const times = { service: [] as number[], byHand: [] as number[] };
     const end = performance.now() + forSeconds * 2000;
     do {
@@ -70,8 +70,8 @@ await program(async ({ task, database, warmupSeconds, seconds }: UseCaseSettings
     } while (performance.now() < end);
     return times;
   };
-  if (warmupSeconds > 0) await inTurn(warmupSeconds);
-  const times = await inTurn(seconds);
+  if (warmupSeconds > 0) await callRepeatedly(warmupSeconds);
+  const times = await callRepeatedly(seconds);
   await app.close();
   await store.close();
   return { p50Ms: percentile(times.service, 0.5), byHandP50Ms: percentile(times.byHand, 0.5) };

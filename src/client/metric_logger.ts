@@ -126,7 +126,7 @@ class BatchingLogger implements MetricLogger {
       // log(), flush() and close() throw this error.
       this.#failure = error instanceof Error ? error : ConnectError.from(error);
     } finally {
-      // Must run in the turn in which the queue became empty, so that the next point starts a new send.
+      // Must run in the event-loop iteration in which the queue became empty, so that the next point starts a new send.
       this.#sending = undefined;
     }
   }

@@ -25,7 +25,7 @@ export type VariantReport =
   | { readonly event: 'hanging'; readonly nextStepNumber: number; readonly ackedNextStepNumber: number }
   | { readonly event: 'sealed'; readonly nextStepNumber: number; readonly status: number; readonly message: string };
 
-/** Number of steps in flight when the process stops. Some are sent one per turn of the event loop, the rest at once. */
+/** Number of steps in flight when the process stops. Some are sent one by one, the rest at once. */
 const BURST = 20;
 
 export async function runVariantClient(

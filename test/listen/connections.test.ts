@@ -47,7 +47,7 @@ async function listen(limits: Partial<PortLimits>) {
   async function peer(): Promise<Peer> {
     const connected = new Peer(net.connect(number, '127.0.0.1'));
     await once(connected.socket, 'connect');
-    for (let turn = 0; turn < 3; turn += 1) await setImmediate();
+    for (let i = 0; i < 3; i += 1) await setImmediate();
     return connected;
   }
 

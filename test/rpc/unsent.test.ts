@@ -1,6 +1,6 @@
 import { EventEmitter } from 'node:events';
 import type { Http2ServerResponse, Http2Session, ServerHttp2Stream } from 'node:http2';
-import { setImmediate as turn } from 'node:timers/promises';
+import { setImmediate as nextIteration } from 'node:timers/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { isLarge, UnsentMessages } from '../../src/rpc/unsent.ts';
@@ -31,24 +31,24 @@ describe('A8: large messages of one connection that are not sent', () => {
     const second = message(ALL / 2);
     const third = message(ALL / 2 + 1);
     const fourth = message(1);
-    await turn();
+    await nextIteration();
     expect([first, second, third, fourth].map(({ inside }) => inside)).toEqual([true, true, false, false]);
     first.leave();
-    await turn();
+    await nextIteration();
     expect([third.inside, fourth.inside]).toEqual([false, false]);
     second.leave();
     second.leave();
-    await turn();
+    await nextIteration();
     expect([third.inside, fourth.inside]).toEqual([true, true]);
   });
 
   it('are admitted alone if they are larger than the whole limit', async () => {
     const huge = message(ALL * 2);
     const next = message(1);
-    await turn();
+    await nextIteration();
     expect([huge.inside, next.inside]).toEqual([true, false]);
     huge.leave();
-    await turn();
+    await nextIteration();
     expect(next.inside).toBe(true);
   });
 
@@ -56,10 +56,10 @@ describe('A8: large messages of one connection that are not sent', () => {
     const first = message(ALL);
     const second = message(ALL);
     const third = message(ALL);
-    await turn();
+    await nextIteration();
     second.stream.emit('close');
     first.stream.emit('close');
-    await turn();
+    await nextIteration();
     expect([second.inside, third.inside]).toEqual([true, true]);
   });
 
@@ -67,7 +67,7 @@ describe('A8: large messages of one connection that are not sent', () => {
     message(ALL);
     const other = message(ALL, streamOf({} as Http2Session));
     const over = message(ALL, Object.assign(streamOf(session), { closed: true }));
-    await turn();
+    await nextIteration();
     expect([other.inside, over.inside]).toEqual([true, true]);
   });
 
@@ -92,10 +92,10 @@ describe('A8: large messages of one connection that are not sent', () => {
     const paced = unsent.paced(chunks(), response);
     await paced.next();
     const next = message(ALL);
-    await turn();
+    await nextIteration();
     expect(next.inside).toBe(false);
     await paced.return?.();
-    await turn();
+    await nextIteration();
     expect(next.inside).toBe(true);
   });
 });

@@ -39,24 +39,24 @@ describeClaims('concurrent claims', (scenes, on) => {
     const { scene, stage } = await fresh();
     const ids = await scene.queue(stage, 24, { maxAttempts: 100 });
     const completed = new Map<string, number>();
-    const work = async (claim: Claim, turn: number) => {
+    const work = async (claim: Claim, count: number) => {
       await scene.start(claim).catch(refused);
       await scene.append(claim.trajectory, [wordStep(0n, 'a')]).catch(refused);
-      if (turn % 3 === 0) return scene.release(tokenOf(claim)).catch(refused);
-      if (turn % 5 === 0) return;
+      if (count % 3 === 0) return scene.release(tokenOf(claim)).catch(refused);
+      if (count % 5 === 0) return;
       await scene.complete(claim).then(({ id }) => completed.set(id, (completed.get(id) ?? 0) + 1), refused);
     };
     const refused = (error: { reason?: string }) => {
       expect(['LEASE_LOST', 'TRAJECTORY_SEALED']).toContain(error.reason);
     };
-    let turn = 0;
+    let count = 0;
     const deadline = performance.now() + 45_000;
     await Promise.all(
       Array.from({ length: 8 }, async () => {
         while (completed.size < ids.length && performance.now() < deadline) {
           const [claim] = await scene.claims({ leaseMs: 300 });
-          turn += 1;
-          if (claim !== undefined) await work(claim, turn);
+          count += 1;
+          if (claim !== undefined) await work(claim, count);
           await on.store.sweepLeases(100);
           await setImmediate();
         }

@@ -57,16 +57,16 @@ async function takeKeys(engine: Engine, sql: OutsideSql, count: number): Promise
   return BigInt(String(row?.last));
 }
 
-/** Counts the turns of the event loop meanwhile. */
+/** Counts the iterations of the event loop meanwhile. */
 export async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
-  let turns = 0;
+  let iterations = 0;
   let counting = true;
   const count = () => {
-    turns += 1;
+    iterations += 1;
     if (counting) setImmediate(count);
   };
   setImmediate(count);
   await work();
   counting = false;
-  return turns;
+  return iterations;
 }

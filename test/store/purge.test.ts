@@ -253,17 +253,17 @@ describeStoreOn(['sqlite'], 'a deletion beside the serving thread', (on) => {
     const large = await createLarge(scene, 2000);
     const root = await scene.createWith(['a']);
     for (let i = 0; i < 6; i += 1) await Promise.all(Array.from({ length: 50 }, () => scene.branch(root, 0n)));
-    let turns = 0;
+    let iterations = 0;
     let over = false;
     const tick = () => {
-      turns += 1;
+      iterations += 1;
       if (!over) setImmediate(tick);
     };
     setImmediate(tick);
     let commits: number[] = [];
     const run = StatementSync.prototype.run;
     const spy = vi.spyOn(StatementSync.prototype, 'run').mockImplementation(function (this: StatementSync, ...values) {
-      if (this.sourceSQL === 'commit') commits.push(turns);
+      if (this.sourceSQL === 'commit') commits.push(iterations);
       return run.apply(this, values as Parameters<typeof run>);
     });
     try {

@@ -28,12 +28,12 @@ class Scene {
   /** Ends a read with this duration. Resolves when the waiting reads have started. */
   async end(name: string, milliseconds: number): Promise<void> {
     this.#ends.get(name)?.(milliseconds);
-    await turn();
+    await nextIteration();
   }
 
   async fail(name: string, error: Error): Promise<void> {
     this.#fails.get(name)?.(error);
-    await turn();
+    await nextIteration();
   }
 
   /** Makes kinds known as quick by running quick reads. */
@@ -47,7 +47,7 @@ class Scene {
   }
 }
 
-function turn(): Promise<void> {
+function nextIteration(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
@@ -138,7 +138,7 @@ describe('A5: lanes of reads', () => {
       await scene.lanes.run(`statement ${i}`, undefined, async () => ({ value: i, milliseconds: 1 }));
       if (i % 100 === 0) await scene.lanes.run('row', undefined, async () => ({ value: i, milliseconds: 1 }));
     }
-    await turn();
+    await nextIteration();
     const list = scene.ask('list');
     const row = scene.ask('row');
     expect(scene.begun).toEqual(['list', 'row']);

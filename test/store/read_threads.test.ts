@@ -128,7 +128,7 @@ describe('A5, A6: read threads of SQLite', () => {
     const quick = threads.run(QUICK, undefined).then(() => {
       begun = true;
     });
-    for (let turn = 0; turn < 100; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    for (let i = 0; i < 100; i += 1) await new Promise((resolve) => setImmediate(resolve));
     expect(begun).toBe(false);
     resume();
     await quick;

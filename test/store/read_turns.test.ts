@@ -14,17 +14,17 @@ function work(): void {
 }
 
 /** Counts the turns of the event loop until `stop`. */
-function countTurns() {
-  let turns = 0;
+function countIterations() {
+  let iterations = 0;
   let over = false;
   const tick = () => {
-    turns += 1;
+    iterations += 1;
     if (!over) setImmediate(tick);
   };
   setImmediate(tick);
   return {
-    get turns() {
-      return turns;
+    get iterations() {
+      return iterations;
     },
     stop() {
       over = true;
@@ -33,30 +33,31 @@ function countTurns() {
 }
 
 describe('A5: turns of readers', () => {
-  it('deliver large results one at a time, each one event-loop turn after the previous was processed', async () => {
+  it('deliver large results one at a time, each one event-loop iteration after the previous was processed', async () => {
     const turns = new ReadTurns();
-    const loop = countTurns();
-    const seen: { reader: number; turn: number }[] = [];
+    const loop = countIterations();
+    const seen: { reader: number; iteration: number }[] = [];
     const reader = async (name: number) => {
       await turns.handOver(LARGE);
-      seen.push({ reader: name, turn: loop.turns });
+      seen.push({ reader: name, iteration: loop.iterations });
       work();
     };
     await Promise.all(Array.from({ length: 10 }, (_, name) => reader(name)));
     loop.stop();
     expect(seen.map(({ reader: name }) => name)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-    for (const [i, { turn }] of seen.entries()) if (i > 0) expect(turn).toBeGreaterThan(seen[i - 1]!.turn);
+    for (const [i, { iteration }] of seen.entries())
+      if (i > 0) expect(iteration).toBeGreaterThan(seen[i - 1]!.iteration);
   });
 
   it('yield to the event loop between the large results of a single reader', async () => {
     const turns = new ReadTurns();
-    const loop = countTurns();
+    const loop = countIterations();
     for (let page = 0; page < 10; page += 1) {
       await turns.handOver(LARGE);
       work();
     }
     loop.stop();
-    expect(loop.turns).toBeGreaterThanOrEqual(9);
+    expect(loop.iterations).toBeGreaterThanOrEqual(9);
   });
 
   it('let other timers fire between two large results while there are writes', async () => {
@@ -74,15 +75,15 @@ describe('A5: turns of readers', () => {
 
   it('do not delay small results', async () => {
     const turns = new ReadTurns();
-    const loop = countTurns();
+    const loop = countIterations();
     const large = Array.from({ length: 20 }, () => turns.handOver(LARGE).then(work));
-    let begun = loop.turns;
+    let begun = loop.iterations;
     for (let i = 0; i < 100; i += 1) await turns.handOver([i]);
-    expect(loop.turns).toBe(begun);
-    begun = loop.turns;
+    expect(loop.iterations).toBe(begun);
+    begun = loop.iterations;
     await Promise.all(large);
     loop.stop();
-    expect(loop.turns).toBeGreaterThan(begun);
+    expect(loop.iterations).toBeGreaterThan(begun);
   });
 
   it('while there are writes, wait after a page as long as its rows took to parse', async () => {

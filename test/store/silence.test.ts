@@ -182,11 +182,11 @@ describe('a busy Postgres', () => {
 
   it('A1: a call that waits for a connection longer than the silence limit gets it, as long as others get answers', async () => {
     const ends = await Promise.all(
-      [1, 2, 3, 4, 5, 6, 7, 8].map(async (turn) => {
+      [1, 2, 3, 4, 5, 6, 7, 8].map(async (attempt) => {
         const lease = await pool.lease();
         await lease.query('select pg_sleep(1.5)');
         lease.release();
-        return turn;
+        return attempt;
       }),
     );
     expect(ends).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);

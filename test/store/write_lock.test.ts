@@ -27,7 +27,7 @@ describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) =>
     const appends = ['b', 'c', 'd'].map((word, i) =>
       here.append(made, [wordStep(BigInt(i + 1), word)]).then(() => ended.push(word)),
     );
-    for (let turn = 0; turn < 100; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    for (let i = 0; i < 100; i += 1) await new Promise((resolve) => setImmediate(resolve));
     for (let read = 0; read < 10; read += 1) expect(await here.words(made)).toEqual(['a']);
     expect(ended).toEqual([]);
     unlock();
@@ -41,7 +41,7 @@ describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) =>
     const run = await here.makeRun({ mainTrajectory: newMain(), status: 'RUNNING' });
     const made = await here.createWith(['a']);
     const point = { name: 'm', metricStep: 1n, value: 1, stageId: undefined };
-    let turns = 0;
+    let iterations = 0;
     const unlock = lockFile();
     const begun = performance.now();
     const calls = [
@@ -52,7 +52,7 @@ describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) =>
     ].map((call) => refusalOf(call).then(({ reason }) => reason));
     let over = false;
     const tick = () => {
-      turns += 1;
+      iterations += 1;
       if (!over) setTimeout(tick, 1);
     };
     tick();
@@ -60,7 +60,7 @@ describeStoreOn(['sqlite'], 'A1: a file that another program writes to', (on) =>
     over = true;
     // Waits of 4.5 s one after the other would take more than half a minute.
     expect(performance.now() - begun).toBeLessThan(15_000);
-    expect(turns).toBeGreaterThan(100);
+    expect(iterations).toBeGreaterThan(100);
     unlock();
     expect(await here.words(made)).toEqual(['a']);
     await here.append(made, [wordStep(1n, 'b')]);

@@ -163,11 +163,11 @@ describeApp('ReadSteps that follows', (on) => {
     const total = 400;
     const followers = Array.from({ length: 20 }, async (_, i) => {
       const start = BigInt(i % 5);
-      while ((await scene.now(trajectory)).nextStepNumber < start) await turn();
+      while ((await scene.now(trajectory)).nextStepNumber < start) await nextIteration();
       const seen: bigint[] = [];
       for await (const { steps } of scene.read(trajectory, { startStepNumber: start, follow: true })) {
         for (const { stepNumber } of steps) seen.push(stepNumber);
-        if (i % 3 === 0) await turn();
+        if (i % 3 === 0) await nextIteration();
       }
       return (
         seen.map((number, at) => number === start + BigInt(at)).every(Boolean) && seen.length === total - Number(start)
@@ -190,7 +190,7 @@ describeApp('ReadSteps that follows', (on) => {
     const followers = Array.from({ length: 100 }, () => scene.read(trajectory, { follow: true }));
     await Promise.all(followers.map((one) => one.next())); // caught up
     const next = followers.map((one) => one.next());
-    await turn();
+    await nextIteration();
     counts.clear();
     await on.scene(undefined, scene.caller.namespace).write(trajectory, [step(0n, 'live')]);
     const read = await Promise.all(next);
@@ -314,7 +314,7 @@ function counting(store: Store): { store: Store; counts: Map<string, number> } {
   return { store: counted, counts };
 }
 
-/** A turn of the event loop, in which everything that was ready has run. */
-function turn(): Promise<void> {
+/** An iteration of the event loop, in which everything that was ready has run. */
+function nextIteration(): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, 1));
 }

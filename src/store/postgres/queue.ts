@@ -1,5 +1,5 @@
 import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
-import { byTurn, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
+import { inQueueOrder, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
 import type { Engine, Queue, QueuedRow, StageName, Tx, Wanted } from '../sql/engine.ts';
 import { sequenceOf } from './schema.ts';
 
@@ -51,7 +51,7 @@ async function lockAmong(
       ${queueOf(engine, { columns: rowsOf(engine), ...terms }, left)}) as r`.execute(tx);
     taken.push(...(rows as QueuedRow[]));
   }
-  return taken.sort(byTurn);
+  return taken.sort(inQueueOrder);
 }
 
 const ROUNDS = 3;

@@ -52,8 +52,8 @@ interface Waiting {
 const GROUP_POINTS = 20_000;
 
 /**
- * Writes waiting batches together, because each commit waits for the disk. A single batch waits for one turn of the
- * event loop.
+ * Writes waiting batches together, because each commit waits for the disk. A single batch waits for one
+ * iteration of the event loop.
  */
 export class PointWriter {
   readonly #writer: Connection;

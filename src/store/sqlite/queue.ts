@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import { byTurn, openStage, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
+import { inQueueOrder, openStage, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
 import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../sql/engine.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>;
@@ -20,7 +20,7 @@ export function readQueued(
     const terms = { columns, stage: sql`${queue.stage}`, ofTask: taskIs(queue), limit: sql`${limit}` };
     found.push(...rows(queueOf(engine, terms, wanted)));
   }
-  if (queues.length > 1) found.sort(byTurn);
+  if (queues.length > 1) found.sort(inQueueOrder);
   return found.slice(0, limit);
 }
 

@@ -98,7 +98,7 @@ export class Committer {
     return new Promise((resolve) => this.#idleWaiters.push(resolve));
   }
 
-  /** Starts groups at the end of this turn of the event loop, so that all frames that have arrived by now share one. */
+  /** Starts groups after the frames that have already arrived, so that these share a group. */
   #gather(): void {
     if (this.#gathering || this.#ready.size === 0 || this.#groupsInFlight >= this.#limits.lanes) return;
     this.#gathering = true;

@@ -35,7 +35,7 @@ export function createClaimCollector(store: Pick<RolloutStore, 'claimRollouts'>,
 
   const run = async (): Promise<void> => {
     while (waiting.length > 0) {
-      // At the end of this turn of the event loop all requests that have arrived by now share a call.
+      // Requests that have already arrived share the call.
       await new Promise((resolve) => setImmediate(resolve));
       const call = takeCall();
       if (call.length > 0) await serve(store, logger, call);

@@ -1,11 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setImmediate as nextIteration } from 'node:timers/promises';
 import { openWriter, type TrajectoryWriter, type WriterEvent } from '../../../src/client/index.ts';
 import type { LifePlan } from './raw-writer.ts';
 import { makeStep } from './steps.ts';
 
-/** Steps appended in one turn of the event loop, so that other writers come in between. */
-const STEPS_A_TURN = 4;
+/** Steps appended in one iteration of the event loop, so that other writers come in between. */
+const STEPS_AT_ONCE = 4;
 
 /**
  * One writer of the client helper: takes the trajectory over, continues at its end, and lets the helper reconnect and
@@ -34,7 +34,7 @@ export async function helperLife(plan: LifePlan): Promise<void> {
   for (let left = plan.steps; left > 0 && !plan.stop.aborted; left -= 1) {
     await writer.ready();
     append(writer, plan);
-    if (left % STEPS_A_TURN === 0) await nextTurn();
+    if (left % STEPS_AT_ONCE === 0) await nextIteration();
   }
   await writer.close();
 }

@@ -125,10 +125,10 @@ export async function read(mix: Mix): Promise<void> {
 /** Makes every kind of read of every trajectory that was created. */
 export async function readAll(mix: Mix): Promise<void> {
   const nodes = mix.nodes.filter(({ created }) => created).values();
-  const inTurn = async () => {
+  const readRepeatedly = async () => {
     for (const node of nodes) for (const rpc of Object.keys(READS)) await readOnce(mix, node, rpc);
   };
-  await Promise.all(Array.from({ length: 8 }, inTurn));
+  await Promise.all(Array.from({ length: 8 }, readRepeatedly));
 }
 
 /** Half of the time one that is being deleted, else mostly one that is not. */

@@ -75,8 +75,8 @@ export function taskIs({ task }: Queue, value: RawBuilder<unknown> = sql`${task}
 }
 
 /** Q5: order of rows from several queues. */
-export function byTurn(a: Turn, b: Turn): number {
+export function inQueueOrder(a: QueueRank, b: QueueRank): number {
   return a.priority === b.priority ? Number(a.key - b.key) : Number(b.priority - a.priority);
 }
 
-type Turn = Pick<QueuedRow, 'priority' | 'key'>;
+type QueueRank = Pick<QueuedRow, 'priority' | 'key'>;

@@ -11,7 +11,7 @@ const MANY_ROWS = 32;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at
- * a time, each in a turn of the event loop of its own. While there are writes, the readers pause after each work period
+ * a time, each in its own iteration of the event loop. While there are writes, the readers pause after each work period
  * in proportion to its length. The time in which the thread parsed their rows is part of that length.
  */
 export class ReadTurns implements Turns {
