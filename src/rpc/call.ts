@@ -222,7 +222,7 @@ function answers<T>(
       inner ??= begin();
       const result = await inner.next();
       if (result.done !== true) {
-        if (isLarge?.(result.value)) await wire.app.store.turns.take();
+        if (isLarge?.(result.value)) await wire.app.store.slots.take();
         watch?.given(resumeAt?.(result.value));
         return result;
       }

@@ -40,7 +40,7 @@ export type Unary<M extends DescMethodUnary> = (
 export interface Sending<Message> {
   /** Returns the step from which a reader that did not take a message can continue. */
   readonly resumeAt?: ((message: Message) => bigint | undefined) | undefined;
-  /** Returns whether a message takes so long to encode that it waits for a turn (A5). */
+  /** Returns whether a message takes so long to encode that it waits for a slot (A5). */
   readonly isLarge?: ((message: Message) => boolean) | undefined;
 }
 

@@ -20,7 +20,7 @@ export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps> 
   isLarge: hasManySteps,
 };
 
-/** Encoding fewer steps takes less time than waiting for a turn. */
+/** Encoding fewer steps takes less time than waiting for a slot. */
 const MANY_STEPS = 32;
 
 export function hasManySteps({ steps }: { readonly steps: readonly unknown[] }): boolean {

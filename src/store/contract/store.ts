@@ -51,18 +51,18 @@ export interface Store
    */
   within(call: CallScope): Store;
   /** Shares the thread of the server between large reads and everything else. */
-  readonly turns: Turns;
+  readonly slots: Slots;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
   /** Ends all work and closes the database. Idempotent. */
   close(): Promise<void>;
 }
 
-/** Turns for work on large results. */
-export interface Turns {
+/** Slots of the serving thread for work on large results. One slot is used at a time. */
+export interface Slots {
   /**
-   * Must be awaited before such work. Undefined means that the work may start at once. Everything until the event loop
-   * turns belongs to the turn.
+   * Must be awaited before such work. Undefined means that the work may start at once. The slot ends with the iteration
+   * of the event loop.
    */
   take(): Promise<void> | undefined;
 }

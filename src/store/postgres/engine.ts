@@ -123,7 +123,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async #writeOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
-    this.parts.turns.wrote();
+    this.parts.slots.wrote();
     const lease = await this.#lease();
     try {
       const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));
@@ -265,7 +265,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async appendOne(seen: SeenHead, row: StepRow): Promise<string | undefined> {
-    this.parts.turns.wrote();
+    this.parts.slots.wrote();
     const lease = await this.#lease();
     try {
       const { rows } = await lease.query(APPEND_ONE, appendOneValues(seen, row));
@@ -287,7 +287,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
 
   /** Without `tx`, the statement is a transaction of its own. */
   async #upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
-    this.parts.turns.wrote();
+    this.parts.slots.wrote();
     for (let attempt = 1; ; attempt += 1) {
       const lease = await this.#lease();
       try {

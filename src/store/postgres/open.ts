@@ -5,7 +5,7 @@ import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine } from '../sql/engine.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
 import { ReadLanes } from '../sql/reading/lanes.ts';
-import { ReadTurns } from '../sql/reading/turns.ts';
+import { ReadSlots } from '../sql/reading/slots.ts';
 import type { Tables } from '../sql/tables.ts';
 import { PostgresEngine } from './engine.ts';
 import { Notifier } from './notify.ts';
@@ -40,15 +40,15 @@ export async function openPostgres(
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
-  const turns = new ReadTurns(PAUSE_PER_WORK);
+  const slots = new ReadSlots(PAUSE_PER_WORK);
   return new PostgresEngine({
     description: `postgres ${addressOf(url)}`,
     pool,
     dialect: new PostgresDialect({ pool }),
-    lanes: new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => turns.restAfter(milliseconds) }),
+    lanes: new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => slots.restAfter(milliseconds) }),
     notifier,
     listeners,
-    turns,
+    slots,
     kept: new KeptQueries(),
     closed: undefined,
   });

@@ -3,7 +3,7 @@ import { type CallScope, DatabaseSilent } from '../contract/store.ts';
 import type { RangeExtrema } from '../sql/engine.ts';
 import type { SeriesRange } from '../sql/metric/series_range.ts';
 import type { ReadLanes, Timed } from '../sql/reading/lanes.ts';
-import type { ReadTurns } from '../sql/reading/turns.ts';
+import type { ReadSlots } from '../sql/reading/slots.ts';
 import { ExtremaReader } from './metric_points.ts';
 import type { Lease, Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
@@ -11,7 +11,7 @@ import { SCHEMA } from './schema.ts';
 interface ReaderDeps {
   readonly pool: Pool;
   readonly lanes: ReadLanes;
-  readonly turns: ReadTurns;
+  readonly slots: ReadSlots;
 }
 
 /** What was read, and for how long this thread parsed it. */
@@ -33,10 +33,10 @@ export class Reader {
     this.#plansByIndex = plansByIndex;
   }
 
-  /** Runs a read and hands over its rows in turn with other reads. `kind` is equal for reads of about the same cost. */
+  /** Runs a read and hands over its rows in a slot. `kind` is equal for reads of about the same cost. */
   async read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
     const { rows, parseMs } = await this.#readInLane(kind, work);
-    return this.#deps.turns.handOver(rows, parseMs);
+    return this.#deps.slots.handOver(rows, parseMs);
   }
 
   /** Runs a read that takes about as long as others of its kind. */
@@ -74,7 +74,7 @@ export class Reader {
     const { rows: tables, parseMs } = await this.#readInLane(queries.map(({ sql: text }) => text).join(';'), (lease) =>
       inTransaction(lease, BEGIN_SNAPSHOT, () => Promise.all(queries.map((query) => rowsIn(lease, query)))),
     );
-    return this.#deps.turns.handOverAll(tables, parseMs);
+    return this.#deps.slots.handOverAll(tables, parseMs);
   }
 
   extrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {

@@ -4,7 +4,7 @@ import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Segment } from '../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { Horizon } from '../contract/run.ts';
-import type { CallScope, Turns } from '../contract/store.ts';
+import type { CallScope, Slots } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './metric/point_batch.ts';
@@ -219,7 +219,7 @@ export interface Engine {
 
   readonly aggregates: Aggregates;
 
-  readonly turns: Turns;
+  readonly slots: Slots;
 
   /** `time` minus a number of hours, to compare with a time column. */
   hoursAgo(hours: number): RawBuilder<string>;

@@ -1,14 +1,14 @@
 import type { CallScope } from '../contract/store.ts';
 import type { ChangeListeners } from './changes.ts';
 import type { KeptQueries } from './kept_queries.ts';
-import type { ReadTurns } from './reading/turns.ts';
+import type { ReadSlots } from './reading/slots.ts';
 
 /** State that an engine shares with its scopes (`Engine.within`). */
 export interface EngineParts {
   readonly description: string;
   readonly listeners: ChangeListeners;
   readonly kept: KeptQueries;
-  readonly turns: ReadTurns;
+  readonly slots: ReadSlots;
   closed: Promise<void> | undefined;
 }
 
@@ -16,14 +16,14 @@ export interface EngineParts {
 export abstract class SharedEngine<Parts extends EngineParts> {
   readonly description: string;
   readonly kept: KeptQueries;
-  readonly turns: ReadTurns;
+  readonly slots: ReadSlots;
   protected readonly parts: Parts;
   protected readonly call: CallScope | undefined;
 
   constructor(parts: Parts, call: CallScope | undefined) {
     this.description = parts.description;
     this.kept = parts.kept;
-    this.turns = parts.turns;
+    this.slots = parts.slots;
     this.parts = parts;
     this.call = call;
   }

@@ -76,8 +76,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   get description() {
     return this.engine.description;
   },
-  get turns() {
-    return this.engine.turns;
+  get slots() {
+    return this.engine.slots;
   },
   within(call) {
     return storeOver(this.engine.within(call), this.known);

@@ -89,7 +89,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async #read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
-    return this.parts.turns.handOver(await this.parts.threads.run(job, this.call?.signal));
+    return this.parts.slots.handOver(await this.parts.threads.run(job, this.call?.signal));
   }
 
   table(name: keyof Tables) {
@@ -108,10 +108,10 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   async readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
     const all: readonly CompiledQuery<object>[] = queries;
     const statements = all.map(({ sql: text, parameters }) => ({ text, parameters }));
-    const { threads, turns } = this.parts;
+    const { threads, slots } = this.parts;
     const found = await threads.run({ kind: 'snapshot', statements }, this.call?.signal);
     const tables = found.map(({ columns, rows }) => objectsOf(columns, rows));
-    return (await turns.handOverAll(tables)) as RowsOf<Rows>;
+    return (await slots.handOverAll(tables)) as RowsOf<Rows>;
   }
 
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {

@@ -7,7 +7,7 @@ import { migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine, Tx } from '../sql/engine.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
-import { ReadTurns } from '../sql/reading/turns.ts';
+import { ReadSlots } from '../sql/reading/slots.ts';
 import type { Tables } from '../sql/tables.ts';
 import { Connection, openWriter } from './connection.ts';
 import { Dialect } from './dialect.ts';
@@ -42,7 +42,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     await sql`pragma busy_timeout = 0`.execute(writing);
     const writeLock = new WriteLock();
     const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
-    const turns = new ReadTurns();
+    const slots = new ReadSlots();
     const wal = new Wal({
       ...{ path, onFault },
       pauseReaders: () => threads.pause(),
@@ -51,13 +51,13 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
       },
     });
     const transact = async <T>(work: (tx: Tx) => Promise<T>): Promise<T> => {
-      turns.wrote();
+      slots.wrote();
       const result = await writeLock.run(() => writing.transaction().execute(work));
       wal.committed();
       return result;
     };
     return new SqliteEngine({
-      ...{ description: `sqlite ${named}`, threads, turns, dialect, writing, writer, transact, writeLock, lock },
+      ...{ description: `sqlite ${named}`, threads, slots, dialect, writing, writer, transact, writeLock, lock },
       listeners: new ChangeListeners(onFault),
       kept: new KeptQueries(),
       points: new PointWriter(writer, transact),

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ReadTurns } from '../../src/store/sql/reading/turns.ts';
+import { ReadSlots } from '../../src/store/sql/reading/slots.ts';
 
 /** Longer than a work period. */
 const LONG_MS = 5;
@@ -13,7 +13,7 @@ function work(): void {
   while (performance.now() < end);
 }
 
-/** Counts the turns of the event loop until `stop`. */
+/** Counts the iterations of the event loop until `stop`. */
 function countIterations() {
   let iterations = 0;
   let over = false;
@@ -32,13 +32,13 @@ function countIterations() {
   };
 }
 
-describe('A5: turns of readers', () => {
+describe('A5: slots of readers', () => {
   it('deliver large results one at a time, each one event-loop iteration after the previous was processed', async () => {
-    const turns = new ReadTurns();
+    const slots = new ReadSlots();
     const loop = countIterations();
     const seen: { reader: number; iteration: number }[] = [];
     const reader = async (name: number) => {
-      await turns.handOver(LARGE);
+      await slots.handOver(LARGE);
       seen.push({ reader: name, iteration: loop.iterations });
       work();
     };
@@ -50,10 +50,10 @@ describe('A5: turns of readers', () => {
   });
 
   it('yield to the event loop between the large results of a single reader', async () => {
-    const turns = new ReadTurns();
+    const slots = new ReadSlots();
     const loop = countIterations();
     for (let page = 0; page < 10; page += 1) {
-      await turns.handOver(LARGE);
+      await slots.handOver(LARGE);
       work();
     }
     loop.stop();
@@ -61,11 +61,11 @@ describe('A5: turns of readers', () => {
   });
 
   it('let other timers fire between two large results while there are writes', async () => {
-    const turns = new ReadTurns();
+    const slots = new ReadSlots();
     const order: string[] = [];
     for (let page = 0; page < 5; page += 1) {
-      turns.wrote();
-      await turns.handOver(LARGE);
+      slots.wrote();
+      await slots.handOver(LARGE);
       order.push('page');
       setTimeout(() => order.push('timer'), 1);
       work();
@@ -74,11 +74,11 @@ describe('A5: turns of readers', () => {
   });
 
   it('do not delay small results', async () => {
-    const turns = new ReadTurns();
+    const slots = new ReadSlots();
     const loop = countIterations();
-    const large = Array.from({ length: 20 }, () => turns.handOver(LARGE).then(work));
+    const large = Array.from({ length: 20 }, () => slots.handOver(LARGE).then(work));
     let begun = loop.iterations;
-    for (let i = 0; i < 100; i += 1) await turns.handOver([i]);
+    for (let i = 0; i < 100; i += 1) await slots.handOver([i]);
     expect(loop.iterations).toBe(begun);
     begun = loop.iterations;
     await Promise.all(large);
@@ -87,11 +87,11 @@ describe('A5: turns of readers', () => {
   });
 
   it('while there are writes, wait after a page as long as its rows took to parse', async () => {
-    const turns = new ReadTurns();
-    turns.wrote();
+    const slots = new ReadSlots();
+    slots.wrote();
     const order: string[] = [];
-    await turns.handOver(LARGE, PARSED_MS);
-    const next = turns.handOver(LARGE).then(() => order.push('page'));
+    await slots.handOver(LARGE, PARSED_MS);
+    const next = slots.handOver(LARGE).then(() => order.push('page'));
     const rest = setTimeout(() => order.push('rest'), PARSED_MS - 1);
     await next;
     clearTimeout(rest);
@@ -99,9 +99,9 @@ describe('A5: turns of readers', () => {
   });
 
   it('require no pause after a read without writes; with writes, a pause as long as the read, at most two seconds', () => {
-    const turns = new ReadTurns();
-    expect(turns.restAfter(300)).toBe(0);
-    turns.wrote();
-    expect([turns.restAfter(300), turns.restAfter(4000)]).toEqual([300, 2000]);
+    const slots = new ReadSlots();
+    expect(slots.restAfter(300)).toBe(0);
+    slots.wrote();
+    expect([slots.restAfter(300), slots.restAfter(4000)]).toEqual([300, 2000]);
   });
 });

@@ -1,4 +1,4 @@
-import type { Turns } from '../../contract/store.ts';
+import type { Slots } from '../../contract/store.ts';
 
 /** Length of one work period of all readers together, in milliseconds. Work that starts within it may end after it. */
 const WORK_MS = 2;
@@ -6,7 +6,7 @@ const WORK_MS = 2;
 const LONGEST_REST_MS = 2000;
 /** Writes are expected to go on for this long after the last one, in milliseconds. */
 const WRITER_MS = 20;
-/** Results with fewer rows do not wait for a turn: processing them takes less time than waiting. */
+/** Results with fewer rows do not wait for a slot: processing them takes less time than waiting. */
 const MANY_ROWS = 32;
 
 /**
@@ -14,7 +14,7 @@ const MANY_ROWS = 32;
  * a time, each in its own iteration of the event loop. While there are writes, the readers pause after each work period
  * in proportion to its length. The time in which the thread parsed their rows is part of that length.
  */
-export class ReadTurns implements Turns {
+export class ReadSlots implements Slots {
   readonly #waiting: (() => void)[] = [];
   /**
    * Start of the current work period, end of the last work, and time of the last requested write, in milliseconds of
@@ -27,9 +27,9 @@ export class ReadTurns implements Turns {
   readonly #pausePerWork: number;
   /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
   #parsedMs = 0;
-  /** True from the grant of a turn until the event loop has turned. */
+  /** True from the grant of a slot until the next iteration of the event loop. */
   #working = false;
-  /** True while turns are granted to waiting readers. */
+  /** True while slots are granted to waiting readers. */
   #granting = false;
 
   constructor(pausePerWork = 1) {
@@ -42,8 +42,8 @@ export class ReadTurns implements Turns {
   }
 
   /**
-   * Returns the rows. Many rows are returned when it is their reader's turn; the reader's work before the loop turns
-   * belongs to that turn. `parseMs` is for how long this thread was busy with the rows already.
+   * Returns the rows. Many rows wait for a slot; what the reader does in the same iteration of the event loop belongs to
+   * the slot. `parseMs` is for how long this thread was busy with the rows already.
    */
   async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
     await this.#takeFor(rows.length, parseMs);
@@ -60,7 +60,7 @@ export class ReadTurns implements Turns {
   }
 
   /**
-   * Waits for a turn if there are many rows. The time in which they were parsed belongs to the work period that begins
+   * Waits for a slot if there are many rows. The time in which they were parsed belongs to the work period that begins
    * then.
    */
   async #takeFor(rows: number, parseMs: number): Promise<void> {
@@ -73,7 +73,7 @@ export class ReadTurns implements Turns {
     return this.#isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
   }
 
-  /** Waits for a turn. Returns undefined if the turn begins at once. */
+  /** Waits for a slot. Returns undefined if the slot begins at once. */
   take(): Promise<void> | undefined {
     if (!this.#granting && this.#mayWork()) {
       this.#begin();
@@ -128,7 +128,7 @@ export class ReadTurns implements Turns {
     else setImmediate(work);
   }
 
-  /** Grants one turn, and the next one after the event loop has turned. */
+  /** Grants one slot, and the next one in the next iteration of the event loop. */
   #grant(): void {
     const resolve = this.#waiting.shift();
     this.#granting = resolve !== undefined;
