@@ -1,6 +1,6 @@
 import { envelopeEnd, HEADER_BYTES, isCompressed } from './envelope.ts';
 
-/** Larger messages wait for a turn to be decoded, and for room while they arrive. */
+/** Larger messages wait for a slot to be decoded, and for room while they arrive. */
 export const SMALL_BYTES = 64 * 1024;
 const NOTHING: Buffer = Buffer.alloc(0);
 
@@ -111,8 +111,8 @@ export class EnvelopeCollector {
   }
 }
 
-/** Cuts a run of envelopes so that each large or compressed one is alone, because it waits for its own turn. */
-export function cutForTurns(run: Buffer): readonly Buffer[] {
+/** Cuts a run of envelopes so that each large or compressed one is alone, because it waits for its own slot. */
+export function cutForSlots(run: Buffer): readonly Buffer[] {
   const parts: Buffer[] = [];
   let begin = 0;
   for (let at = 0, end = 0; at < run.length; at = end) {
@@ -127,8 +127,8 @@ export function cutForTurns(run: Buffer): readonly Buffer[] {
 }
 
 /**
- * Returns how much capacity of the turnstile a message takes; 0 means that it needs no turn. A compressed message takes
- * all of it, because its real size is unknown.
+ * Returns how much capacity of the decode queue a message takes; 0 means that it needs no slot. A compressed message
+ * takes all of it, because its real size is unknown.
  */
 export function weightOf(message: Buffer, compressed: boolean, maxMessageBytes: number): number {
   if (compressed) return maxMessageBytes;

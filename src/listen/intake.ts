@@ -1,15 +1,15 @@
 import type { Readable } from 'node:stream';
-import { cutForTurns, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
+import { cutForSlots, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
 import { BodyReader } from './body_reader.ts';
+import type { DecodeQueue, DecodeSlot } from './decode_queue.ts';
 import { HEADER_BYTES, isCompressed } from './envelope.ts';
-import type { Turn, Turnstile } from './turnstile.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
 /** Shared by the requests of a port. */
 export interface IntakeOptions {
   /** Larger messages are passed on as soon as their size is known, for the decoder to reject. */
   readonly maxMessageBytes: number;
-  readonly turnstile: Turnstile;
+  readonly decodeQueue: DecodeQueue;
   readonly unfinished: UnfinishedMessages;
 }
 
@@ -17,7 +17,7 @@ type Headers = { readonly [name: string]: string | readonly string[] | undefined
 
 /**
  * Receives the messages of one request. Iterating over the request returns whole messages. The iteration fails if a
- * message takes too long to become complete. Large and compressed messages wait for their turn to be decoded. `close`
+ * message takes too long to become complete. Large and compressed messages wait for their slot to be decoded. `close`
  * releases everything that an intake holds.
  */
 export class Intake {
@@ -28,7 +28,7 @@ export class Intake {
   readonly #compressed: boolean;
   #one = false;
   #closed = false;
-  #turn: Turn | undefined;
+  #slot: DecodeSlot | undefined;
 
   /** `connection` identifies the request's connection. */
   constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {
@@ -48,10 +48,10 @@ export class Intake {
     this.#one = true;
   }
 
-  /** Ends the turn of the last message: its handler has it, or it cannot be decoded. */
+  /** Ends the slot of the last message: its handler has it, or it cannot be decoded. */
   handOver(): void {
-    this.#turn?.end();
-    this.#turn = undefined;
+    this.#slot?.end();
+    this.#slot = undefined;
   }
 
   /** Stops reading, because the request is answered or its sender has disconnected. Idempotent. */
@@ -68,18 +68,18 @@ export class Intake {
     return this.#one ? this.#singleEnvelope() : this.#envelopes();
   }
 
-  /** The body is the message. It is decoded after the iteration, so its turn lasts until handOver(). */
+  /** The body is the message. It is decoded after the iteration, so its slot lasts until handOver(). */
   async *#bareMessage(): AsyncGenerator<Buffer> {
     const body = await this.#wholeBody();
-    await this.#takeTurn(body, this.#compressed);
+    await this.#takeSlot(body, this.#compressed);
     if (body.length > 0) yield body;
   }
 
   async *#singleEnvelope(): AsyncGenerator<Buffer> {
     const body = await this.#wholeBody();
     try {
-      for (const part of cutForTurns(body)) {
-        await this.#takeTurn(part, isCompressed(part, 0));
+      for (const part of cutForSlots(body)) {
+        await this.#takeSlot(part, isCompressed(part, 0));
         yield part;
       }
     } finally {
@@ -94,8 +94,8 @@ export class Intake {
         const runs = collector.add(piece);
         if (runs.length > 0) this.#unfinished.end();
         for (const run of runs) {
-          for (const part of cutForTurns(run)) {
-            await this.#takeTurn(part, isCompressed(part, 0));
+          for (const part of cutForSlots(run)) {
+            await this.#takeSlot(part, isCompressed(part, 0));
             yield part;
           }
         }
@@ -135,17 +135,17 @@ export class Intake {
     this.#reader.release();
   }
 
-  /** Ends the previous turn, and waits for the next one if the message needs one. */
-  #takeTurn(message: Buffer, compressed: boolean): Promise<void> | undefined {
+  /** Ends the previous slot, and waits for the next one if the message needs one. */
+  #takeSlot(message: Buffer, compressed: boolean): Promise<void> | undefined {
     this.handOver();
     const weight = weightOf(message, compressed, this.#options.maxMessageBytes);
-    return weight === 0 ? undefined : this.#waitForTurn(weight);
+    return weight === 0 ? undefined : this.#waitForSlot(weight);
   }
 
-  async #waitForTurn(weight: number): Promise<void> {
+  async #waitForSlot(weight: number): Promise<void> {
     if (this.#closed) throw requestOver();
-    this.#turn = this.#options.turnstile.enter(weight);
-    if (!(await this.#turn.begun)) throw requestOver();
+    this.#slot = this.#options.decodeQueue.enter(weight);
+    if (!(await this.#slot.begun)) throw requestOver();
   }
 }
 

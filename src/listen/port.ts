@@ -3,6 +3,7 @@ import http2, { constants } from 'node:http2';
 import net from 'node:net';
 import { SMALL_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
+import { DecodeQueue } from './decode_queue.ts';
 import { HEADER_BYTES } from './envelope.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import type { HttpRequest, HttpResponse } from './http.ts';
@@ -10,7 +11,6 @@ import { Intake, type IntakeOptions } from './intake.ts';
 import { cutStream, linger } from './linger.ts';
 import { OriginGuard } from './origin.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
-import { Turnstile } from './turnstile.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
 /**
@@ -94,8 +94,8 @@ export interface PortCounts {
   readonly requests: number;
   /** Bytes of partly received messages. */
   readonly unfinishedBytes: number;
-  /** Large messages that wait for their turn, or are being decoded. */
-  readonly turns: number;
+  /** Large messages that wait for their slot, or are being decoded. */
+  readonly slots: number;
 }
 
 /** The port cannot listen. The message is for the person who chose the address. */
@@ -134,7 +134,7 @@ export class Port {
     const { maxMessageBytes } = options;
     this.#intake = {
       maxMessageBytes,
-      turnstile: new Turnstile(maxMessageBytes),
+      decodeQueue: new DecodeQueue(maxMessageBytes),
       unfinished: new UnfinishedMessages(this.#limits, HEADER_BYTES + maxMessageBytes),
     };
     this.#http1 = this.#createHttp1();
@@ -164,7 +164,7 @@ export class Port {
       sessions: this.#sessions.size,
       requests: this.#requests1 + this.#sessions.streams,
       unfinishedBytes: this.#intake.unfinished.bytes,
-      turns: this.#intake.turnstile.turns,
+      slots: this.#intake.decodeQueue.slots,
     };
   }
 

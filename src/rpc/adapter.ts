@@ -86,7 +86,7 @@ export function createRpcHandler({ routes, logger, callerOf, unsent }: AdapterOp
 type Answers = Readonly<Record<string, Served['answer']>>;
 
 /**
- * Wraps the handlers for Connect: the turn of a message ends when its handler receives it, or an error in place of it.
+ * Wraps the handlers for Connect: the slot of a message ends when its handler receives it, or an error in place of it.
  */
 function handingOver(answers: Answers): Answers {
   const wrapped = Object.entries(answers).map(([name, answer]): [string, Served['answer']] => [

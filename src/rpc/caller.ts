@@ -4,11 +4,11 @@ import { ANONYMOUS, type Caller, parseNamespace } from '../domain/caller.ts';
 /** Who calls (N1): set before any handler runs, from the credential once there is one. */
 const CALLER = createContextKey<Caller>(ANONYMOUS, { description: 'who calls' });
 
-/** How to end a stream whose reader does not read, so that no answer can reach it. */
+/** Ends a stream whose reader does not read, so that no response can reach it. */
 const CUT = createContextKey<() => void>(() => undefined, { description: 'cuts the stream' });
 
-/** How to say that a message has reached its handler, or cannot be decoded: its turn to be decoded ends. */
-const HAND_OVER = createContextKey<() => void>(() => undefined, { description: 'ends the turn of a message' });
+/** Called when a message has reached its handler or cannot be decoded: its slot in the decode queue ends. */
+const HAND_OVER = createContextKey<() => void>(() => undefined, { description: 'ends the slot of a message' });
 
 /** Every call passes here before its handler runs. Throws INVALID_REQUEST if the caller's namespace is none. */
 export function contextValues(caller: Caller, cut: () => void, handOver: () => void): ContextValues {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { cutForTurns, EnvelopeCollector, MessageBytes } from '../../src/listen/body.ts';
+import { cutForSlots, EnvelopeCollector, MessageBytes } from '../../src/listen/body.ts';
 import { inEnvelope } from './raw.ts';
 
 const MAX = 1000;
@@ -82,10 +82,10 @@ describe('a body of envelopes', () => {
     const large = inEnvelope(Buffer.alloc(70_000));
     const compressed = inEnvelope(Buffer.alloc(10), 1);
     const run = Buffer.concat([small, small, large, compressed, compressed, small, large]);
-    const lengths = [...cutForTurns(run)].map(({ length }) => length);
+    const lengths = [...cutForSlots(run)].map(({ length }) => length);
     expect(lengths).toEqual([2 * 105, 70_005, 15, 15, 105, 70_005]);
-    expect(Buffer.concat([...cutForTurns(run)]).equals(run)).toBe(true);
-    expect([...cutForTurns(Buffer.concat([small, small]))]).toHaveLength(1);
+    expect(Buffer.concat([...cutForSlots(run)]).equals(run)).toBe(true);
+    expect([...cutForSlots(Buffer.concat([small, small]))]).toHaveLength(1);
   });
 });
 

@@ -125,7 +125,7 @@ describe('MS2: at the limit for all connections, small messages do not wait', ()
     for (const { outcome } of large) expect(await outcome).toMatchObject({ status: 3, reason: 'INVALID_REQUEST' });
     for (const each of [...sessions, session]) each.destroy();
     await until(() => server.counts().requests === 0, 'no call is in progress');
-    expect(server.counts()).toMatchObject({ unfinishedBytes: 0, turns: 0 });
+    expect(server.counts()).toMatchObject({ unfinishedBytes: 0, slots: 0 });
     await server.stop();
   });
 

@@ -40,7 +40,7 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
   #at = 0;
 
   /**
-   * `check` throws for a message that must not be decoded. `handOver` ends the turn of a message, whether it could be
+   * `check` throws for a message that must not be decoded. `handOver` ends the slot of a message, whether it could be
    * decoded or not.
    */
   constructor(

@@ -83,15 +83,15 @@ function send(path: string, headers: OutgoingHttpHeaders, body: Uint8Array, on =
 }
 
 const isRead = (path: string) => until(() => read.includes(path), `${path} is read`);
-const turns = (count: number) => until(() => port.counts().turns === count, `there are ${count} turns`);
+const slots = (count: number) => until(() => port.counts().slots === count, `there are ${count} slots`);
 
-describe('MS1: a request that is cancelled releases its turn', () => {
+describe('MS1: a request that is cancelled releases its slot', () => {
   it.each([
     ['Connect', '/one', CONNECT, LARGE],
     ['Connect, compressed', '/one', CONNECT_GZIP, Buffer.alloc(150)],
     ['gRPC', '/one', GRPC, inEnvelope(LARGE)],
     ['gRPC, compressed', '/one', GRPC, inEnvelope(Buffer.alloc(150), 1)],
-  ])('%s: while it waits in the queue, and while it holds its turn', async (_way, path, headers, body) => {
+  ])('%s: while it waits in the queue, and while it holds its slot', async (_way, path, headers, body) => {
     await leaveWhileWaiting((name) => send(`${path}/${name}`, headers, body));
     expect(read).toEqual([`${path}/first`, `${path}/last`]);
   });
@@ -116,12 +116,12 @@ describe('MS1: a request that is cancelled releases its turn', () => {
     const first = begin('first');
     await until(() => read.length === 1, 'the first is read');
     const waiting = Array.from({ length: 30 }, (_, i) => begin(String(i)));
-    await turns(31);
+    await slots(31);
     await until(() => waiting.every(({ writableLength }) => writableLength === 0), 'all is sent');
     for (const [i, stream] of waiting.entries()) stream.close(i % 2 === 0 ? NGHTTP2_CANCEL : NGHTTP2_NO_ERROR);
-    await turns(1);
+    await slots(1);
     first.close(NGHTTP2_CANCEL);
-    await turns(0);
+    await slots(0);
     const last = begin('last');
     await until(() => read.length === 2, 'the last is read');
     last.close(NGHTTP2_CANCEL);
@@ -137,55 +137,55 @@ describe('MS1: a request that is cancelled releases its turn', () => {
     const first = post('/one/first');
     await isRead('/one/first');
     const second = post('/one/second');
-    await turns(2);
+    await slots(2);
     second.destroy();
-    await turns(1);
+    await slots(1);
     first.destroy();
-    await turns(0);
+    await slots(0);
     const last = post('/one/last');
     await isRead('/one/last');
     last.destroy();
   });
 
-  it('a closed connection releases all its turns', async () => {
+  it('a closed connection releases all its slots', async () => {
     const other = connect();
     for (let i = 0; i < 20; i += 1) send(`/one/${i}`, CONNECT_GZIP, Buffer.from('abc'), other);
-    await turns(20);
+    await slots(20);
     other.destroy();
-    await turns(0);
+    await slots(0);
     const last = send('/one/last', CONNECT_GZIP, Buffer.from('abc'));
     await isRead('/one/last');
     last.close();
   });
 });
 
-describe('MS1: a turn lasts until its message reaches the handler', () => {
+describe('MS1: a slot lasts until its message reaches the handler', () => {
   it.each([
     ['Connect', '/one', CONNECT, LARGE],
     ['gRPC', '/one', GRPC, inEnvelope(LARGE)],
     ['a stream of gRPC', '/stream', GRPC, inEnvelope(LARGE)],
-  ])('%s: the turn ends then, even if nobody reads the answer', async (_way, path, headers, body) => {
+  ])('%s: the slot ends then, even if nobody reads the answer', async (_way, path, headers, body) => {
     const deaf = connect({ initialWindowSize: 0 });
     send(`${path}/first`, headers, body, deaf);
     await isRead(`${path}/first`);
     const second = send(`${path}/second`, headers, body);
-    await turns(2);
+    await slots(2);
     expect(read).toEqual([`${path}/first`]);
     decoded.get(`${path}/first`)?.();
     await isRead(`${path}/second`);
-    expect(port.counts()).toMatchObject({ turns: 1, requests: 2 });
+    expect(port.counts()).toMatchObject({ slots: 1, requests: 2 });
     decoded.get(`${path}/second`)?.();
     expect(await text(second)).toBe('answer');
     deaf.destroy();
   });
 
-  it('small messages need no turn', async () => {
+  it('small messages need no slot', async () => {
     const first = send('/one/first', CONNECT_GZIP, Buffer.from('abc'));
     await isRead('/one/first');
     const small = send('/stream/small', GRPC, Buffer.concat([inEnvelope(Buffer.alloc(60_000)), inEnvelope(LARGE)]));
     await isRead('/stream/small');
     decoded.get('/stream/small')?.();
-    await turns(2);
+    await slots(2);
     expect(read).toEqual(['/one/first', '/stream/small']);
     first.close();
     small.close();

@@ -105,7 +105,7 @@ async function endOf(trajectory: string): Promise<bigint> {
   return (await client.trajectories.getTrajectory({ trajectoryId: trajectory })).trajectory!.nextStepNumber;
 }
 
-describe('MS1: a turn ends when its message has reached the handler', () => {
+describe('MS1: a slot ends when its message has reached the handler', () => {
   it.each([CONNECT, GRPC, GRPC_WEB])('$name: a compressed claim that waits delays no large message', async (way) => {
     const waiting = call(CLAIM, claim(way));
     let answered = false;
@@ -194,7 +194,7 @@ describe('MS1: requests that are reset', () => {
       await call(APPEND, append(way, 700_000)).outcome;
       await call(APPEND, append(way, 100, true, 1n)).outcome;
       expect(await endOf(trajectoryId)).toBe(2n);
-      expect(server.counts().turns).toBe(0);
+      expect(server.counts().slots).toBe(0);
     },
   );
 
@@ -217,6 +217,6 @@ describe('MS1: requests that are reset', () => {
     await call(APPEND, append(CONNECT, 700_000)).outcome;
     await call(APPEND, append(CONNECT, 100, true, 1n)).outcome;
     expect(await endOf(id)).toBe(2n);
-    expect(server.counts()).toMatchObject({ turns: 0, unfinishedBytes: 0 });
+    expect(server.counts()).toMatchObject({ slots: 0, unfinishedBytes: 0 });
   });
 });

@@ -1,8 +1,8 @@
-/** A turn at the turnstile: waiting, running or ended. */
-export interface Turn {
-  /** Resolves to true when the turn begins, or to false if it ended before. */
+/** A slot of the decode queue: waiting, running or ended. */
+export interface DecodeSlot {
+  /** Resolves to true when the slot begins, or to false if it ended before. */
   readonly begun: Promise<boolean>;
-  /** Ends the turn, or leaves the queue. Idempotent. */
+  /** Ends the slot, or leaves the queue. Idempotent. */
   end(): void;
 }
 
@@ -15,7 +15,7 @@ interface Visit {
  * Limits the bytes of messages that are decoded at once, over all requests. A decoded message can be hundreds of times
  * as large as its bytes: 131,072 empty steps fit into 256 KiB. Decoding also blocks the event loop.
  */
-export class Turnstile {
+export class DecodeQueue {
   readonly #capacity: number;
   readonly #inside = new Set<Visit>();
   readonly #queue = new Set<Visit>();
@@ -25,13 +25,13 @@ export class Turnstile {
     this.#capacity = capacity;
   }
 
-  /** Turns that are running or waiting. */
-  get turns(): number {
+  /** Slots that are running or waiting. */
+  get slots(): number {
     return this.#inside.size + this.#queue.size;
   }
 
-  /** First come, first served. A weight above the capacity runs alone. The caller must end the turn. */
-  enter(weight: number): Turn {
+  /** First come, first served. A weight above the capacity runs alone. The caller must end the slot. */
+  enter(weight: number): DecodeSlot {
     const { promise: begun, resolve: settle } = Promise.withResolvers<boolean>();
     const visit: Visit = { weight: Math.min(weight, this.#capacity), settle };
     this.#queue.add(visit);

@@ -1,22 +1,22 @@
 import { describe, expect, it } from 'vitest';
-import { Turnstile } from '../../src/listen/turnstile.ts';
+import { DecodeQueue } from '../../src/listen/decode_queue.ts';
 
-/** Enters the queue and records the name when the turn starts. */
-function visitor(turnstile: Turnstile, begun: string[]) {
+/** Enters the queue and records the name when the slot starts. */
+function visitor(decodeQueue: DecodeQueue, begun: string[]) {
   return (name: string, weight: number) => {
-    const turn = turnstile.enter(weight);
-    void turn.begun.then((began) => began && begun.push(name));
-    return turn;
+    const slot = decodeQueue.enter(weight);
+    void slot.begun.then((began) => began && begun.push(name));
+    return slot;
   };
 }
 
 /** Resolves after the reactions of every promise that can settle now have run. */
 const settled = () => new Promise((resolve) => setImmediate(resolve));
 
-describe('MS1, T13: large messages take turns', () => {
-  it('turns are granted up to the capacity, in order of arrival, even if a later one would fit earlier', async () => {
+describe('MS1, T13: large messages wait for slots', () => {
+  it('slots are granted up to the capacity, in order of arrival, even if a later one would fit earlier', async () => {
     const begun: string[] = [];
-    const enter = visitor(new Turnstile(10), begun);
+    const enter = visitor(new DecodeQueue(10), begun);
     const first = enter('first', 6);
     enter('second', 6);
     enter('third', 1);
@@ -27,9 +27,9 @@ describe('MS1, T13: large messages take turns', () => {
     expect(begun).toEqual(['first', 'second', 'third']);
   });
 
-  it('a weight above the capacity gets a turn alone', async () => {
+  it('a weight above the capacity gets a slot alone', async () => {
     const begun: string[] = [];
-    const enter = visitor(new Turnstile(10), begun);
+    const enter = visitor(new DecodeQueue(10), begun);
     const giant = enter('giant', Number.POSITIVE_INFINITY);
     enter('small', 1);
     await settled();
@@ -39,9 +39,9 @@ describe('MS1, T13: large messages take turns', () => {
     expect(begun).toEqual(['giant', 'small']);
   });
 
-  it('a turn that is released twice is returned to the capacity once', async () => {
+  it('a slot that is released twice is returned to the capacity once', async () => {
     const begun: string[] = [];
-    const enter = visitor(new Turnstile(10), begun);
+    const enter = visitor(new DecodeQueue(10), begun);
     const first = enter('first', 10);
     first.end();
     first.end();
@@ -51,10 +51,10 @@ describe('MS1, T13: large messages take turns', () => {
     expect(begun).toEqual(['first', 'second']);
   });
 
-  it('a turn that ends before it starts leaves the queue and uses no capacity', async () => {
+  it('a slot that ends before it starts leaves the queue and uses no capacity', async () => {
     const begun: string[] = [];
-    const turnstile = new Turnstile(10);
-    const enter = visitor(turnstile, begun);
+    const decodeQueue = new DecodeQueue(10);
+    const enter = visitor(decodeQueue, begun);
     const first = enter('first', 6);
     const second = enter('second', 10);
     enter('third', 4);
@@ -67,6 +67,6 @@ describe('MS1, T13: large messages take turns', () => {
     enter('fourth', 6);
     await settled();
     expect(begun).toEqual(['first', 'third', 'fourth']);
-    expect(turnstile.turns).toBe(2);
+    expect(decodeQueue.slots).toBe(2);
   });
 });
