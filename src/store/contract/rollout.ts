@@ -188,17 +188,17 @@ export interface RolloutFilter {
   readonly success?: boolean;
 }
 
-export type RolloutCursor = RolloutPlaceCursor | { readonly key: bigint };
+export type RolloutCursor = RolloutPosition | { readonly key: bigint };
 
 /** Cursor within a run, a stage or a group. */
-export interface RolloutPlaceCursor {
+export interface RolloutPosition {
   readonly stage: bigint;
   readonly groupNumber: bigint;
   readonly number: bigint;
 }
 
 /** Returns the cursor of a rollout within a run, a stage or a group. */
-export function rolloutCursor({ stage, group, number }: Rollout): RolloutPlaceCursor {
+export function rolloutCursor({ stage, group, number }: Rollout): RolloutPosition {
   return { stage: stage.key, groupNumber: group.number, number };
 }
 

@@ -2,11 +2,11 @@ import { type Compilable, CompiledQuery, type Expression, sql } from 'kysely';
 import { tupleKey } from '../../domain/tuple_key.ts';
 
 /** Placeholder for a value in a cached query. */
-class Slot {
-  readonly place: number;
+class Placeholder {
+  readonly index: number;
 
-  constructor(place: number) {
-    this.place = place;
+  constructor(index: number) {
+    this.index = index;
   }
 }
 
@@ -44,7 +44,7 @@ export class KeptQueries {
     }
     const flat = values.flat();
     const parameters = kept.parameters.map((parameter) =>
-      parameter instanceof Slot ? flat[parameter.place] : parameter,
+      parameter instanceof Placeholder ? flat[parameter.index] : parameter,
     );
     return CompiledQuery.raw(kept.sql, parameters) as CompiledQuery<Row>;
   }
@@ -67,10 +67,10 @@ export class KeptQueries {
 }
 
 function slotsFor<Values extends readonly unknown[]>(values: Values): Values {
-  let place = 0;
+  let index = 0;
   const next = () => {
-    place += 1;
-    return new Slot(place - 1);
+    index += 1;
+    return new Placeholder(index - 1);
   };
   return values.map((value) => (Array.isArray(value) ? value.map(next) : next())) as unknown as Values;
 }

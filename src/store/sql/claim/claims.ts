@@ -12,9 +12,9 @@ import { againWhenRaced } from '../unique_violation.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
 import { nextInMs } from './delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
-import { type ClaimPlaces, readPlace, readPlaces, type Taken } from './places.ts';
 import { readClaims } from './reading.ts';
 import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, readScope } from './scope.ts';
+import { readContext, readContexts, type StageContexts, type Taken } from './stage_contexts.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
 import { type Assignments, readAssignments } from './tasks.ts';
 
@@ -48,7 +48,7 @@ interface OpenBatch extends ClaimBatch {
 /** Rollouts that were locked before their stage was known to be claimable. */
 interface Prelocked {
   readonly rows: readonly QueuedRow[];
-  readonly places: ClaimPlaces;
+  readonly contexts: StageContexts;
 }
 
 /** What a request without rollouts is told about later ones. */
@@ -106,12 +106,12 @@ class Claiming {
   ): Claimed {
     this.#answerFresh(open, granted, claims, left);
     // Two requests with the same key at the same time get the same outcome.
-    for (const [place, first] of repeated) this.#outcomes.set(place, this.#outcomeAt(first));
-    return { outcomes: this.#requests.map((_request, place) => this.#outcomeAt(place)), changed: [...this.#changed] };
+    for (const [index, first] of repeated) this.#outcomes.set(index, this.#outcomeAt(first));
+    return { outcomes: this.#requests.map((_request, index) => this.#outcomeAt(index)), changed: [...this.#changed] };
   }
 
-  #outcomeAt(place: number): ClaimOutcome {
-    const outcome = this.#outcomes.get(place);
+  #outcomeAt(index: number): ClaimOutcome {
+    const outcome = this.#outcomes.get(index);
     if (outcome === undefined) throw new Error('a request was not answered');
     return outcome;
   }
@@ -123,18 +123,18 @@ class Claiming {
   async #answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
     const repeated = new Map<number, number>();
     const first = new Map<string, number>();
-    for (const [place, request] of this.#requests.entries()) {
+    for (const [index, request] of this.#requests.entries()) {
       const { caller, key } = request;
       const name = keyNameOf(request);
       const before = name === undefined ? undefined : (kept.get(name) ?? this.#requests[first.get(name) ?? -1]?.key);
       if (name === undefined || key === undefined) continue;
-      if (before === undefined) first.set(name, place);
+      if (before === undefined) first.set(name, index);
       else if (isOtherRequest(before.requestDigest, key.requestDigest)) {
-        this.#outcomes.set(place, { kind: 'refused', error: requestIdReused(key.requestId) });
+        this.#outcomes.set(index, { kind: 'refused', error: requestIdReused(key.requestId) });
       } else if ('claims' in before) {
         const claims = await readClaims(this.#tx.in(caller.namespace), before.claims);
-        this.#outcomes.set(place, { kind: 'claimed', claims, drained: false });
-      } else repeated.set(place, first.get(name) ?? place);
+        this.#outcomes.set(index, { kind: 'claimed', claims, drained: false });
+      } else repeated.set(index, first.get(name) ?? index);
     }
     return repeated;
   }
@@ -150,22 +150,22 @@ class Claiming {
   }
 
   /** Optimistic: locks the next queued rollouts of the requested stage before checking that the stage is claimable. */
-  async #lockAhead({ wanted, places }: ClaimBatch): Promise<Prelocked | undefined> {
+  async #lockAhead({ wanted, indexes }: ClaimBatch): Promise<Prelocked | undefined> {
     const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
     const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
     if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
     const tx = this.#tx;
     const stage = { namespace: caller.namespace, id: stageId };
     // Rollouts that are locked here are invisible to other claims, so repeated requests count once.
-    const once = Map.groupBy(places, (place) => keyNameOf(this.#requests[place]!) ?? place);
+    const once = Map.groupBy(indexes, (index) => keyNameOf(this.#requests[index]!) ?? index);
     const limit = this.#wantedOf([...once.values()].flatMap(([first = -1]) => first));
-    const [rows, found] = await inOneRoundTrip([tx.engine.lockNext(tx.db, stage, limit), readPlace(tx, stage)]);
-    return { rows, places: found };
+    const [rows, found] = await inOneRoundTrip([tx.engine.lockNext(tx.db, stage, limit), readContext(tx, stage)]);
+    return { rows, contexts: found };
   }
 
   /** Returns how many rollouts these requests ask for. */
-  #wantedOf(places: readonly number[]): number {
-    return places.reduce((sum, place) => sum + (this.#requests[place]?.trajectories.length ?? 0), 0);
+  #wantedOf(indexes: readonly number[]): number {
+    return indexes.reduce((sum, index) => sum + (this.#requests[index]?.trajectories.length ?? 0), 0);
   }
 
   /**
@@ -178,21 +178,21 @@ class Claiming {
     prelocked: Prelocked | undefined,
     repeated: ReadonlyMap<number, number>,
   ): OpenBatch[] {
-    return batches.flatMap(({ wanted, places }, i): OpenBatch[] => {
+    return batches.flatMap(({ wanted, indexes }, i): OpenBatch[] => {
       const scope = scopes[i]!;
-      const open = places.filter((place) => !this.#outcomes.has(place) && !repeated.has(place));
+      const open = indexes.filter((index) => !this.#outcomes.has(index) && !repeated.has(index));
       if (!(scope instanceof AnabranchError))
-        return open.length === 0 ? [] : [{ wanted, places: open, scope, prelocked }];
-      for (const place of open) this.#outcomes.set(place, { kind: 'refused', error: scope });
+        return open.length === 0 ? [] : [{ wanted, indexes: open, scope, prelocked }];
+      for (const index of open) this.#outcomes.set(index, { kind: 'refused', error: scope });
       return [];
     });
   }
 
   /** Locks the next rollouts of a filter and returns those that can begin. */
-  async #take({ wanted, places, scope, prelocked }: OpenBatch): Promise<Taken[]> {
+  async #take({ wanted, indexes, scope, prelocked }: OpenBatch): Promise<Taken[]> {
     const { queues } = scope;
     const { labels, minPriority } = wanted;
-    const limit = this.#wantedOf(places);
+    const limit = this.#wantedOf(indexes);
     const taken: Taken[] = [];
     for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
       const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
@@ -202,7 +202,7 @@ class Claiming {
       const rows = known?.rows ?? (await looked());
       if (rows.length === 0) break;
       for (const { key } of rows) this.#lockedKeys.push(key);
-      taken.push(...(await this.#begin(wanted.caller.namespace, rows, limit - taken.length, known?.places)));
+      taken.push(...(await this.#begin(wanted.caller.namespace, rows, limit - taken.length, known?.contexts)));
       if (rows.length < asked) break;
     }
     return taken;
@@ -216,26 +216,26 @@ class Claiming {
     namespace: string,
     rows: readonly QueuedRow[],
     most: number,
-    known: ClaimPlaces | undefined,
+    known: StageContexts | undefined,
   ): Promise<Taken[]> {
     const tx = this.#tx;
     const points = rows.flatMap((row) => readStart(row) ?? []);
-    const [places, held] = await inOneRoundTrip([
-      known ?? readPlaces(tx, rows),
+    const [contexts, held] = await inOneRoundTrip([
+      known ?? readContexts(tx, rows),
       holdStartPoints(tx.in(namespace), points),
     ]);
     const taken: Taken[] = [];
     for (const row of rows) {
-      const place = places.get(row.stage);
+      const context = contexts.get(row.stage);
       const start = readStart(row);
       const point = start && held.get(nameOf(start));
       // The run was paused or is being deleted, or a deletion holds the start point: the rollout stays PENDING.
-      if (place === undefined || point === 'busy') continue;
+      if (context === undefined || point === 'busy') continue;
       if (point === 'missing') {
         this.#failing.push({ row, why: `its start point, ${nameStart(row)}, was deleted` });
       } else if (point instanceof AnabranchError) {
         this.#failing.push({ row, why: `${point.reason}: its start point is ${nameStart(row)}. ${point.message}` });
-      } else if (taken.length < most) taken.push({ row, place, point });
+      } else if (taken.length < most) taken.push({ row, context, point });
     }
     return taken;
   }
@@ -244,14 +244,14 @@ class Claiming {
    * Assigns rollouts in queue order to requests in order of arrival. A rollout that exceeds the size of an answer goes
    * to the next request or stays PENDING.
    */
-  async #assign({ places }: OpenBatch, taken: readonly Taken[]): Promise<Granted[]> {
-    if (taken.length > 1 && places.some((place) => this.#wantedOf([place]) > 1)) await this.#readAssignments(taken);
+  async #assign({ indexes }: OpenBatch, taken: readonly Taken[]): Promise<Granted[]> {
+    if (taken.length > 1 && indexes.some((index) => this.#wantedOf([index]) > 1)) await this.#readAssignments(taken);
     let next = 0;
-    return places.flatMap((place) => {
-      const request = this.#requests[place]!;
+    return indexes.flatMap((index) => {
+      const request = this.#requests[index]!;
       const share = taken
         .slice(next, next + request.trajectories.length)
-        .map((each, i): Granted => ({ ...each, at: place, request, ids: request.trajectories[i]! }));
+        .map((each, i): Granted => ({ ...each, at: index, request, ids: request.trajectories[i]! }));
       const fitting =
         share.length > 1 ? request.countFitting(previewClaims(share, this.#assignments, this.#tx.now)) : share.length;
       next += fitting;
@@ -292,8 +292,8 @@ class Claiming {
     const served = new Set(granted.map(({ at }) => at));
     const left = new Map<OpenBatch, Remainder>();
     for (const batch of batches) {
-      const { places, scope, wanted } = batch;
-      if (places.every((place) => served.has(place))) continue;
+      const { indexes, scope, wanted } = batch;
+      if (indexes.every((index) => served.has(index))) continue;
       const [drained, next] = await inOneRoundTrip([isDrained(tx, scope, wanted), nextInMs(tx, scope, wanted)]);
       left.set(batch, { drained, nextInMs: next });
     }
@@ -314,10 +314,10 @@ class Claiming {
       this.#changed.add(row.run);
     }
     for (const batch of batches) {
-      for (const place of batch.places) {
-        const own = of.get(place);
+      for (const index of batch.indexes) {
+        const own = of.get(index);
         const { drained = false, nextInMs: next } = (own === undefined ? left.get(batch) : undefined) ?? {};
-        this.#outcomes.set(place, { kind: 'claimed', claims: own ?? [], drained, nextInMs: next });
+        this.#outcomes.set(index, { kind: 'claimed', claims: own ?? [], drained, nextInMs: next });
       }
     }
   }

@@ -15,7 +15,7 @@ import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { trajectoryRow } from '../trajectory/making.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindReal } from '../values.ts';
-import { plannedTurns, type Taken } from './places.ts';
+import { plannedTurns, type Taken } from './stage_contexts.ts';
 import { type Assigned, type Assignments, assignedTo, readAssignments } from './tasks.ts';
 
 /** A rollout that is assigned to a request. */
@@ -70,7 +70,7 @@ interface NewAttempt extends Granted {
  * task from the rollout.
  */
 function attemptOf(granted: Granted, now: string): NewAttempt {
-  const { row, place, point, ids, request } = granted;
+  const { row, context, point, ids, request } = granted;
   const key = row.next_trajectory;
   const number = row.attempt + 1n;
   const time = parseInstant(now);
@@ -82,8 +82,8 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     parent: point && { key: point.owner.key, id: point.owner.id, branchPoint: at },
     name: `rollout ${row.group_number}/${row.number} attempt ${number}`,
     taskId: row.task_id ?? '',
-    runId: place.run.id,
-    experimentId: place.experiment.id,
+    runId: context.run.id,
+    experimentId: context.experiment.id,
     labels: new Map(),
     metadataJson: '',
     metrics: new Map(),
@@ -104,7 +104,7 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     number,
     made,
     byteSum: point?.byteSum ?? 0n,
-    lease: beginLease(time, BigInt(request.leaseMs), row.attempt_timeout_ms ?? undefined, place.run.pauses),
+    lease: beginLease(time, BigInt(request.leaseMs), row.attempt_timeout_ms ?? undefined, context.run.pauses),
   };
 }
 
@@ -129,7 +129,7 @@ async function writeAttempts(tx: Transaction, attempts: readonly NewAttempt[]): 
 }
 
 /** Returns the row of the attempt's trajectory, which has no labels. */
-function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: string): RowOf<typeof TRAJECTORIES> {
+function trajectoryRowOf({ row, context, point, made, byteSum }: NewAttempt, now: string): RowOf<typeof TRAJECTORIES> {
   const { ref, parent, taskId, nextStepNumber, rewardSum } = made;
   return trajectoryRow(row.namespace, made, now, {
     ...ref,
@@ -141,8 +141,8 @@ function trajectoryRowOf({ row, place, point, made, byteSum }: NewAttempt, now: 
     branch_reward_sum: null,
     byte_sum: byteSum,
     depth: point === undefined ? 0n : point.owner.depth + 1n,
-    run: place.run.key,
-    experiment: place.experiment.key,
+    run: context.run.key,
+    experiment: context.experiment.key,
   });
 }
 
@@ -203,21 +203,21 @@ function claimedRow(attempt: NewAttempt, now: string, mark: bigint): UpdateOf<ty
 
 /** Returns the claim as a read after the commit would. */
 function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: string): Claim {
-  const { row, place, made: trajectory } = attempt;
+  const { row, context, made: trajectory } = attempt;
   const rollout = readRollout({
     ...NO_OVERRIDE,
     ...row,
     ...claimedFields(attempt, now),
-    run_id: place.run.id,
-    pauses: bindPauses(place.run.pauses),
-    stage_id: place.stage.id,
+    run_id: context.run.id,
+    pauses: bindPauses(context.run.pauses),
+    stage_id: context.stage.id,
     trajectory_id: trajectory.id,
     branch_point: trajectory.parent?.branchPoint ?? null,
     next_step_number: trajectory.nextStepNumber,
     last_append: null,
     own_reward: null,
   });
-  const maxTurns = row.max_turns ?? task?.maxTurns ?? plannedTurns(place.run.plan, place.stage.kind);
+  const maxTurns = row.max_turns ?? task?.maxTurns ?? plannedTurns(context.run.plan, context.stage.kind);
   return { rollout, task, validators, trajectory, maxTurns };
 }
 

@@ -74,8 +74,8 @@ export async function keepClaims(
   for (const each of granted) {
     if (each.request.key !== undefined) of.set(each.at, [...(of.get(each.at) ?? []), each]);
   }
-  const rows = [...of].flatMap(([place, claims]): RowOf<typeof REQUESTS> | [] => {
-    const { caller, key } = requests[place]!;
+  const rows = [...of].flatMap(([index, claims]): RowOf<typeof REQUESTS> | [] => {
+    const { caller, key } = requests[index]!;
     const [first] = claims;
     if (key === undefined || first === undefined) return [];
     const pairs = claims.map(({ row }) => [`${row.key}`, `${row.attempt + 1n}`]);

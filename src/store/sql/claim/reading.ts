@@ -8,7 +8,7 @@ import { inOneRoundTrip } from '../together.ts';
 import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
 import type { NamespaceTransaction } from '../transaction.ts';
 import type { ClaimedAttempt } from './keys.ts';
-import { plannedTurns } from './places.ts';
+import { plannedTurns } from './stage_contexts.ts';
 import { assignedTo, readAssignments } from './tasks.ts';
 
 /** Q2: returns those of the earlier claims that are still live, in the order in which they were claimed. */

@@ -15,16 +15,16 @@ export interface ClaimBatch {
   /** A request that stands for all of them. */
   readonly wanted: ClaimRequest;
   /** Indexes in the list of all requests. */
-  readonly places: readonly number[];
+  readonly indexes: readonly number[];
 }
 
 export function batchesOf(requests: readonly ClaimRequest[]): ClaimBatch[] {
-  const batches = new Map<string, { wanted: ClaimRequest; places: number[] }>();
-  for (const [place, request] of requests.entries()) {
+  const batches = new Map<string, { wanted: ClaimRequest; indexes: number[] }>();
+  for (const [index, request] of requests.entries()) {
     const name = nameOf(request);
     const batch = batches.get(name);
-    if (batch === undefined) batches.set(name, { wanted: request, places: [place] });
-    else batch.places.push(place);
+    if (batch === undefined) batches.set(name, { wanted: request, indexes: [index] });
+    else batch.indexes.push(index);
   }
   return [...batches.values()];
 }

@@ -149,10 +149,10 @@ export async function listEnvironments(
 /** Returns undefined if the environment does not exist. */
 export async function findEnvironment(
   { db, namespace }: ReadScope,
-  place: { readonly id: string } | { readonly key: bigint },
+  reference: { readonly id: string } | { readonly key: bigint },
 ): Promise<Environment | undefined> {
   const query = selectEnvironments(db, namespace);
-  const at = 'id' in place ? query.where('e.id', '=', place.id) : query.where('e.key', '=', place.key);
+  const at = 'id' in reference ? query.where('e.id', '=', reference.id) : query.where('e.key', '=', reference.key);
   const row = await at.executeTakeFirst();
   return row === undefined ? undefined : readEnvironment(row);
 }

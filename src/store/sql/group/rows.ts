@@ -42,17 +42,17 @@ export function selectGroups(db: Db, view: View) {
 /** Returns a group in FULL view, or undefined. */
 export async function findGroup(
   { engine, db, namespace }: ReadScope,
-  place: GroupReference | { readonly key: bigint },
+  reference: GroupReference | { readonly key: bigint },
 ): Promise<Group | undefined> {
   const query = selectGroups(db, 'FULL').where('g.namespace', '=', namespace).where('s.namespace', '=', namespace);
-  const [group] = await readGroups(engine, db, at(query, place));
+  const [group] = await readGroups(engine, db, at(query, reference));
   return group;
 }
 
-function at(query: GroupQuery, place: GroupReference | { readonly key: bigint }): GroupQuery {
-  if ('key' in place) return query.where('g.key', '=', place.key);
-  if ('id' in place) return query.where('g.id', '=', place.id);
-  return query.where('s.id', '=', place.stageId).where('g.number', '=', place.number);
+function at(query: GroupQuery, reference: GroupReference | { readonly key: bigint }): GroupQuery {
+  if ('key' in reference) return query.where('g.key', '=', reference.key);
+  if ('id' in reference) return query.where('g.id', '=', reference.id);
+  return query.where('s.id', '=', reference.stageId).where('g.number', '=', reference.number);
 }
 
 type GroupQuery = ReturnType<typeof selectGroups>;

@@ -14,7 +14,7 @@ import type {
   RolloutChanges,
   RolloutCursor,
   RolloutFilter,
-  RolloutPlaceCursor,
+  RolloutPosition,
   RolloutRecord,
 } from '../../contract/rollout.ts';
 import type { View } from '../../contract/view.ts';
@@ -253,7 +253,7 @@ function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilte
 }
 
 /** Condition for rows after the cursor, in the order of the index of the run, stage or group. */
-function isBehind(place: FilterKeys, { stage, groupNumber, number }: RolloutPlaceCursor): RawBuilder<boolean> {
+function isBehind(place: FilterKeys, { stage, groupNumber, number }: RolloutPosition): RawBuilder<boolean> {
   const [at, group, own] = [stage, groupNumber, number].map((value) => sql`cast(${value} as bigint)`);
   if (place.group !== undefined) return sql<boolean>`r.number > ${own}`;
   return place.stage === undefined

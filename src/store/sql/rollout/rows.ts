@@ -148,16 +148,16 @@ export type RolloutReference = { readonly id: string } | { readonly key: bigint 
 /** Returns a rollout, by default in FULL view; undefined if it does not exist. */
 export async function findRollout(
   { engine, db, namespace }: ReadScope,
-  place: RolloutReference,
+  reference: RolloutReference,
   view: View = 'FULL',
 ): Promise<Rollout | undefined> {
-  const row = await selectRollout(engine, db, namespace, place, view).executeTakeFirst();
+  const row = await selectRollout(engine, db, namespace, reference, view).executeTakeFirst();
   return row === undefined ? undefined : readRollout(row);
 }
 
-export function selectRollout(engine: Engine, db: Db, namespace: string, place: RolloutReference, view: View) {
+export function selectRollout(engine: Engine, db: Db, namespace: string, reference: RolloutReference, view: View) {
   const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
-  return 'key' in place ? query.where('r.key', '=', place.key) : query.where('r.id', '=', place.id);
+  return 'key' in reference ? query.where('r.key', '=', reference.key) : query.where('r.id', '=', reference.id);
 }
 
 /**

@@ -85,10 +85,10 @@ export async function readRuns(engine: Engine, query: RunQuery | CompiledQuery<u
 /** Returns a run by id, key, or name in an experiment, by default in FULL view; undefined if there is none. */
 export async function findRun(
   { engine, db, namespace }: ReadScope,
-  place: RunReference | { readonly key: bigint },
+  reference: RunReference | { readonly key: bigint },
   view: View = 'FULL',
 ): Promise<Run | undefined> {
-  const { rows } = await db.executeQuery(oneRun(engine, namespace, place, view));
+  const { rows } = await db.executeQuery(oneRun(engine, namespace, reference, view));
   const row = rows[0];
   return row === undefined ? undefined : readRun(row);
 }
@@ -96,18 +96,18 @@ export async function findRun(
 function oneRun(
   engine: Engine,
   namespace: string,
-  place: RunReference | { readonly key: bigint },
+  reference: RunReference | { readonly key: bigint },
   view: View,
 ): CompiledQuery<RunRow> {
   const { kept, db } = engine;
   const all = (of: string) => selectVisibleRuns(engine, db, of, view);
-  if ('key' in place) {
-    return kept.of(`run by key ${view}`, [namespace, place.key], (of, key) => all(of).where('r.key', '=', key));
+  if ('key' in reference) {
+    return kept.of(`run by key ${view}`, [namespace, reference.key], (of, key) => all(of).where('r.key', '=', key));
   }
-  if ('id' in place) {
-    return kept.of(`run by id ${view}`, [namespace, place.id], (of, id) => all(of).where('r.id', '=', id));
+  if ('id' in reference) {
+    return kept.of(`run by id ${view}`, [namespace, reference.id], (of, id) => all(of).where('r.id', '=', id));
   }
-  const { name, experimentName } = place;
+  const { name, experimentName } = reference;
   return kept.of(`run by name ${view}`, [namespace, name, experimentName], (of, own, experiment) =>
     all(of)
       .innerJoin('experiments as e', 'e.key', 'r.experiment')

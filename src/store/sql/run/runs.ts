@@ -162,17 +162,17 @@ export async function listRunTrees(
   return readRuns(scope.engine, query.orderBy('r.key').limit(limit));
 }
 
-async function experimentKey({ db, namespace }: ReadScope, place: ExperimentReference): Promise<bigint> {
+async function experimentKey({ db, namespace }: ReadScope, reference: ExperimentReference): Promise<bigint> {
   const visible = db
     .selectFrom('experiments')
     .select('key')
     .where('namespace', '=', namespace)
     .where(sql<boolean>`not hidden`);
-  const row = await ('id' in place
-    ? visible.where('id', '=', place.id)
-    : visible.where('name', '=', place.name)
+  const row = await ('id' in reference
+    ? visible.where('id', '=', reference.id)
+    : visible.where('name', '=', reference.name)
   ).executeTakeFirst();
-  if (row === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
+  if (row === undefined) throw experimentNotFound('id' in reference ? reference.id : reference.name);
   return row.key;
 }
 

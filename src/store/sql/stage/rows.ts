@@ -46,15 +46,15 @@ export function selectStages(db: Db, view: View) {
 }
 
 /** Returns a stage in FULL view, or undefined. */
-export async function findStage({ db, namespace }: ReadScope, place: StageReference): Promise<Stage | undefined> {
+export async function findStage({ db, namespace }: ReadScope, reference: StageReference): Promise<Stage | undefined> {
   const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
-  const row = await ('id' in place
-    ? query.where('s.id', '=', place.id)
+  const row = await ('id' in reference
+    ? query.where('s.id', '=', reference.id)
     : query
         .where('r.namespace', '=', namespace)
-        .where('r.id', '=', place.runId)
-        .where('s.kind', '=', place.kind)
-        .where('s.number', '=', place.number)
+        .where('r.id', '=', reference.runId)
+        .where('s.kind', '=', reference.kind)
+        .where('s.number', '=', reference.number)
   ).executeTakeFirst();
   return row === undefined ? undefined : readStage(row);
 }

@@ -9,7 +9,7 @@ import { IS_OPEN } from './queue.ts';
 import type { LockedStartPoint } from './start_points.ts';
 
 /** Stage, run and experiment of claimed rollouts, as far as claims return them. */
-export interface ClaimPlace {
+export interface StageContext {
   readonly stage: { readonly key: bigint; readonly id: string; readonly kind: StageKind };
   readonly run: {
     readonly key: bigint;
@@ -21,12 +21,12 @@ export interface ClaimPlace {
 }
 
 /** By row key of the stage. */
-export type ClaimPlaces = ReadonlyMap<bigint, ClaimPlace>;
+export type StageContexts = ReadonlyMap<bigint, StageContext>;
 
 /** A locked rollout whose attempt can begin. */
 export interface Taken {
   readonly row: QueuedRow;
-  readonly place: ClaimPlace;
+  readonly context: StageContext;
   /** Undefined if the attempt starts without a prefix. */
   readonly point: LockedStartPoint | undefined;
 }
@@ -35,31 +35,31 @@ export interface Taken {
  * Reads the stages of locked rollouts. Must run after the rollouts are locked, because a deletion hides the run before
  * it locks the run's rollouts. Stages that are paused, terminal or deleted, or whose run is, are omitted.
  */
-export async function readPlaces(tx: Transaction, rows: readonly QueuedRow[]): Promise<ClaimPlaces> {
+export async function readContexts(tx: Transaction, rows: readonly QueuedRow[]): Promise<StageContexts> {
   const { engine } = tx;
   const stages = padded([...new Set(rows.map(({ stage }) => stage))]);
-  return placesOf(
+  return contextsOf(
     await engine.ask(
       tx.db,
-      engine.kept.of('places of stages', [stages], (among) => selectPlaces(engine.db).where('s.key', 'in', among)),
+      engine.kept.of('contexts of stages', [stages], (among) => selectContexts(engine.db).where('s.key', 'in', among)),
     ),
   );
 }
 
 /** Reads one stage by name. Used where the lock of the rollouts is sent directly before. */
-export async function readPlace(tx: Transaction, { namespace, id }: StageName): Promise<ClaimPlaces> {
+export async function readContext(tx: Transaction, { namespace, id }: StageName): Promise<StageContexts> {
   const { engine } = tx;
-  return placesOf(
+  return contextsOf(
     await engine.ask(
       tx.db,
-      engine.kept.of('place of stage', [namespace, id], (of, named) =>
-        selectPlaces(engine.db).where('s.namespace', '=', of).where('s.id', '=', named),
+      engine.kept.of('context of stage', [namespace, id], (of, named) =>
+        selectContexts(engine.db).where('s.namespace', '=', of).where('s.id', '=', named),
       ),
     ),
   );
 }
 
-function selectPlaces(db: Db) {
+function selectContexts(db: Db) {
   return db
     .selectFrom('stages as s')
     .innerJoin('runs as u', 'u.key', 's.run')
@@ -76,9 +76,9 @@ function selectPlaces(db: Db) {
     .where(IS_OPEN);
 }
 
-type PlaceRow = Awaited<ReturnType<ReturnType<typeof selectPlaces>['execute']>>[number];
+type ContextRow = Awaited<ReturnType<ReturnType<typeof selectContexts>['execute']>>[number];
 
-function placesOf(rows: readonly PlaceRow[]): ClaimPlaces {
+function contextsOf(rows: readonly ContextRow[]): StageContexts {
   return new Map(
     rows.map((row) => [
       row.stage_key,
