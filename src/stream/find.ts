@@ -34,9 +34,9 @@ export async function findRun({ store }: Context, caller: Caller, id: string): P
 export async function findExperiment(
   { store }: Context,
   caller: Caller,
-  place: ExperimentReference,
+  reference: ExperimentReference,
 ): Promise<Experiment> {
-  const found = await store.getExperiment(caller.namespace, place);
-  if (found === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
+  const found = await store.getExperiment(caller.namespace, reference);
+  if (found === undefined) throw experimentNotFound('id' in reference ? reference.id : reference.name);
   return found;
 }

@@ -36,8 +36,8 @@ export const experimentMethods: Methods<
   },
 
   async getExperiment({ experimentId, name = '', view }, { app, caller }) {
-    const place = experimentId === undefined ? { name } : { id: experimentId };
-    const found = await findExperiment(app, caller, place);
+    const reference = experimentId === undefined ? { name } : { id: experimentId };
+    const found = await findExperiment(app, caller, reference);
     return { experiment: toMessage(found, toView(view, 'FULL')) };
   },
 

@@ -14,7 +14,7 @@ import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { maskedFields } from '../convert/mask.ts';
-import { required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
 import { fromInstant, fromMap, fromStatus, toMap, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
@@ -40,10 +40,10 @@ export const groupMethods: Methods<
   },
 
   async getGroup(request, { app, caller }) {
-    const place = toPlace(request);
-    const found = await app.store.getGroup(caller.namespace, place);
+    const reference = toGroupReference(request);
+    const found = await app.store.getGroup(caller.namespace, reference);
     if (found !== undefined) return { group: groupMessage(found, toView(request.view, 'FULL')) };
-    throw groupNotFound('id' in place ? place.id : `${place.number} of stage ${place.stageId}`);
+    throw groupNotFound('id' in reference ? reference.id : `${reference.number} of stage ${reference.stageId}`);
   },
 
   /** Lists groups by number. */
@@ -72,7 +72,7 @@ export const groupMethods: Methods<
 };
 
 /** Returns the id, or stage and number. Errors: INVALID_REQUEST if both are set. */
-function toPlace({ groupId, stageId = '', number }: GetGroupRequest): GroupReference {
+function toGroupReference({ groupId, stageId = '', number }: GetGroupRequest): GroupReference {
   if (groupId === undefined) return { stageId, number: required(number, 'number') };
   if (number !== undefined)
     throw invalidField('number', 'must not be set with group_id: it is used only with stage_id');

@@ -4,7 +4,7 @@ import type { OnSuccess } from '../../domain/rollout.ts';
 import type { NewRollout } from '../../store/contract/rollout.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
-import { required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
 import { toMap } from '../convert/values.ts';
 import { toOnSuccess } from '../group/group.ts';
 import { DEFAULT_ATTEMPTS } from './requests.ts';

@@ -21,7 +21,7 @@ import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
 import { setFilters, toBound } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
-import { required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
 import { toTimings } from '../convert/timings.ts';
 import { toInstant, toMap, toStatuses } from '../convert/values.ts';
 
@@ -46,7 +46,7 @@ export function toRolloutChanges(request: UpdateRolloutRequest): RolloutChanges 
 /** Errors: INVALID_REQUEST if nothing bounds the list. */
 export function toRolloutFilter(request: ListRolloutsRequest): RolloutFilter {
   const { taskId, workerId, minReward, maxReward, success } = request;
-  const of = toPlace(request);
+  const of = toOwner(request);
   if (of === undefined && taskId === '' && workerId === '') {
     throw invalidField('run_id', 'none of run_id, stage_id, group_id, task_id and worker_id is set: set at least one');
   }
@@ -65,7 +65,7 @@ export function toRolloutFilter(request: ListRolloutsRequest): RolloutFilter {
 }
 
 /** At most one of them is set. */
-function toPlace({ runId, stageId, groupId }: ListRolloutsRequest): RolloutFilter['of'] {
+function toOwner({ runId, stageId, groupId }: ListRolloutsRequest): RolloutFilter['of'] {
   if (runId !== '') return { runId };
   if (stageId !== '') return { stageId };
   return groupId === '' ? undefined : { groupId };

@@ -55,14 +55,14 @@ export const rolloutMethods: Methods<
   async listRollouts(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const filter = toRolloutFilter(request);
-    const isInPlace = filter.of !== undefined;
+    const hasOwner = filter.of !== undefined;
     const page = await pageByKey<Rollout, WireRollout, RolloutCursor>(
       pageArgsOf(caller, RolloutService.method.listRollouts, request),
       {
         view,
         fetch: (rows) => app.store.listRollouts(caller.namespace, filter, rows, view),
-        keyOf: isInPlace ? rolloutCursor : ({ key }) => ({ key }),
-        readKey: (cursor) => (isInPlace ? readPlace(cursor) : { key: cursorInt(cursor, 0) }),
+        keyOf: hasOwner ? rolloutCursor : ({ key }) => ({ key }),
+        readKey: (cursor) => (hasOwner ? readPosition(cursor) : { key: cursorInt(cursor, 0) }),
         writeKey: (last) => ('key' in last ? [last.key] : [last.stage, last.groupNumber, last.number]).map(String),
         show: (row) => fromRollout(row, view),
         bytesOf: rolloutBytes,
@@ -123,7 +123,7 @@ export const rolloutMethods: Methods<
   },
 };
 
-function readPlace(cursor: readonly string[]): RolloutCursor {
+function readPosition(cursor: readonly string[]): RolloutCursor {
   return { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) };
 }
 

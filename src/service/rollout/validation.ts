@@ -2,7 +2,7 @@ import { ValidationOverrideSchema } from '../../../gen/es/anabranch/v1/rollout_p
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
-import { required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
 import type { Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 import { fromOverride, fromRollout, fromValidation } from './messages.ts';

@@ -67,7 +67,7 @@ export function toPlan(plan: WirePlan | undefined): Plan | undefined {
 export function toRunFilter(request: ListRunsRequest): RunFilter {
   const { name, parentId, rootsOnly, staleOnly } = request;
   return setFilters({
-    experiment: toExperimentPlace(request),
+    experiment: toExperimentReference(request),
     name,
     statuses: toStatuses(request.statuses),
     labels: toMap(request.labels),
@@ -100,7 +100,7 @@ export function requireNewName({ name }: { readonly name?: string }): void {
 }
 
 /** An experiment by its id or its name; undefined if neither is set. Errors: INVALID_REQUEST if both are. */
-export function toExperimentPlace(request: {
+export function toExperimentReference(request: {
   readonly experimentId: string;
   readonly experimentName: string;
 }): ExperimentReference | undefined {

@@ -7,7 +7,7 @@ import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
 import type { CreatedRun } from '../../store/contract/run.ts';
 import { pageOf } from '../answer/page.ts';
 import { countFitting, sizerOf } from '../answer/size.ts';
-import { placeOf } from '../convert/place.ts';
+import { toStepReference } from '../convert/step_reference.ts';
 import { toBranchPolicy, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
@@ -20,7 +20,7 @@ import { compareRuns } from './comparison.ts';
 import { announceDeletion } from './deletion.ts';
 import { fromRun } from './messages.ts';
 import { progressBytes, progressesOf } from './progress.ts';
-import { requireNewName, toExperimentPlace, toNewRunFields, toRunChanges, toRunFilter } from './requests.ts';
+import { requireNewName, toExperimentReference, toNewRunFields, toRunChanges, toRunFilter } from './requests.ts';
 
 const rpc = RunService.method;
 const runBytes = sizerOf(RunSchema);
@@ -36,11 +36,11 @@ export const runMethods: Methods<
     if (returnExisting && request.name === '') {
       throw invalidField('name', 'must be set when if_exists is RETURN_EXISTING: a run is found by its name');
     }
-    const place = toExperimentPlace(request);
+    const reference = toExperimentReference(request);
     const newRun = {
       ...toNewRunFields(request, runId || app.ids.uuid(), own, 'PENDING'),
       // The experiment of runs that name none is created where it is missing, also for those that do name it.
-      experiment: experimentName === DEFAULT_EXPERIMENT ? undefined : place,
+      experiment: experimentName === DEFAULT_EXPERIMENT ? undefined : reference,
       defaultExperimentId: app.ids.uuid(),
       returnExisting,
       mainTrajectory: mainTrajectory && {
@@ -63,7 +63,7 @@ export const runMethods: Methods<
     const newBranch = {
       ...toNewRunFields(request, request.branchId || app.ids.uuid(), own, 'RUNNING'),
       sourceId: request.runId,
-      at: placeOf(request),
+      at: toStepReference(request),
       trajectoryId: request.branchTrajectoryId || app.ids.uuid(),
       trajectoryUid: app.ids.uid(),
     };
@@ -77,8 +77,9 @@ export const runMethods: Methods<
     if (runId !== undefined && experimentName !== '') {
       throw invalidField('experiment_name', 'must be empty when run_id is set: it is used only with run_name');
     }
-    const place = runId === undefined ? { name, experimentName: experimentName || DEFAULT_EXPERIMENT } : { id: runId };
-    const found = await app.store.getRun(caller.namespace, place);
+    const reference =
+      runId === undefined ? { name, experimentName: experimentName || DEFAULT_EXPERIMENT } : { id: runId };
+    const found = await app.store.getRun(caller.namespace, reference);
     if (found === undefined) throw runNotFound(runId ?? name);
     return { run: fromRun(found, toView(view, 'FULL')) };
   },

@@ -14,7 +14,7 @@ import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { setFilters } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
-import { required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
 import { fromTimings, toTimings } from '../convert/timings.ts';
 import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses, toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
@@ -57,10 +57,12 @@ export const stageMethods: Methods<
   },
 
   async getStage(request, { app, caller }) {
-    const place = toPlace(request);
-    const found = await app.store.getStage(caller.namespace, place);
+    const reference = toStageReference(request);
+    const found = await app.store.getStage(caller.namespace, reference);
     if (found !== undefined) return { stage: stageMessage(found, toView(request.view, 'FULL')) };
-    throw stageNotFound('id' in place ? place.id : `${place.kind} ${place.number} of run ${place.runId}`);
+    throw stageNotFound(
+      'id' in reference ? reference.id : `${reference.kind} ${reference.number} of run ${reference.runId}`,
+    );
   },
 
   /** Lists stages in the order of their creation. */
@@ -140,7 +142,7 @@ async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
 }
 
 /** Returns the id, or run, kind and number. Errors: INVALID_REQUEST if both are set. */
-function toPlace({ stageId, runId = '', kind, number }: GetStageRequest): StageReference {
+function toStageReference({ stageId, runId = '', kind, number }: GetStageRequest): StageReference {
   if (stageId === undefined) {
     return { runId, kind: requireStageKind(kind, 'kind'), number: required(number, 'number') };
   }

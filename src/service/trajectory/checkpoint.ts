@@ -10,7 +10,7 @@ import type { OwnedStep } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
-import { placeOf } from '../convert/place.ts';
+import { toStepReference } from '../convert/step_reference.ts';
 import { stateCorrupt, wholeState } from '../state/bytes.ts';
 import { stepAt } from './find_step.ts';
 import { fromStoredStep } from './step_out.ts';
@@ -43,7 +43,7 @@ async function findCheckpoint(
 ): Promise<OwnedStep> {
   const { stepNumber, tag, atOrBefore } = request;
   if (stepNumber !== undefined || tag !== undefined) {
-    const found = await stepAt(app, caller, trajectory, placeOf(request), 'FULL');
+    const found = await stepAt(app, caller, trajectory, toStepReference(request), 'FULL');
     if (isCheckpoint(found.step, names)) return found;
     throw checkpointNotFound(trajectory, `step ${found.step.stepNumber} has no`, names);
   }

@@ -3,7 +3,7 @@ import { stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
-import type { StepReference } from '../convert/place.ts';
+import type { StepReference } from '../convert/step_reference.ts';
 
 /**
  * Returns an own or an inherited step, by its number or by a tag. Errors: STEP_NOT_FOUND, TAG_NOT_FOUND,

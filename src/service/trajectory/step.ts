@@ -3,7 +3,8 @@ import { trajectoryNotFound } from '../../domain/errors.ts';
 import { isSealed } from '../../domain/lifecycle.ts';
 import { commitUnary } from '../../stream/append/unary.ts';
 import { findTrajectory } from '../../stream/find.ts';
-import { placeOf, required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
+import { toStepReference } from '../convert/step_reference.ts';
 import { fromInstant, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { getCheckpoint } from './checkpoint.ts';
@@ -46,7 +47,7 @@ export const stepMethods: Methods<
   },
 
   async getStep(request, { app, caller }) {
-    const at = placeOf(request);
+    const at = toStepReference(request);
     const trajectory = await findTrajectory(app, caller, request.trajectoryId);
     const { owner, step } = await stepAt(app, caller, trajectory, at, toView(request.view, 'FULL'));
     return { trajectoryId: owner.id, step: fromStoredStep(step) };

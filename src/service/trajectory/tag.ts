@@ -5,7 +5,7 @@ import type { Tag } from '../../store/contract/tag.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageByKey } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
-import { required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
 import { fromInstant } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';

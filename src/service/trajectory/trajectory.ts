@@ -7,7 +7,7 @@ import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
-import { placeOf } from '../convert/place.ts';
+import { toStepReference } from '../convert/step_reference.ts';
 import { toMap, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
@@ -54,7 +54,7 @@ export const trajectoryMethods: Methods<
   /** The parent is the owner of the step (B1). */
   async branchTrajectory(request, { app, caller }) {
     const { trajectoryId: sourceId, branchId } = request;
-    const newBranch = { ...commonFields(app, request, branchId), sourceId, at: placeOf(request) };
+    const newBranch = { ...commonFields(app, request, branchId), sourceId, at: toStepReference(request) };
     const created = await app.store.branchTrajectory(
       caller,
       newBranch,

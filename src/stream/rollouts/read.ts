@@ -6,7 +6,7 @@ import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import { WatchPace } from '../watch_pace.ts';
-import { orDeleted, type Place, type RolloutsRead, readGroup, stageNow } from './read_group.ts';
+import { orDeleted, type RolloutsRead, readGroup, type StageReader, stageNow } from './read_group.ts';
 
 /** Groups looked at by one statement. */
 const GROUPS = 256;
@@ -38,23 +38,23 @@ export async function* readRollouts(
   const { stageId } = args;
   const stage = await app.store.getStage(caller.namespace, { id: stageId });
   if (stage === undefined) throw stageNotFound(stageId);
-  const place: Place = { app, caller, stage, view: args.view };
+  const reader: StageReader = { app, caller, stage, view: args.view };
   if (!args.follow) {
-    yield* readEnded(place, args, new Set());
+    yield* readEnded(reader, args, new Set());
     return;
   }
   const pace = new WatchPace(app.settings);
   // Subscribes before the first look: what ends meanwhile is looked at again.
   pace.heed((listener) => app.changes.subscribe(stage.run.key, listener), app.drain, args.signal);
   try {
-    yield* follow(place, args, pace);
+    yield* follow(reader, args, pace);
   } finally {
     pace.stop();
   }
 }
 
 async function* follow(
-  place: Place,
+  reader: StageReader,
   args: ReadRolloutsArgs,
   pace: WatchPace,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
@@ -62,12 +62,12 @@ async function* follow(
   let caughtUp = false;
   let overSince: number | undefined;
   while (!args.signal.aborted) {
-    requireServing(place);
+    requireServing(reader);
     pace.look();
     // Read before its groups: nothing is created once the queue was seen closed.
-    const { status, queueCloseTime } = await stageNow(place);
+    const { status, queueCloseTime } = await stageNow(reader);
     const before = told.size;
-    const left = yield* readEnded(place, args, told);
+    const left = yield* readEnded(reader, args, told);
     if (!caughtUp || told.size > before || pace.markDue) {
       pace.told();
       yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
@@ -75,15 +75,15 @@ async function* follow(
     }
     if (queueCloseTime !== undefined && left === 'NONE') return;
     // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before it ended.
-    const isOver = left !== 'HELD' && (isTerminal(status) || (await hasRunEnded(place)));
+    const isOver = left !== 'HELD' && (isTerminal(status) || (await hasRunEnded(reader)));
     if (!isOver) overSince = undefined;
     else if (overSince === undefined) overSince = performance.now();
-    else if (performance.now() - overSince >= place.app.settings.claimMostMs) return;
+    else if (performance.now() - overSince >= reader.app.settings.claimMostMs) return;
     await pace.next();
   }
 }
 
-async function hasRunEnded({ app, caller, stage }: Place): Promise<boolean> {
+async function hasRunEnded({ app, caller, stage }: StageReader): Promise<boolean> {
   const run = await app.store.getRun(caller.namespace, { id: stage.run.id });
   return run !== undefined && isTerminal(run.status);
 }
@@ -93,23 +93,23 @@ type Left = 'NONE' | 'QUEUED' | 'HELD';
 
 /** The groups that have ended and are not yet `told`. */
 async function* readEnded(
-  place: Place,
+  reader: StageReader,
   { completeGroupsOnly, signal }: ReadRolloutsArgs,
   told: Set<bigint>,
 ): AsyncGenerator<RolloutsRead, Left, undefined> {
-  const { app, caller, stage } = place;
+  const { app, caller, stage } = reader;
   let left: Left = 'NONE';
   let after: bigint | undefined;
   for (;;) {
     const page = { limit: GROUPS, after };
-    const groups = await orDeleted(place, app.store.listGroups(caller.namespace, stage.id, page, 'BASIC'));
+    const groups = await orDeleted(reader, app.store.listGroups(caller.namespace, stage.id, page, 'BASIC'));
     for (const group of groups) {
       if (signal.aborted) return left;
-      requireServing(place);
+      requireServing(reader);
       if (told.has(group.key) || isEmpty(group)) continue;
       if (!hasEnded(group)) left = left === 'HELD' || group.statistics.live > 0n ? 'HELD' : 'QUEUED';
       else if (!completeGroupsOnly || isComplete(group)) {
-        const shown = yield* readGroup(place, group, ({ status }) =>
+        const shown = yield* readGroup(reader, group, ({ status }) =>
           completeGroupsOnly ? status === 'COMPLETED' : isTerminal(status),
         );
         if (shown) told.add(group.key);
@@ -134,6 +134,6 @@ function isComplete({ statistics: { failed, cancelled } }: Group): boolean {
   return failed === 0n && cancelled === 0n;
 }
 
-function requireServing({ app }: Place): void {
+function requireServing({ app }: StageReader): void {
   if (app.drain.begun) throw serverDraining();
 }

@@ -17,7 +17,7 @@ import { stepBytes } from '../steps/step_bytes.ts';
 const FETCH = { BASIC: 256, FULL: 16 };
 
 /** What a reader of a stage's rollouts stands on. */
-export interface Place {
+export interface StageReader {
   readonly app: App;
   readonly caller: Caller;
   /** As it was when the call began. */
@@ -42,20 +42,20 @@ export interface RolloutsRead {
  * rollout is on its way while one is being sent.
  */
 export async function* readGroup(
-  place: Place,
+  reader: StageReader,
   { id }: Group,
   ready: (rollout: Rollout) => boolean,
 ): AsyncGenerator<RolloutsRead, boolean, undefined> {
   const siblings: Rollout[] = [];
-  for await (const rollout of rolloutsOf(place, id, 'BASIC')) siblings.push(rollout);
+  for await (const rollout of rolloutsOf(reader, id, 'BASIC')) siblings.push(rollout);
   if (!siblings.every(ready)) return false;
   const tried = siblings.filter(({ attempt }) => attempt > 0);
   // Whoever counts groups is told of each.
   const shown = tried.length > 0 ? tried : siblings;
-  const rows = asTheyWere(place, id, shown);
+  const rows = asTheyWere(reader, id, shown);
   const opening = async (): Promise<Opened | undefined> => {
     const row = await rows.next();
-    return row.done === true ? undefined : open(place, row.value);
+    return row.done === true ? undefined : open(reader, row.value);
   };
   let ahead = opening();
   for (let left = shown.length; left > 0; left -= 1) {
@@ -63,18 +63,18 @@ export async function* readGroup(
     if (opened === undefined) break;
     ahead = opening();
     ahead.catch(() => undefined); // thrown where it is awaited; nobody awaits it when the reader leaves before
-    yield* readOpened(place, opened, left === 1);
+    yield* readOpened(reader, opened, left === 1);
   }
   return true;
 }
 
-async function* rolloutsOf(place: Place, groupId: string, view: View): AsyncGenerator<Rollout, void, undefined> {
-  const { store } = place.app;
+async function* rolloutsOf(reader: StageReader, groupId: string, view: View): AsyncGenerator<Rollout, void, undefined> {
+  const { store } = reader.app;
   const limit = FETCH[view];
   let last: Rollout | undefined;
   for (;;) {
     const page = { limit, after: last && rolloutCursor(last) };
-    const rows = await orDeleted(place, store.listRollouts(place.caller.namespace, { of: { groupId } }, page, view));
+    const rows = await orDeleted(reader, store.listRollouts(reader.caller.namespace, { of: { groupId } }, page, view));
     yield* rows;
     last = rows.at(-1);
     if (rows.length < limit) return;
@@ -83,20 +83,20 @@ async function* rolloutsOf(place: Place, groupId: string, view: View): AsyncGene
 
 /** The rollouts in the view asked for. One that was retried meanwhile is shown as it ended before. */
 async function* asTheyWere(
-  place: Place,
+  reader: StageReader,
   groupId: string,
   shown: readonly Rollout[],
 ): AsyncGenerator<Rollout, void, undefined> {
-  if (place.view === 'BASIC') {
+  if (reader.view === 'BASIC') {
     yield* shown;
     return;
   }
-  const rows = rolloutsOf(place, groupId, 'FULL');
+  const rows = rolloutsOf(reader, groupId, 'FULL');
   for (const was of shown) {
     let now = await rows.next();
     // Siblings are never deleted alone: those in between are left out, or were made meanwhile.
     while (!now.done && now.value.key !== was.key) now = await rows.next();
-    if (now.done) throw runDeleted(place);
+    if (now.done) throw runDeleted(reader);
     const { attempt, status, inputJson, metadataJson } = now.value;
     const same = attempt === was.attempt && isTerminal(status);
     yield same ? now.value : { ...was, inputJson, metadataJson };
@@ -112,7 +112,7 @@ interface Opened {
 }
 
 /** Looks up the trajectory, and begins to read it. */
-async function open({ app, caller, view }: Place, rollout: Rollout): Promise<Opened> {
+async function open({ app, caller, view }: StageReader, rollout: Rollout): Promise<Opened> {
   const { trajectoryId } = rollout;
   const found = trajectoryId === '' ? undefined : await app.store.getTrajectory(caller.namespace, trajectoryId);
   if (found === undefined) return { rollout, end: 0n, reading: undefined, first: undefined };
@@ -123,14 +123,14 @@ async function open({ app, caller, view }: Place, rollout: Rollout): Promise<Ope
 }
 
 async function* readOpened(
-  place: Place,
+  reader: StageReader,
   { rollout, end, reading, first }: Opened,
   isLast: boolean,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
   let begins: Rollout | undefined = rollout;
   let next = first;
   while (reading !== undefined && next !== undefined) {
-    const read = await orDeleted(place, next);
+    const read = await orDeleted(reader, next);
     if (read.done === true) break;
     const { steps, nextStepNumber } = read.value;
     if (begins !== undefined && !fitTogether(begins, steps)) {
@@ -151,11 +151,11 @@ function fitTogether(rollout: Rollout, steps: readonly StoredStep[]): boolean {
 }
 
 /** What is not found any more went with its run, unless the stage is still there. Errors: RUN_DELETED. */
-export async function orDeleted<T>(place: Place, reading: Promise<T>): Promise<T> {
+export async function orDeleted<T>(reader: StageReader, reading: Promise<T>): Promise<T> {
   try {
     return await reading;
   } catch (error) {
-    if (error instanceof AnabranchError && GONE.has(error.reason)) await stageNow(place);
+    if (error instanceof AnabranchError && GONE.has(error.reason)) await stageNow(reader);
     throw error;
   }
 }
@@ -163,14 +163,14 @@ export async function orDeleted<T>(place: Place, reading: Promise<T>): Promise<T
 const GONE: ReadonlySet<string> = new Set(['STAGE_NOT_FOUND', 'GROUP_NOT_FOUND', 'TRAJECTORY_DELETED']);
 
 /** Errors: RUN_DELETED. */
-export async function stageNow(place: Place): Promise<Stage> {
-  const { id, key } = place.stage;
-  const now = await place.app.store.getStage(place.caller.namespace, { id });
-  if (now?.key !== key) throw runDeleted(place);
+export async function stageNow(reader: StageReader): Promise<Stage> {
+  const { id, key } = reader.stage;
+  const now = await reader.app.store.getStage(reader.caller.namespace, { id });
+  if (now?.key !== key) throw runDeleted(reader);
   return now;
 }
 
-function runDeleted({ stage }: Place): AnabranchError {
+function runDeleted({ stage }: StageReader): AnabranchError {
   return new AnabranchError(
     'RUN_DELETED',
     `Run ${stage.run.id} was deleted while its rollouts were being read. The response is incomplete.`,
