@@ -145,28 +145,34 @@ export interface LockedExperiment {
 }
 
 /** The holder of the lock assigns numbers and names to the experiment's runs. Errors: EXPERIMENT_NOT_FOUND. */
-export async function lockExperiment(tx: NamespaceTransaction, place: ExperimentReference): Promise<LockedExperiment> {
-  const locked = await lockPlace(tx, place);
-  if (locked === undefined) throw experimentNotFound('id' in place ? place.id : place.name);
+export async function lockExperiment(
+  tx: NamespaceTransaction,
+  reference: ExperimentReference,
+): Promise<LockedExperiment> {
+  const locked = await tryLockExperiment(tx, reference);
+  if (locked === undefined) throw experimentNotFound('id' in reference ? reference.id : reference.name);
   return locked;
 }
 
 /** Locks the experiment of runs that name none. Creates it if it is missing; concurrent callers get the same one. */
 export async function lockDefaultExperiment(tx: NamespaceTransaction, id: string): Promise<LockedExperiment> {
-  const place = { name: DEFAULT_EXPERIMENT };
-  const locked = await lockPlace(tx, place);
+  const reference = { name: DEFAULT_EXPERIMENT };
+  const locked = await tryLockExperiment(tx, reference);
   if (locked !== undefined) return locked;
-  await insertExperiment(tx, { ...EMPTY, id, ...place });
-  return lockExperiment(tx, place);
+  await insertExperiment(tx, { ...EMPTY, id, ...reference });
+  return lockExperiment(tx, reference);
 }
 
-async function lockPlace(tx: NamespaceTransaction, place: ExperimentReference): Promise<LockedExperiment | undefined> {
+async function tryLockExperiment(
+  tx: NamespaceTransaction,
+  reference: ExperimentReference,
+): Promise<LockedExperiment | undefined> {
   const visible = tx.db
     .selectFrom('experiments')
     .select(['key', 'name', 'default_config_json', 'last_run_number'])
     .where('namespace', '=', tx.namespace)
     .where(sql<boolean>`not hidden`);
-  const query = 'id' in place ? visible.where('id', '=', place.id) : visible.where('name', '=', place.name);
+  const query = 'id' in reference ? visible.where('id', '=', reference.id) : visible.where('name', '=', reference.name);
   const row = await tx.engine.lock(query, 'write').executeTakeFirst();
   if (row === undefined) return undefined;
   const { key, name, default_config_json, last_run_number } = row;

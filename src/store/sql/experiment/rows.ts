@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { experimentNotFound } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Experiment } from '../../../domain/run.ts';
 import type { ExperimentReference } from '../../contract/experiment.ts';
@@ -47,14 +48,29 @@ export function selectExperiments(db: Db, namespace: string, view: View) {
 /** Returns an experiment by id or name in FULL view, or undefined. */
 export async function findExperiment(
   { db, namespace }: ReadScope,
-  place: ExperimentReference,
+  reference: ExperimentReference,
 ): Promise<Experiment | undefined> {
   const query = selectExperiments(db, namespace, 'FULL');
-  const row = await ('id' in place
-    ? query.where('x.id', '=', place.id)
-    : query.where('x.name', '=', place.name)
+  const row = await ('id' in reference
+    ? query.where('x.id', '=', reference.id)
+    : query.where('x.name', '=', reference.name)
   ).executeTakeFirst();
   return row === undefined ? undefined : readExperiment(row);
+}
+
+/** Returns the key of an experiment. Errors: EXPERIMENT_NOT_FOUND. */
+export async function experimentKey({ db, namespace }: ReadScope, reference: ExperimentReference): Promise<bigint> {
+  const visible = db
+    .selectFrom('experiments')
+    .select('key')
+    .where('namespace', '=', namespace)
+    .where(sql<boolean>`not hidden`);
+  const row = await ('id' in reference
+    ? visible.where('id', '=', reference.id)
+    : visible.where('name', '=', reference.name)
+  ).executeTakeFirst();
+  if (row === undefined) throw experimentNotFound('id' in reference ? reference.id : reference.name);
+  return row.key;
 }
 
 export function readExperiment(row: ExperimentRow): Experiment {

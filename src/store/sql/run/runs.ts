@@ -1,10 +1,7 @@
-import { sql } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
-import { experimentNotFound } from '../../../domain/errors.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../domain/run.ts';
 import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../../domain/run_config.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { ExperimentReference } from '../../contract/experiment.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { CreatedRun, NewRun, RunChanges, RunFilter } from '../../contract/run.ts';
@@ -12,6 +9,7 @@ import type { View } from '../../contract/view.ts';
 import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
+import { experimentKey } from '../experiment/rows.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { makeOnce } from '../requests.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
@@ -160,20 +158,6 @@ export async function listRunTrees(
     .where('r.experiment', '=', experiment)
     .where('r.key', '>', after);
   return readRuns(scope.engine, query.orderBy('r.key').limit(limit));
-}
-
-async function experimentKey({ db, namespace }: ReadScope, reference: ExperimentReference): Promise<bigint> {
-  const visible = db
-    .selectFrom('experiments')
-    .select('key')
-    .where('namespace', '=', namespace)
-    .where(sql<boolean>`not hidden`);
-  const row = await ('id' in reference
-    ? visible.where('id', '=', reference.id)
-    : visible.where('name', '=', reference.name)
-  ).executeTakeFirst();
-  if (row === undefined) throw experimentNotFound('id' in reference ? reference.id : reference.name);
-  return row.key;
 }
 
 async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined> {

@@ -1,8 +1,8 @@
 import { type RawBuilder, sql } from 'kysely';
-import { experimentNotFound, runNotFound } from '../../../domain/errors.ts';
+import { runNotFound } from '../../../domain/errors.ts';
 import type { SummaryFilter, SummaryKey, SummaryRow } from '../../contract/summary.ts';
-import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
+import { experimentKey } from '../experiment/rows.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound, readReal } from '../values.ts';
 import { countGroups, readTasks } from './groups.ts';
@@ -66,7 +66,8 @@ async function conditionsOf(
   const { engine, namespace } = scope;
   const conditions = [sql`o.namespace = ${namespace}`, sql`u.namespace = ${namespace}`, sql`not u.hidden`];
   if (runs.length > 0) conditions.push(engine.among(sql.ref('o.run'), await runKeys(scope, runs)));
-  if (experimentId !== undefined) conditions.push(sql`u.experiment = ${await experimentKey(scope, experimentId)}`);
+  if (experimentId !== undefined)
+    conditions.push(sql`u.experiment = ${await experimentKey(scope, { id: experimentId })}`);
   if (stageKinds.length > 0) {
     conditions.push(sql`exists (select 1 from ${engine.table('stages')} as p
       where p.key = o.stage and p.kind in (${sql.join(stageKinds)}))`);
@@ -94,12 +95,6 @@ export async function runKeys({ db, namespace }: ReadScope, ids: readonly string
   const missing = ids.find((id) => rows.every((row) => row.id !== id));
   if (missing !== undefined) throw runNotFound(missing);
   return rows.map(({ key }) => key);
-}
-
-export async function experimentKey(scope: ReadScope, id: string): Promise<bigint> {
-  const row = await visibleById(scope, 'experiments', id).select('key').executeTakeFirst();
-  if (row === undefined) throw experimentNotFound(id);
-  return row.key;
 }
 
 function dimension({ aggregates, table }: Engine, key: SummaryKey): RawBuilder<unknown> {

@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { SummaryFilter, SummaryKey, TrajectorySummaryRow } from '../../contract/summary.ts';
 import type { Engine } from '../engine.ts';
+import { experimentKey } from '../experiment/rows.ts';
 import { momentsOf, type Rewards } from '../summary/moments.ts';
 import {
   boundedSum,
@@ -12,7 +13,7 @@ import {
   rewardColumns,
   rewardsByCombination,
 } from '../summary/rewards.ts';
-import { experimentKey, runKeys } from '../summary/summaries.ts';
+import { runKeys } from '../summary/summaries.ts';
 import { columnsOf, combinationOf, groupedBy, type ValueColumns, valuesOf } from '../summary/values.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
@@ -61,7 +62,8 @@ async function conditionsOf(scope: ReadScope, filter: SummaryFilter): Promise<Ra
     sql`not exists (select 1 from ${engine.table('rollouts')} as o where o.run = u.key)`,
   ];
   if (runs.length > 0) conditions.push(engine.among(sql.ref('u.key'), await runKeys(scope, runs)));
-  if (experimentId !== undefined) conditions.push(sql`u.experiment = ${await experimentKey(scope, experimentId)}`);
+  if (experimentId !== undefined)
+    conditions.push(sql`u.experiment = ${await experimentKey(scope, { id: experimentId })}`);
   if (taskIds.length > 0) conditions.push(sql`t.task_id in (${sql.join(taskIds)})`);
   for (const [key, value] of runLabels)
     conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);
