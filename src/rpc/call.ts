@@ -49,7 +49,7 @@ function callOf({ app, validator }: Wire, context: CallContext): FramesCall {
   return {
     app: appWithin(app, context),
     caller: callerOf(context.values),
-    check: validator.checkRequest,
+    check: validator.check,
     get signal() {
       return context.signal;
     },
@@ -95,7 +95,7 @@ function unary(wire: Wire, method: DescMethod, answer: Unary<DescMethodUnary>): 
   const purpose = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS ? 'read' : 'write';
   return (request: Message, context) => {
     const handle = async () => {
-      wire.validator.checkRequest(method.input, request);
+      wire.validator.check(method.input, request);
       return create(method.output, await answer(request, callOf(wire, context)));
     };
     return once(wire, context, purpose, handle, (error) => nameField(error, method.input, request));
@@ -112,7 +112,7 @@ function serverStream(wire: Wire, { input }: DescMethod, stream: ServerStream<De
   const sending = { resumeAt: () => undefined, ...stream };
   return (request: Message, context) => {
     const begin = () => {
-      wire.validator.checkRequest(input, request);
+      wire.validator.check(input, request);
       return stream.messages(request, callOf(wire, context));
     };
     return answers(wire, context, 'read', begin, (error) => nameField(error, input, request), sending);

@@ -5,16 +5,11 @@ import { ListSizes } from './list_sizes.ts';
 import { RequestFields } from './request_fields.ts';
 import { toViolation } from './violation.ts';
 
-/** Validates requests by the rules in their protos. */
 export interface Validator {
   /**
-   * Checks a request of one message: by its rules, then by what its fields are. Writes its UUIDs in lower case. Errors:
-   * INVALID_REQUEST.
-   */
-  checkRequest<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
-  /**
-   * Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the others. If lists
-   * are too long, only these are named.
+   * Checks a request by the rules of its proto, then by what the types of its fields can hold. Writes its UUIDs in lower
+   * case. Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the others. If
+   * lists are too long, only these are named.
    */
   check<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
 }
@@ -35,22 +30,19 @@ export function createRequestValidator(services: readonly DescService[]): Valida
   const sizes = new ListSizes();
   for (const { methods } of services) for (const { input } of methods) validator.validate(input, create(input));
   const fields = new RequestFields();
-  const validate: Validator['check'] = (schema, message) => {
-    const tooLong = sizes.tooLong(schema, message);
-    if (tooLong.length > 0) throw invalidRequest(tooLong);
-    const result = validator.validate(schema, message);
-    if (result.kind === 'valid') return;
-    if (result.kind === 'error') throw result.error;
-    const named = result.violations.slice(0, NAMED_VIOLATIONS);
-    throw invalidRequest(
-      named.map((violation) => toViolation(schema, message, violation)),
-      result.violations.length - named.length,
-    );
-  };
   return {
-    check: validate,
-    checkRequest(schema, message) {
-      validate(schema, message);
+    check(schema, message) {
+      const tooLong = sizes.tooLong(schema, message);
+      if (tooLong.length > 0) throw invalidRequest(tooLong);
+      const result = validator.validate(schema, message);
+      if (result.kind === 'error') throw result.error;
+      if (result.kind === 'invalid') {
+        const named = result.violations.slice(0, NAMED_VIOLATIONS);
+        throw invalidRequest(
+          named.map((violation) => toViolation(schema, message, violation)),
+          result.violations.length - named.length,
+        );
+      }
       fields.check(schema, message);
     },
   };

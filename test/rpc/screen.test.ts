@@ -2,7 +2,7 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { SUSPECT, screenStep } from '../../src/service/trajectory/screen.ts';
 
@@ -10,7 +10,7 @@ const validator = createRequestValidator([TrajectoryService]);
 
 function keepsRules(step: Step): boolean {
   try {
-    validator.check(StepSchema, step);
+    validator.check(AppendStepsRequestSchema, create(AppendStepsRequestSchema, { steps: [step] }));
     return true;
   } catch {
     return false;

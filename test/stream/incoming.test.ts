@@ -21,14 +21,14 @@ const validator = createRequestValidator([TrajectoryService]);
 /** The steps of a frame, checked by its rules and made ready. */
 function prepareSteps(steps: readonly GivenStep[]): NewSteps {
   const frame = create(AppendStepsRequestSchema, { steps: steps.map(stepMessage) });
-  validator.checkRequest(AppendStepsRequestSchema, frame);
+  validator.check(AppendStepsRequestSchema, frame);
   return toNewSteps(frame.steps);
 }
 
 /** The root of a new trajectory, checked by its rules and made ready. */
 function prepareStep(step: GivenStep): NewSteps {
   const request = create(CreateTrajectoryRequestSchema, { root: stepMessage(step) });
-  validator.checkRequest(CreateTrajectoryRequestSchema, request);
+  validator.check(CreateTrajectoryRequestSchema, request);
   return toSingleStep(request.root!, 'root');
 }
 
