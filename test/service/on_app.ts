@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
 import { v7 } from 'uuid';
-import { afterAll, beforeAll, describe } from 'vitest';
+import { afterAll, beforeAll } from 'vitest';
 import { BatchGetStatesRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
@@ -18,12 +18,8 @@ import { openAppendSession } from '../../src/stream/append/session.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
 import type { ReadStepsArgs } from '../../src/stream/steps/read.ts';
 import { readSteps } from '../../src/stream/steps/read.ts';
-import { logger, openOn } from '../store/on_store.ts';
-
-import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { describeStore, logger, type OnStore } from '../store/on_store.ts';
 import { type GivenState, type GivenStep, newSteps } from '../support/given_steps.ts';
-import { createMigratedDatabase } from '../support/migrated_database.ts';
-
 import { makeStep, textAction } from '../support/steps.ts';
 import { servicesOf } from './services.ts';
 
@@ -37,10 +33,7 @@ const TEST_SETTINGS: Partial<AppSettings> = {
   leaseSweepMs: 0,
 };
 
-export interface OnApp {
-  readonly engine: Engine;
-  readonly database: TestDatabase;
-  readonly store: Store;
+export interface OnApp extends Pick<OnStore, 'engine' | 'database' | 'store'> {
   /** A namespace, new unless named, in the app of the file or in the given one. */
   scene(app?: App, namespace?: string): AppScene;
   /** Another app on the same store or on a wrapped one; the caller closes it. */
@@ -49,32 +42,25 @@ export interface OnApp {
 
 /** Runs the same tests on both engines: the use cases with a real store. */
 export function describeApp(subject: string, define: (on: OnApp) => void): void {
-  describe.each(ENGINES)(`${subject}, on %s`, (engine) => {
-    let database: TestDatabase;
-    let store: Store;
+  describeStore(subject, (on) => {
     let app: App;
-    const newApp = (settings: Partial<AppSettings> = {}, over: Store = store): App => {
-      const lanes = engine === 'sqlite' ? 1 : 2;
+    const newApp = (settings: Partial<AppSettings> = {}, store: Store = on.store): App => {
+      const commitLanes = on.engine === 'sqlite' ? 1 : 2;
       const ids = { uuid: v7, uid: randomUUID };
-      return createApp({ store: over, ids, logger, settings: { ...TEST_SETTINGS, commitLanes: lanes, ...settings } });
+      return createApp({ store, ids, logger, settings: { ...TEST_SETTINGS, commitLanes, ...settings } });
     };
-    beforeAll(async () => {
-      database = await createMigratedDatabase(engine);
-      store = await openOn(database);
+    beforeAll(() => {
       app = newApp();
     });
-    afterAll(async () => {
-      await app?.close();
-      await store?.close();
-      await database?.drop();
-    });
+    // Runs before the store is closed.
+    afterAll(() => app?.close());
     define({
-      engine,
+      engine: on.engine,
       get database() {
-        return database;
+        return on.database;
       },
       get store() {
-        return store;
+        return on.store;
       },
       scene: (other, namespace) => new AppScene(other ?? app, namespace),
       app: newApp,
@@ -82,7 +68,7 @@ export function describeApp(subject: string, define: (on: OnApp) => void): void 
   });
 }
 
-const NO_PLACE = { taskId: '', runId: undefined, experimentId: undefined, root: undefined, states: [] };
+const NO_OWNER = { taskId: '', runId: undefined, experimentId: undefined, root: undefined, states: [] };
 
 /** One namespace of an app, with short forms of calls that tests make often. */
 export class AppScene {
@@ -100,12 +86,12 @@ export class AppScene {
   }
 
   create(fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
-    return this.app.store.createTrajectory(this.caller, { ...this.newTrajectory(), ...NO_PLACE, ...fields });
+    return this.app.store.createTrajectory(this.caller, { ...this.newTrajectory(), ...NO_OWNER, ...fields });
   }
 
   branch({ id: sourceId }: { readonly id: string }, at: bigint | string): Promise<Trajectory> {
-    const place = typeof at === 'string' ? { tag: at } : { stepNumber: at };
-    return this.app.store.branchTrajectory(this.caller, { ...this.newTrajectory(), sourceId, at: place });
+    const reference = typeof at === 'string' ? { tag: at } : { stepNumber: at };
+    return this.app.store.branchTrajectory(this.caller, { ...this.newTrajectory(), sourceId, at: reference });
   }
 
   private newTrajectory() {
