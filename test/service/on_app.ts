@@ -19,6 +19,7 @@ import type { AppSettings } from '../../src/stream/settings.ts';
 import type { ReadStepsArgs } from '../../src/stream/steps/read.ts';
 import { readSteps } from '../../src/stream/steps/read.ts';
 import { describeStore, logger, type OnStore } from '../store/on_store.ts';
+import { Scene } from '../store/scene.ts';
 import { type GivenState, type GivenStep, newSteps } from '../support/given_steps.ts';
 import { makeStep, textAction } from '../support/steps.ts';
 import { servicesOf } from './services.ts';
@@ -68,16 +69,18 @@ export function describeApp(subject: string, define: (on: OnApp) => void): void 
   });
 }
 
-const NO_OWNER = { taskId: '', runId: undefined, experimentId: undefined, root: undefined, states: [] };
-
 /** One namespace of an app, with short forms of calls that tests make often. */
 export class AppScene {
   readonly app: App;
-  readonly caller: Caller;
+  readonly #inStore: Scene;
 
-  constructor(app: App, namespace: string = randomUUID()) {
+  constructor(app: App, namespace?: string) {
     this.app = app;
-    this.caller = { namespace, actor: 'tester' };
+    this.#inStore = new Scene(app.store, namespace);
+  }
+
+  get caller(): Caller {
+    return this.#inStore.caller;
   }
 
   /** Methods of the services, called by the caller of this scene. */
@@ -86,17 +89,11 @@ export class AppScene {
   }
 
   create(fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
-    return this.app.store.createTrajectory(this.caller, { ...this.newTrajectory(), ...NO_OWNER, ...fields });
+    return this.#inStore.create(fields);
   }
 
-  branch({ id: sourceId }: { readonly id: string }, at: bigint | string): Promise<Trajectory> {
-    const reference = typeof at === 'string' ? { tag: at } : { stepNumber: at };
-    return this.app.store.branchTrajectory(this.caller, { ...this.newTrajectory(), sourceId, at: reference });
-  }
-
-  private newTrajectory() {
-    const { ids } = this.app;
-    return { id: ids.uuid(), uid: ids.uid(), name: '', labels: new Map<string, string>(), metadataJson: '' };
+  branch(source: { readonly id: string }, at: bigint | string): Promise<Trajectory> {
+    return this.#inStore.branch(source, at);
   }
 
   open(trajectory: { readonly id: string }, fields: Partial<OpenRequest> = {}): Promise<AppendSession> {
@@ -142,10 +139,8 @@ export class AppScene {
     return states.map(({ digest = '', size }) => ({ digest, size: Number(size) }));
   }
 
-  async now(trajectory: { readonly id: string }): Promise<Trajectory> {
-    const found = await this.app.store.getTrajectory(this.caller.namespace, trajectory.id);
-    if (found === undefined) throw new Error(`trajectory ${trajectory.id} is not there`);
-    return found;
+  now({ id }: { readonly id: string }): Promise<Trajectory> {
+    return this.#inStore.get(id);
   }
 
   read(trajectory: { readonly id: string }, fields: Partial<ReadStepsArgs> = {}) {
