@@ -1,46 +1,52 @@
+import type { Selectable } from 'kysely';
 import type { NewRollout } from '../contract/rollout.ts';
+import { GIVEN_TO_ROLLOUTS, type ROLLOUTS } from './tables/rollouts.ts';
+import type { RowOf } from './tables/table.ts';
+import type { RolloutsTable } from './tables.ts';
 import { bindLabels } from './values.ts';
 
-/** Fields of a rollout that a repeated CreateRollouts compares (Q6), as text, by their names in the proto. */
-interface GivenFields {
-  readonly task_id: string;
-  readonly input_json: string;
-  readonly labels: string;
-  readonly priority: string;
-  readonly max_turns: string | null;
-  readonly max_attempts: string;
-  readonly attempt_timeout: string | null;
-  readonly retry_delay: string;
-  readonly start_from: string | null;
-  readonly model_uri: string;
-  readonly metadata_json: string;
-}
+type GivenColumn = keyof typeof GIVEN_TO_ROLLOUTS;
 
-type ChangeableField = 'labels' | 'priority' | 'max_turns' | 'max_attempts' | 'model_uri' | 'metadata_json';
+/** Columns of an existing rollout that CreateRollouts compares (Q6). */
+export const GIVEN_COLUMNS = Object.keys(GIVEN_TO_ROLLOUTS) as readonly GivenColumn[];
 
-/** Columns that store these fields. */
-export interface GivenRow {
-  readonly input_json: string;
-  readonly labels: string;
-  readonly priority: bigint;
-  readonly max_turns: bigint | null;
-  readonly max_attempts: bigint;
-  readonly attempt_timeout_ms: bigint | null;
-  readonly retry_delay_ms: bigint;
-  readonly start_trajectory: string | null;
-  readonly start_step: bigint | null;
-  readonly model_uri: string;
-  readonly metadata_json: string;
-  readonly first_given: string;
+/** Fields of the proto whose columns have another name. Every other column has the name of its field. */
+const FIELDS: { readonly [Column in GivenColumn]?: string } = {
+  attempt_timeout_ms: 'attempt_timeout',
+  retry_delay_ms: 'retry_delay',
+  start_trajectory: 'start_from',
+  start_step: 'start_from',
+};
+
+/** Fields of a rollout that a repeated CreateRollouts compares (Q6), by their names in the proto. */
+export const COMPARED_FIELDS: readonly string[] = ['task_id', ...fieldsOf(GIVEN_COLUMNS)];
+
+export type GivenRow = Pick<Selectable<RolloutsTable>, GivenColumn | 'first_given'>;
+
+/** Returns the columns that CreateRollouts sets. */
+export function givenColumns(making: NewRollout): Pick<RowOf<typeof ROLLOUTS>, GivenColumn> {
+  const { attemptTimeoutMs, startFrom } = making;
+  return {
+    input_json: making.inputJson,
+    labels: bindLabels(making.labels),
+    priority: BigInt(making.priority),
+    max_turns: making.maxTurns ?? null,
+    max_attempts: BigInt(making.maxAttempts),
+    attempt_timeout_ms: attemptTimeoutMs === undefined ? null : BigInt(attemptTimeoutMs),
+    retry_delay_ms: BigInt(making.retryDelayMs),
+    start_trajectory: startFrom?.trajectoryId ?? null,
+    start_step: startFrom?.stepNumber ?? null,
+    model_uri: making.modelUri,
+    metadata_json: making.metadataJson,
+  };
 }
 
 /** Returns the names of the fields in which a request differs from the creation of the rollout. */
 export function differingFields(rollout: NewRollout, taskId: string, row: GivenRow): string[] {
-  const asked = givenIn(rollout);
-  const stored = { ...storedIn(row), task_id: taskId, ...readFirst(row) };
-  return Object.entries(asked).flatMap(([field, value]) =>
-    stored[field as keyof GivenFields] === value ? [] : [field],
-  );
+  const asked = givenColumns(rollout);
+  const stored: Readonly<Record<GivenColumn, unknown>> = { ...row, ...readFirst(row) };
+  const columns = GIVEN_COLUMNS.filter((column) => textOf(asked[column]) !== textOf(stored[column]));
+  return [...(rollout.taskId === taskId ? [] : ['task_id']), ...fieldsOf(columns)];
 }
 
 /**
@@ -51,45 +57,21 @@ export function keepGiven(
   row: GivenRow,
   changed: Readonly<Record<string, unknown>>,
 ): { readonly first_given?: string } {
-  const before: Partial<Record<ChangeableField, string | null>> = {};
-  for (const [field, value] of Object.entries(storedIn(row))) {
-    if (field in changed) before[field as ChangeableField] = value;
-  }
-  return Object.keys(before).length === 0 ? {} : { first_given: JSON.stringify({ ...before, ...readFirst(row) }) };
+  const columns = GIVEN_COLUMNS.filter((column) => column in changed);
+  if (columns.length === 0) return {};
+  const before = Object.fromEntries(columns.map((column) => [column, textOf(row[column])]));
+  return { first_given: JSON.stringify({ ...before, ...readFirst(row) }) };
 }
 
-function readFirst({ first_given }: GivenRow): Partial<Record<ChangeableField, string | null>> {
-  return first_given === '' ? {} : (JSON.parse(first_given) as Partial<Record<ChangeableField, string | null>>);
+function readFirst({ first_given }: GivenRow): { readonly [Column in GivenColumn]?: string | null } {
+  return first_given === '' ? {} : (JSON.parse(first_given) as { readonly [Column in GivenColumn]?: string | null });
 }
 
-function givenIn(rollout: NewRollout): GivenFields {
-  const { taskId, inputJson, labels, priority, maxTurns, maxAttempts, startFrom, modelUri, metadataJson } = rollout;
-  return {
-    task_id: taskId,
-    input_json: inputJson,
-    labels: bindLabels(labels),
-    priority: `${priority}`,
-    max_turns: maxTurns === undefined ? null : `${maxTurns}`,
-    max_attempts: `${maxAttempts}`,
-    attempt_timeout: rollout.attemptTimeoutMs === undefined ? null : `${rollout.attemptTimeoutMs}`,
-    retry_delay: `${rollout.retryDelayMs}`,
-    start_from: startFrom === undefined ? null : `${startFrom.trajectoryId} ${startFrom.stepNumber}`,
-    model_uri: modelUri,
-    metadata_json: metadataJson,
-  };
+/** Values are compared as text, because `first_given` has them as text. Null stays null. */
+function textOf(value: unknown): string | null {
+  return value === null ? null : String(value);
 }
 
-function storedIn(row: GivenRow): Omit<GivenFields, 'task_id'> {
-  return {
-    input_json: row.input_json,
-    labels: row.labels,
-    priority: `${row.priority}`,
-    max_turns: row.max_turns === null ? null : `${row.max_turns}`,
-    max_attempts: `${row.max_attempts}`,
-    attempt_timeout: row.attempt_timeout_ms === null ? null : `${row.attempt_timeout_ms}`,
-    retry_delay: `${row.retry_delay_ms}`,
-    start_from: row.start_trajectory === null ? null : `${row.start_trajectory} ${row.start_step}`,
-    model_uri: row.model_uri,
-    metadata_json: row.metadata_json,
-  };
+function fieldsOf(columns: readonly GivenColumn[]): string[] {
+  return [...new Set(columns.map((column) => FIELDS[column] ?? column))];
 }

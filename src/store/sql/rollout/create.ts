@@ -5,7 +5,7 @@ import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { CreatedRollout, NewRollout } from '../../contract/rollout.ts';
 import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import type { Engine } from '../engine.ts';
-import { differingFields, type GivenRow } from '../given_fields.ts';
+import { differingFields, GIVEN_COLUMNS, type GivenRow, givenColumns } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
 import { type GroupRef, getOrCreateGroups } from '../group/create.ts';
 import { type KeptStage, keepStage, type StageKeys } from '../stage/keys.ts';
@@ -18,7 +18,6 @@ import { branchPointBeyondEnd } from '../trajectory/making.ts';
 import { findById } from '../trajectory/rows.ts';
 import { type CallerTransaction, writeAs } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
-import { bindLabels } from '../values.ts';
 
 /** Q6: creates the missing rollouts. Retries if a concurrent request creates some of them, and then finds them. */
 export async function createRollouts(
@@ -88,9 +87,8 @@ class RolloutCreation {
     const rows = await this.#tx.db
       .selectFrom('rollouts as r')
       .leftJoin('tasks as k', 'k.key', 'r.task')
-      .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.input_json', 'r.labels', 'r.priority'])
-      .select(['r.max_turns', 'r.max_attempts', 'r.start_trajectory', 'r.start_step', 'r.model_uri'])
-      .select(['r.attempt_timeout_ms', 'r.retry_delay_ms', 'r.metadata_json', 'r.first_given'])
+      .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.first_given'])
+      .select(GIVEN_COLUMNS.map((column) => `r.${column}` as const))
       .where(this.#tx.engine.among(sql.ref('r.group_key'), old))
       .where(this.#tx.engine.among(sql.ref('r.number'), numbers))
       .execute();
@@ -207,7 +205,6 @@ function newRow(
   rollout: NewRollout,
   { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
 ): RowOf<typeof ROLLOUTS> {
-  const { startFrom, attemptTimeoutMs } = rollout;
   return {
     key,
     namespace,
@@ -218,17 +215,8 @@ function newRow(
     group_number: rollout.groupNumber,
     number: rollout.number,
     task,
-    labels: bindLabels(rollout.labels),
-    input_json: rollout.inputJson,
-    priority: BigInt(rollout.priority),
-    max_turns: rollout.maxTurns ?? null,
-    max_attempts: BigInt(rollout.maxAttempts),
+    ...givenColumns(rollout),
     refunded_attempts: 0n,
-    attempt_timeout_ms: attemptTimeoutMs === undefined ? null : BigInt(attemptTimeoutMs),
-    retry_delay_ms: BigInt(rollout.retryDelayMs),
-    start_trajectory: startFrom?.trajectoryId ?? null,
-    start_step: startFrom?.stepNumber ?? null,
-    model_uri: rollout.modelUri,
     status: 'PENDING',
     status_message: '',
     phase: '',
@@ -241,7 +229,6 @@ function newRow(
     attempt_end_time: null,
     paused_us: 0n,
     ...NO_ATTEMPT_VALUES,
-    metadata_json: rollout.metadataJson,
     first_given: '',
     claimable_time: now,
     end_time: null,

@@ -27,6 +27,23 @@ export const GROUPS = table('groups', {
   mark: int,
 });
 
+/** Columns that CreateRollouts sets. A repeated request must have the same values in all of them (Q6). */
+export const GIVEN_TO_ROLLOUTS = {
+  input_json: text,
+  labels: text,
+  priority: int,
+  max_turns: nullable(int),
+  max_attempts: int,
+  /** Null for no timeout. */
+  attempt_timeout_ms: nullable(int),
+  retry_delay_ms: withDefault(int),
+  /** Start point: id of the trajectory, and the last shared step. */
+  start_trajectory: nullable(uuid),
+  start_step: nullable(int),
+  model_uri: text,
+  metadata_json: text,
+};
+
 export const ROLLOUTS = table('rollouts', {
   key: int,
   namespace: text,
@@ -37,20 +54,9 @@ export const ROLLOUTS = table('rollouts', {
   group_number: int,
   number: int,
   task: nullable(int),
-  labels: text,
-  input_json: text,
-  priority: int,
-  max_turns: nullable(int),
-  max_attempts: int,
+  ...GIVEN_TO_ROLLOUTS,
   /** Attempts that do not count towards `max_attempts`. */
   refunded_attempts: withDefault(int),
-  /** Null for no timeout. */
-  attempt_timeout_ms: nullable(int),
-  retry_delay_ms: withDefault(int),
-  /** Start point: id of the trajectory, and the last shared step. */
-  start_trajectory: nullable(uuid),
-  start_step: nullable(int),
-  model_uri: text,
   status: text,
   status_message: text,
   phase: text,
@@ -94,8 +100,7 @@ export const ROLLOUTS = table('rollouts', {
   turns: int,
   metrics: text,
   timings: text,
-  metadata_json: text,
-  /** JSON text: an object with the original values of fields that changed since the creation; empty for none. */
+  /** JSON text: an object with the original values of given columns that changed since the creation; empty for none. */
   first_given: withDefault(text),
   /** When the rollout last became claimable. For a delayed PENDING rollout, when it becomes claimable. */
   claimable_time: nullable(time),
