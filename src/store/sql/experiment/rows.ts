@@ -5,33 +5,17 @@ import type { Experiment } from '../../../domain/run.ts';
 import type { ExperimentReference } from '../../contract/experiment.ts';
 import type { View } from '../../contract/view.ts';
 import type { Db } from '../engine.ts';
+import { EXPERIMENTS } from '../tables/runs.ts';
+import { columnsIn } from '../tables/selection.ts';
 import type { ReadScope } from '../transaction.ts';
 
 type ExperimentRow = Awaited<ReturnType<ReturnType<typeof selectExperiments>['execute']>>[number];
 
 /** Selects visible experiments (`x`) with their number of runs. */
 export function selectExperiments(db: Db, namespace: string, view: View) {
-  // The JSON columns can be large, so the BASIC view does not read them.
-  const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`x.${column}`)}` : sql<string>`''`);
   return db
     .selectFrom('experiments as x')
-    .select([
-      'x.key',
-      'x.id',
-      'x.name',
-      'x.description',
-      'x.environment_name',
-      'x.agent_type',
-      'x.max_steps',
-      'x.seed',
-      'x.tags',
-      'x.create_time',
-      'x.update_time',
-      large('environment_config_json').as('environment_config_json'),
-      large('agent_config_json').as('agent_config_json'),
-      large('default_config_json').as('default_config_json'),
-      large('metadata_json').as('metadata_json'),
-    ])
+    .select(columnsIn(EXPERIMENTS, 'x', view, ['namespace', 'last_run_number', 'hidden']))
     .select((eb) =>
       eb
         .selectFrom('runs as n')

@@ -1,4 +1,4 @@
-import { type CompiledQuery, sql } from 'kysely';
+import type { CompiledQuery } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } from '../../../domain/rollout.ts';
@@ -6,6 +6,8 @@ import type { GroupReference } from '../../contract/group.ts';
 import type { View } from '../../contract/view.ts';
 import type { Db, Engine } from '../engine.ts';
 import { padded } from '../statement_shapes.ts';
+import { GROUPS } from '../tables/rollouts.ts';
+import { columnsIn } from '../tables/selection.ts';
 import type { ReadScope } from '../transaction.ts';
 import { isSet, readLabels, readMetrics, readReal } from '../values.ts';
 
@@ -13,31 +15,25 @@ type GroupRow = Awaited<ReturnType<ReturnType<typeof selectGroups>['execute']>>[
 
 /** Selects groups (`g`) of visible runs, with the ids of their runs (`r`) and stages (`s`). */
 export function selectGroups(db: Db, view: View) {
-  return (
-    db
-      .selectFrom('groups as g')
-      .innerJoin('runs as r', (join) => join.onRef('r.key', '=', 'g.run').on('r.hidden', '=', 0))
-      .innerJoin('stages as s', 's.key', 'g.stage')
-      .select([
-        'g.key',
-        'g.id',
-        'g.run',
-        'g.stage',
-        'g.number',
-        'g.batch',
-        'g.on_success',
-        'g.labels',
-        'g.metrics',
-        'g.create_time',
-        'g.update_time',
-        'g.revision',
-        'r.id as run_id',
-        's.id as stage_id',
-      ])
-      // The JSON can be large, so the BASIC view does not read it.
-      .select((view === 'FULL' ? sql<string>`g.metadata_json` : sql<string>`''`).as('metadata_json'))
-  );
+  return db
+    .selectFrom('groups as g')
+    .innerJoin('runs as r', (join) => join.onRef('r.key', '=', 'g.run').on('r.hidden', '=', 0))
+    .innerJoin('stages as s', 's.key', 'g.stage')
+    .select(columnsIn(GROUPS, 'g', view, UNREAD))
+    .select(['r.id as run_id', 's.id as stage_id']);
 }
+
+/** Columns that `readGroup` does not need. */
+const UNREAD = [
+  'namespace',
+  'rollouts',
+  'terminal_rollouts',
+  'tried_rollouts',
+  'terminal_turns',
+  'timed_turns',
+  'turn_seconds',
+  'mark',
+] as const;
 
 /** Returns a group in FULL view, or undefined. */
 export async function findGroup(

@@ -9,10 +9,12 @@ import type { View } from '../../contract/view.ts';
 import type { Db, Engine } from '../engine.ts';
 import { readPauses } from '../run/pauses.ts';
 import { readTimings } from '../stage/rows.ts';
+import { ROLLOUTS } from '../tables/rollouts.ts';
+import { columnsIn } from '../tables/selection.ts';
 import type { RolloutsTable, Tables } from '../tables.ts';
 import type { NamespaceTransaction, ReadScope } from '../transaction.ts';
 import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime } from '../values.ts';
-import { LEASE_COLUMNS, readLease } from './lease_rows.ts';
+import { readLease } from './lease_rows.ts';
 import { readResult } from './results.ts';
 
 export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
@@ -28,12 +30,23 @@ export function selectPage(engine: Engine, db: Db, view: View, page: PageOfRollo
   return withOthers(engine, db.selectFrom(page.as('r')) as unknown as Rollouts, view);
 }
 
+/** Columns that `readRollout` does not need. */
+const UNREAD = [
+  'namespace',
+  'task',
+  'tree',
+  'trajectory',
+  'result_success',
+  'override',
+  'first_given',
+  'status_changes',
+  'mark',
+] as const;
+
 type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', unknown>;
 type PageOfRollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectable<RolloutsTable>>;
 
 function withOthers(engine: Engine, rollouts: Rollouts, view: View) {
-  // The JSON columns can be large, so the BASIC view does not read them.
-  const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`r.${column}`)}` : sql<string>`''`);
   // SQLite keeps the order of cross joins, whatever its statistics: rollouts first, then the rows they refer to.
   return rollouts
     .crossJoin('runs as u')
@@ -59,43 +72,8 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: View) {
             .whereRef('n.attempt', '=', 'r.attempt'),
         ),
     )
+    .select(columnsIn(ROLLOUTS, 'r', view, UNREAD))
     .select([
-      'r.key',
-      'r.id',
-      'r.run',
-      'r.stage',
-      'r.group_key',
-      'r.group_number',
-      'r.number',
-      'r.labels',
-      'r.priority',
-      'r.max_turns',
-      'r.max_attempts',
-      'r.start_trajectory',
-      'r.start_step',
-      'r.model_uri',
-      'r.status',
-      'r.status_message',
-      'r.phase',
-      'r.attempt',
-      'r.worker_id',
-      'r.refunded_attempts',
-      'r.attempt_timeout_ms',
-      'r.retry_delay_ms',
-      'r.claimable_time',
-      ...LEASE_COLUMNS.map((column) => `r.${column}` as const),
-      'r.result',
-      'r.validation_passed',
-      'r.success',
-      'r.reward',
-      'r.turns',
-      'r.metrics',
-      'r.timings',
-      'r.start_time',
-      'r.end_time',
-      'r.create_time',
-      'r.update_time',
-      'r.revision',
       'u.id as run_id',
       's.id as stage_id',
       'g.id as group_id',
@@ -111,9 +89,6 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: View) {
       'o.override_time',
     ])
     .select([
-      large('input_json').as('input_json'),
-      large('summary_json').as('summary_json'),
-      large('metadata_json').as('metadata_json'),
       sql<string>`case when ${IS_LIVE} then u.pauses else '' end`.as('pauses'),
       sql<number | string | null>`case when ${IS_LIVE} then t.branch_reward_sum end`.as('own_reward'),
       sql<string | null>`case when ${IS_LIVE} then ${lastAppend(engine)} end`.as('last_append'),

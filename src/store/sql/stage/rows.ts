@@ -1,10 +1,11 @@
-import { sql } from 'kysely';
 import { formatInstant, parseInstant } from '../../../domain/instant.ts';
 import type { Status } from '../../../domain/lifecycle.ts';
 import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
 import type { StageReference } from '../../contract/stage.ts';
 import type { View } from '../../contract/view.ts';
 import type { Db } from '../engine.ts';
+import { STAGES } from '../tables/runs.ts';
+import { columnsIn } from '../tables/selection.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readMetrics, readOptionalTime } from '../values.ts';
 
@@ -12,38 +13,25 @@ export type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execu
 
 /** Selects stages (`s`) of visible runs, with the ids of the runs (`r`). */
 export function selectStages(db: Db, view: View) {
-  return (
-    db
-      .selectFrom('stages as s')
-      .innerJoin('runs as r', (join) => join.onRef('r.key', '=', 's.run').on('r.hidden', '=', 0))
-      .select([
-        's.key',
-        's.id',
-        's.run',
-        's.kind',
-        's.number',
-        's.batch',
-        's.status',
-        's.status_message',
-        's.phase',
-        's.model_uri',
-        's.model_checkpoint_uri',
-        's.metrics',
-        's.completed_substeps',
-        's.total_substeps',
-        's.timings',
-        's.queue_close_time',
-        's.start_time',
-        's.end_time',
-        's.create_time',
-        's.update_time',
-        's.revision',
-        'r.id as run_id',
-      ])
-      // The JSON can be large, so the BASIC view does not read it.
-      .select((view === 'FULL' ? sql<string>`s.metadata_json` : sql<string>`''`).as('metadata_json'))
-  );
+  return db
+    .selectFrom('stages as s')
+    .innerJoin('runs as r', (join) => join.onRef('r.key', '=', 's.run').on('r.hidden', '=', 0))
+    .select(columnsIn(STAGES, 's', view, UNREAD))
+    .select('r.id as run_id');
 }
+
+/** Columns that `readStage` does not need. */
+const UNREAD = [
+  'namespace',
+  'timed_substeps',
+  'substep_seconds',
+  'substeps_time',
+  'end_expected_turns',
+  'end_expected_substeps',
+  'end_share',
+  'status_changes',
+  'mark',
+] as const;
 
 /** Returns a stage in FULL view, or undefined. */
 export async function findStage({ db, namespace }: ReadScope, reference: StageReference): Promise<Stage | undefined> {

@@ -6,6 +6,8 @@ import type { TaskFilter, TaskUpsert, Upserted } from '../../contract/task.ts';
 import type { View } from '../../contract/view.ts';
 import type { Db, Engine } from '../engine.ts';
 import { chunksOf } from '../statement_shapes.ts';
+import { columnsIn, overwritten } from '../tables/selection.ts';
+import { TASKS } from '../tables/tasks.ts';
 import type { TasksTable } from '../tables.ts';
 import { type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
@@ -98,20 +100,7 @@ async function writeTasks(tx: Transaction, rows: readonly TaskColumns[]): Promis
       .insertInto('tasks')
       .values(chunk)
       .onConflict((conflict) =>
-        conflict.column('key').doUpdateSet((eb) => ({
-          name: eb.ref('excluded.name'),
-          description: eb.ref('excluded.description'),
-          difficulty: eb.ref('excluded.difficulty'),
-          category: eb.ref('excluded.category'),
-          app_name: eb.ref('excluded.app_name'),
-          source_type: eb.ref('excluded.source_type'),
-          max_turns: eb.ref('excluded.max_turns'),
-          tags: eb.ref('excluded.tags'),
-          prerequisites: eb.ref('excluded.prerequisites'),
-          input_json: eb.ref('excluded.input_json'),
-          metadata_json: eb.ref('excluded.metadata_json'),
-          update_time: eb.ref('excluded.update_time'),
-        })),
+        conflict.column('key').doUpdateSet(overwritten(TASKS, ['key', 'namespace', 'id', 'create_time'])),
       )
       .execute();
   }
@@ -119,26 +108,7 @@ async function writeTasks(tx: Transaction, rows: readonly TaskColumns[]): Promis
 
 /** Rows of tasks (`k`). */
 export function selectTasks(db: Db, view: View = 'FULL') {
-  // The JSON columns can be large, so the BASIC view does not read them.
-  const large = (column: string) => (view === 'FULL' ? sql<string>`${sql.ref(`k.${column}`)}` : sql<string>`''`);
-  return db
-    .selectFrom('tasks as k')
-    .select([
-      'k.key',
-      'k.id',
-      'k.name',
-      'k.description',
-      'k.difficulty',
-      'k.category',
-      'k.app_name',
-      'k.source_type',
-      'k.max_turns',
-      'k.tags',
-      'k.prerequisites',
-      'k.create_time',
-      'k.update_time',
-    ])
-    .select([large('input_json').as('input_json'), large('metadata_json').as('metadata_json')]);
+  return db.selectFrom('tasks as k').select(columnsIn(TASKS, 'k', view, ['namespace']));
 }
 
 export async function findTask({ db, namespace }: ReadScope, id: string): Promise<Task | undefined> {

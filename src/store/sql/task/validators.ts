@@ -6,6 +6,8 @@ import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { Page } from '../../contract/page.ts';
 import type { ValidatorUpsert } from '../../contract/task.ts';
 import type { Db, Engine } from '../engine.ts';
+import { columnsIn, overwritten } from '../tables/selection.ts';
+import { VALIDATORS } from '../tables/tasks.ts';
 import type { ValidatorsTable } from '../tables.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { flag, isSet } from '../values.ts';
@@ -124,14 +126,9 @@ async function writeValidators(tx: Transaction, rows: readonly ValidatorColumns[
     .insertInto('validators')
     .values(rows.map((row) => ({ ...row, advisory: flag(isSet(row.advisory)) })))
     .onConflict((conflict) =>
-      conflict.column('key').doUpdateSet((eb) => ({
-        query: eb.ref('excluded.query'),
-        method: eb.ref('excluded.method'),
-        expected_result: eb.ref('excluded.expected_result'),
-        config_json: eb.ref('excluded.config_json'),
-        advisory: eb.ref('excluded.advisory'),
-        update_time: eb.ref('excluded.update_time'),
-      })),
+      conflict
+        .column('key')
+        .doUpdateSet(overwritten(VALIDATORS, ['key', 'namespace', 'id', 'task', 'type', 'create_time'])),
     )
     .execute();
 }
@@ -141,20 +138,8 @@ export function selectValidators(db: Db) {
   return db
     .selectFrom('validators as v')
     .innerJoin('tasks as k', 'k.key', 'v.task')
-    .select([
-      'v.key',
-      'v.id',
-      'v.task',
-      'v.type',
-      'v.query',
-      'v.method',
-      'v.expected_result',
-      'v.config_json',
-      'v.advisory',
-      'v.create_time',
-      'v.update_time',
-      'k.id as task_id',
-    ]);
+    .select(columnsIn(VALIDATORS, 'v', 'FULL', ['namespace']))
+    .select('k.id as task_id');
 }
 
 export async function findValidator({ db, namespace }: ReadScope, id: string): Promise<Validator | undefined> {
