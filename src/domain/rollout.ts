@@ -41,17 +41,21 @@ export interface Validator {
 
 export type OnSuccess = 'CONTINUE' | 'CANCEL_PENDING';
 
-export interface Group {
+/** Fields of a group that its creation sets and updates change. */
+export interface GroupSettings {
+  readonly batch: bigint | undefined;
+  readonly onSuccess: OnSuccess;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly metadataJson: string;
+}
+
+export interface Group extends GroupSettings {
   readonly key: bigint;
   readonly id: string;
   readonly run: { readonly key: bigint; readonly id: string };
   readonly stage: { readonly key: bigint; readonly id: string };
   readonly number: bigint;
-  readonly batch: bigint | undefined;
-  readonly onSuccess: OnSuccess;
-  readonly labels: ReadonlyMap<string, string>;
   readonly metrics: ReadonlyMap<string, number>;
-  readonly metadataJson: string;
   readonly statistics: GroupStatistics;
   readonly createTime: Instant;
   readonly updateTime: Instant;
@@ -91,7 +95,17 @@ export function groupStatus({ pending, started, live, completed, failed, cancell
   return cancelled > 0n ? 'CANCELLED' : 'PENDING';
 }
 
-export interface Rollout {
+/** Fields of a rollout that its creation sets and updates change. */
+export interface RolloutSettings {
+  readonly labels: ReadonlyMap<string, string>;
+  readonly priority: number;
+  readonly maxTurns: bigint | undefined;
+  readonly maxAttempts: number;
+  readonly modelUri: string;
+  readonly metadataJson: string;
+}
+
+export interface Rollout extends RolloutSettings {
   readonly key: bigint;
   readonly id: string;
   readonly run: { readonly key: bigint; readonly id: string };
@@ -99,18 +113,13 @@ export interface Rollout {
   readonly group: { readonly key: bigint; readonly id: string; readonly number: bigint };
   readonly number: bigint;
   readonly taskId: string;
-  readonly labels: ReadonlyMap<string, string>;
   readonly inputJson: string;
-  readonly priority: number;
-  readonly maxTurns: bigint | undefined;
-  readonly maxAttempts: number;
   /** Attempts that do not count towards `maxAttempts`. */
   readonly refundedAttempts: number;
   /** Undefined: no bound. */
   readonly attemptTimeoutMs: number | undefined;
   readonly retryDelayMs: number;
   readonly startFrom: StartPoint | undefined;
-  readonly modelUri: string;
   readonly status: Status;
   readonly statusMessage: string;
   readonly phase: string;
@@ -132,7 +141,6 @@ export interface Rollout {
   readonly reward: number | undefined;
   readonly metrics: ReadonlyMap<string, number>;
   readonly timings: ReadonlyMap<string, TimeSpan>;
-  readonly metadataJson: string;
   readonly startTime: Instant | undefined;
   readonly endTime: Instant | undefined;
   readonly createTime: Instant;

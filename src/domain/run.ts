@@ -90,23 +90,27 @@ export interface StagePlan {
   readonly substeps: number;
 }
 
-export interface Stage {
+/** Fields of a stage that its creation sets and updates change. */
+export interface StageSettings {
+  readonly batch: bigint | undefined;
+  readonly phase: string;
+  readonly modelUri: string;
+  /** Undefined: the value of the plan. */
+  readonly totalSubsteps: bigint | undefined;
+  readonly metadataJson: string;
+}
+
+export interface Stage extends StageSettings {
   readonly key: bigint;
   readonly id: string;
   readonly run: { readonly key: bigint; readonly id: string };
   readonly kind: StageKind;
   readonly number: bigint;
-  readonly batch: bigint | undefined;
   readonly status: Status;
   readonly statusMessage: string;
-  readonly phase: string;
-  readonly modelUri: string;
   readonly modelCheckpointUri: string;
   readonly metrics: ReadonlyMap<string, number>;
-  readonly metadataJson: string;
   readonly completedSubsteps: bigint;
-  /** Undefined: the value of the plan. */
-  readonly totalSubsteps: bigint | undefined;
   readonly timings: ReadonlyMap<string, TimeSpan>;
   /** Undefined: the queue is open. */
   readonly queueCloseTime: Instant | undefined;

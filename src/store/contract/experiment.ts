@@ -31,20 +31,7 @@ export interface ExperimentStore {
   deleteExperiment(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<RunDeletion>;
 }
 
-export interface NewExperiment {
-  readonly id: string;
-  readonly name: string;
-  readonly description: string;
-  readonly environmentName: string;
-  readonly environmentConfigJson: string;
-  readonly agentType: string;
-  readonly agentConfigJson: string;
-  readonly defaultConfigJson: string;
-  readonly maxSteps: bigint | undefined;
-  readonly seed: bigint | undefined;
-  readonly tags: readonly string[];
-  readonly metadataJson: string;
-}
+export type NewExperiment = Omit<Experiment, 'key' | 'runCount' | 'createTime' | 'updateTime'>;
 
 /** Absent fields are not changed. Present but undefined fields are cleared. */
 export type ExperimentChanges = Partial<Omit<NewExperiment, 'id'>>;

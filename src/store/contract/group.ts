@@ -1,4 +1,4 @@
-import type { Group, OnSuccess } from '../../domain/rollout.ts';
+import type { Group, GroupSettings } from '../../domain/rollout.ts';
 import type { Page } from './page.ts';
 import type { View } from './view.ts';
 
@@ -28,21 +28,13 @@ export interface GroupStore {
   updateGroup(namespace: string, id: string, changes: GroupChanges): Promise<Group>;
 }
 
-export interface NewGroup {
+export interface NewGroup extends GroupSettings {
   readonly id: string;
   readonly stageId: string;
   readonly number: bigint;
-  readonly batch: bigint | undefined;
-  readonly onSuccess: OnSuccess;
-  readonly labels: ReadonlyMap<string, string>;
-  readonly metadataJson: string;
 }
 
 /** Absent fields are not changed. Present but undefined fields are cleared. */
-export interface GroupChanges {
-  readonly batch?: bigint | undefined;
-  readonly onSuccess?: OnSuccess;
-  readonly labels?: ReadonlyMap<string, string>;
+export interface GroupChanges extends Partial<GroupSettings> {
   readonly metrics?: ReadonlyMap<string, number>;
-  readonly metadataJson?: string;
 }

@@ -6,6 +6,7 @@ import type {
   OnSuccess,
   Rollout,
   RolloutResult,
+  RolloutSettings,
   StartPoint,
   Task,
   Validation,
@@ -138,24 +139,18 @@ export interface RolloutStore {
   listValidationOverrides(namespace: string, id: string, page: Page<bigint>): Promise<ValidationOverride[]>;
 }
 
-export interface NewRollout {
+export interface NewRollout extends RolloutSettings {
   readonly id: string;
   readonly groupId: string;
   readonly groupNumber: bigint;
   readonly number: bigint;
   readonly taskId: string;
-  readonly labels: ReadonlyMap<string, string>;
   readonly inputJson: string;
-  readonly priority: number;
-  readonly maxTurns: bigint | undefined;
-  readonly maxAttempts: number;
   /** Undefined for no timeout. */
   readonly attemptTimeoutMs: number | undefined;
   /** Delay after the first counted attempt. It doubles after each further one, up to 5 minutes. */
   readonly retryDelayMs: number;
   readonly startFrom: StartPoint | undefined;
-  readonly modelUri: string;
-  readonly metadataJson: string;
   /** Policy of the group, if the call creates it. */
   readonly onSuccess: OnSuccess;
 }
@@ -267,17 +262,11 @@ export interface ReleaseDetails extends RolloutMoveDetails {
 }
 
 /** Absent fields are not changed. Present but undefined fields are cleared. */
-export interface RolloutChanges {
-  readonly labels?: ReadonlyMap<string, string>;
-  readonly priority?: number;
-  readonly maxTurns?: bigint | undefined;
-  readonly maxAttempts?: number;
-  readonly modelUri?: string;
+export interface RolloutChanges extends Partial<RolloutSettings> {
   readonly statusMessage?: string;
   readonly phase?: string;
   readonly metrics?: ReadonlyMap<string, number>;
   readonly timings?: ReadonlyMap<string, TimeSpan>;
-  readonly metadataJson?: string;
   /** Replaces all environments of the attempt. */
   readonly environmentIds?: readonly string[];
 }

@@ -1,6 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
-import type { Stage, StageKind, TimeSpan } from '../../domain/run.ts';
+import type { Stage, StageKind, StageSettings, TimeSpan } from '../../domain/run.ts';
 import type { Page } from './page.ts';
 import type { MoveDetails } from './run.ts';
 import type { View } from './view.ts';
@@ -51,17 +51,12 @@ export interface StageStore {
   closeQueue(namespace: string, id: string): Promise<Stage>;
 }
 
-export interface NewStage {
+export interface NewStage extends StageSettings {
   readonly id: string;
   readonly runId: string;
   readonly kind: StageKind;
   readonly number: bigint;
   readonly status: InitialStatus;
-  readonly batch: bigint | undefined;
-  readonly phase: string;
-  readonly modelUri: string;
-  readonly totalSubsteps: bigint | undefined;
-  readonly metadataJson: string;
 }
 
 /** Conditions are combined with AND. */
@@ -72,15 +67,10 @@ export interface StageFilter {
 }
 
 /** Absent fields are not changed. Present but undefined fields are cleared. */
-export interface StageChanges {
-  readonly batch?: bigint | undefined;
+export interface StageChanges extends Partial<StageSettings> {
   readonly statusMessage?: string;
-  readonly phase?: string;
-  readonly modelUri?: string;
   readonly modelCheckpointUri?: string;
   readonly metrics?: ReadonlyMap<string, number>;
-  readonly metadataJson?: string;
   readonly completedSubsteps?: bigint;
-  readonly totalSubsteps?: bigint | undefined;
   readonly timings?: ReadonlyMap<string, TimeSpan>;
 }

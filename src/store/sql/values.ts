@@ -85,6 +85,14 @@ function byKey(a: readonly [string, unknown], b: readonly [string, unknown]): nu
   return a[0] < b[0] ? -1 : 1;
 }
 
+/** Returns the columns of an update without those whose values are undefined, which do not change. */
+export function changedColumns<Columns extends object>(
+  columns: Columns,
+): { [Name in keyof Columns]?: Exclude<Columns[Name], undefined> } {
+  const changed = Object.entries(columns).filter(([, value]) => value !== undefined);
+  return Object.fromEntries(changed) as { [Name in keyof Columns]?: Exclude<Columns[Name], undefined> };
+}
+
 /** Last time that the databases can represent. */
 const LAST = parseInstant('9999-12-31T23:59:59.999999Z');
 

@@ -15,6 +15,7 @@ import type { Engine } from '../engine.ts';
 import { makeOnce, type Noun } from '../requests.ts';
 import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { UniqueViolation } from '../unique_violation.ts';
+import { changedColumns } from '../values.ts';
 import { readExperiment, selectExperiments } from './rows.ts';
 
 export async function createExperiment(
@@ -119,21 +120,19 @@ export async function updateExperiment(
 
 /** Returns the columns that the given fields are stored in. */
 function columnsOf(changes: ExperimentChanges) {
-  const { name, description, environmentName, environmentConfigJson, agentType, agentConfigJson } = changes;
-  const { defaultConfigJson, tags, metadataJson } = changes;
-  return {
-    ...(name === undefined ? {} : { name }),
-    ...(description === undefined ? {} : { description }),
-    ...(environmentName === undefined ? {} : { environment_name: environmentName }),
-    ...(environmentConfigJson === undefined ? {} : { environment_config_json: environmentConfigJson }),
-    ...(agentType === undefined ? {} : { agent_type: agentType }),
-    ...(agentConfigJson === undefined ? {} : { agent_config_json: agentConfigJson }),
-    ...(defaultConfigJson === undefined ? {} : { default_config_json: defaultConfigJson }),
-    ...('maxSteps' in changes ? { max_steps: changes.maxSteps ?? null } : {}),
-    ...('seed' in changes ? { seed: changes.seed ?? null } : {}),
-    ...(tags === undefined ? {} : { tags: JSON.stringify(tags) }),
-    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
-  };
+  return changedColumns({
+    name: changes.name,
+    description: changes.description,
+    environment_name: changes.environmentName,
+    environment_config_json: changes.environmentConfigJson,
+    agent_type: changes.agentType,
+    agent_config_json: changes.agentConfigJson,
+    default_config_json: changes.defaultConfigJson,
+    max_steps: 'maxSteps' in changes ? (changes.maxSteps ?? null) : undefined,
+    seed: 'seed' in changes ? (changes.seed ?? null) : undefined,
+    tags: changes.tags && JSON.stringify(changes.tags),
+    metadata_json: changes.metadataJson,
+  });
 }
 
 /** Columns of a locked experiment. */

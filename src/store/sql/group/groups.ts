@@ -10,7 +10,7 @@ import { mergeMetrics } from '../metric/maps.ts';
 import { findStageKeys, keepStage } from '../stage/keys.ts';
 import type { GroupsTable } from '../tables.ts';
 import { type NamespaceTransaction, type ReadScope, scopeOf, writeIn } from '../transaction.ts';
-import { bindLabels, bindMetrics } from '../values.ts';
+import { bindLabels, bindMetrics, changedColumns } from '../values.ts';
 import { getOrCreateGroups } from './create.ts';
 import { findGroup, readGroups, selectGroups } from './rows.ts';
 
@@ -92,12 +92,12 @@ async function lockGroup(tx: NamespaceTransaction, id: string) {
 }
 
 function columnsOf(stored: string, changes: GroupChanges): Updateable<GroupsTable> {
-  const { onSuccess, labels, metrics, metadataJson } = changes;
-  return {
-    ...('batch' in changes ? { batch: changes.batch ?? null } : {}),
-    ...(onSuccess === undefined ? {} : { on_success: onSuccess }),
-    ...(labels === undefined ? {} : { labels: bindLabels(labels) }),
-    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(stored, metrics)) }),
-    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
-  };
+  const { labels, metrics } = changes;
+  return changedColumns({
+    batch: 'batch' in changes ? (changes.batch ?? null) : undefined,
+    on_success: changes.onSuccess,
+    labels: labels && bindLabels(labels),
+    metrics: metrics && bindMetrics(mergeMetrics(stored, metrics)),
+    metadata_json: changes.metadataJson,
+  });
 }

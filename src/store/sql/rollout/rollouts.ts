@@ -35,7 +35,7 @@ import { bindTimings, findStage } from '../stage/rows.ts';
 import { mergeTimings } from '../stage/stages.ts';
 import type { RolloutsTable, Tables } from '../tables.ts';
 import { type ReadScope, type Transaction, writeIn } from '../transaction.ts';
-import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
+import { bindLabels, bindMetrics, bindTimeBound, changedColumns } from '../values.ts';
 import { type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage, selectRollout } from './rows.ts';
 import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
 
@@ -313,24 +313,24 @@ async function updateAttempt(
   const attempt = await readAttemptRow(tx, row.key, requireBegun(holdingOf(row), number));
   if (environmentIds !== undefined) await replaceEnvironments(tx, row, attempt.number, environmentIds);
   if (metrics === undefined && timings === undefined) return undefined;
-  return changeAttempt(tx, row, attempt, {
-    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(attempt.metrics, metrics)) }),
-    ...(timings === undefined ? {} : { timings: bindTimings(mergeTimings(attempt.timings, timings)) }),
+  const changed = changedColumns({
+    metrics: metrics && bindMetrics(mergeMetrics(attempt.metrics, metrics)),
+    timings: timings && bindTimings(mergeTimings(attempt.timings, timings)),
   });
+  return changeAttempt(tx, row, attempt, changed);
 }
 
 function columnsOf(changes: Omit<RolloutChanges, keyof AttemptChanges>) {
-  const { labels, priority, maxAttempts, modelUri, statusMessage, phase, metadataJson } = changes;
-  return {
-    ...(labels === undefined ? {} : { labels: bindLabels(labels) }),
-    ...(priority === undefined ? {} : { priority }),
-    ...('maxTurns' in changes ? { max_turns: changes.maxTurns ?? null } : {}),
-    ...(maxAttempts === undefined ? {} : { max_attempts: maxAttempts }),
-    ...(modelUri === undefined ? {} : { model_uri: modelUri }),
-    ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
-    ...(phase === undefined ? {} : { phase }),
-    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
-  };
+  return changedColumns({
+    labels: changes.labels && bindLabels(changes.labels),
+    priority: changes.priority,
+    max_turns: 'maxTurns' in changes ? (changes.maxTurns ?? null) : undefined,
+    max_attempts: changes.maxAttempts,
+    model_uri: changes.modelUri,
+    status_message: changes.statusMessage,
+    phase: changes.phase,
+    metadata_json: changes.metadataJson,
+  });
 }
 
 /** Errors: ENVIRONMENT_NOT_FOUND, INVALID_REQUEST (environment of another run). */

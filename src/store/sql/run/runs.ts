@@ -18,7 +18,7 @@ import type { Belonging } from '../trajectory/belonging.ts';
 import { makeRoot } from '../trajectory/making.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
-import { bindLabels, bindMetrics, bindTimeBound, flag } from '../values.ts';
+import { bindLabels, bindMetrics, bindTimeBound, changedColumns, flag } from '../values.ts';
 import { CREATED_RUNS, defaultName, findNamed, insertRun, readCreated, refuseTakenId, runExists } from './insert.ts';
 import { findRun, isStale, readRuns, selectVisibleRuns } from './rows.ts';
 import { bindPlan } from './values.ts';
@@ -172,32 +172,29 @@ export async function updateRun(engine: Engine, namespace: string, id: string, c
 
 async function updateLocked(tx: NamespaceTransaction, id: string, changes: RunChanges): Promise<Run> {
   const row = await lockRun(tx, id);
-  const { name, metrics } = changes;
+  const { name } = changes;
   const taken = name === undefined || name === row.name ? undefined : await findNamed(tx, row.experiment, name);
   if (name !== undefined && taken !== undefined) throw runExists(name, taken.id);
   const now = await tx.readNow();
-  await writeRun(tx, row.key, {
-    ...columnsOf(changes),
-    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
-    ...heartbeatColumns(row, changes, now),
-  });
+  await writeRun(tx, row.key, { ...columnsOf(row, changes), ...heartbeatColumns(row, changes, now) });
   const updated = await findRun(tx, row);
   if (updated === undefined) throw new Error('a run locked in this transaction is missing');
   return updated;
 }
 
 /** Returns the columns that the given fields are stored in. */
-function columnsOf(changes: RunChanges) {
-  const { name, description, labels, metadataJson, statusMessage, phase } = changes;
-  return {
-    ...(name === undefined ? {} : { name }),
-    ...(description === undefined ? {} : { description }),
-    ...(labels === undefined ? {} : { labels: bindLabels(labels) }),
-    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
-    ...('plan' in changes ? { plan: bindPlan(changes.plan) } : {}),
-    ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
-    ...(phase === undefined ? {} : { phase }),
-  };
+function columnsOf(row: LockedRun, changes: RunChanges) {
+  const { labels, metrics } = changes;
+  return changedColumns({
+    name: changes.name,
+    description: changes.description,
+    labels: labels && bindLabels(labels),
+    metadata_json: changes.metadataJson,
+    plan: 'plan' in changes ? bindPlan(changes.plan) : undefined,
+    status_message: changes.statusMessage,
+    phase: changes.phase,
+    metrics: metrics && bindMetrics(mergeMetrics(row.metrics, metrics)),
+  });
 }
 
 /** The timeout runs from the last heartbeat. Setting `fail_when_stale` counts as a heartbeat if there was none. */

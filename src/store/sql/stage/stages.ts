@@ -12,7 +12,7 @@ import { findRunKeys, keepRun } from '../run/keys.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import type { StagesTable } from '../tables.ts';
 import { type CallerTransaction, type ReadScope, scopeOf, writeAs, writeIn } from '../transaction.ts';
-import { bindMetrics } from '../values.ts';
+import { bindMetrics, changedColumns } from '../values.ts';
 import { bindTimings, findStage, readStage, readTimings, selectStages } from './rows.ts';
 import { endOfStage, type LockedStage, lockStage, timeSubsteps, writeStage } from './writing.ts';
 
@@ -153,20 +153,19 @@ export async function updateStage(
 }
 
 function columnsOf(row: LockedStage, changes: StageChanges): Updateable<StagesTable> {
-  const { statusMessage, phase, modelUri, modelCheckpointUri, metrics, metadataJson, completedSubsteps, timings } =
-    changes;
-  return {
-    ...('batch' in changes ? { batch: changes.batch ?? null } : {}),
-    ...(statusMessage === undefined ? {} : { status_message: statusMessage }),
-    ...(phase === undefined ? {} : { phase }),
-    ...(modelUri === undefined ? {} : { model_uri: modelUri }),
-    ...(modelCheckpointUri === undefined ? {} : { model_checkpoint_uri: modelCheckpointUri }),
-    ...(metrics === undefined ? {} : { metrics: bindMetrics(mergeMetrics(row.metrics, metrics)) }),
-    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
-    ...(completedSubsteps === undefined ? {} : { completed_substeps: completedSubsteps }),
-    ...('totalSubsteps' in changes ? { total_substeps: changes.totalSubsteps ?? null } : {}),
-    ...(timings === undefined ? {} : { timings: bindTimings(mergeTimings(row.timings, timings)) }),
-  };
+  const { metrics, timings } = changes;
+  return changedColumns({
+    batch: 'batch' in changes ? (changes.batch ?? null) : undefined,
+    status_message: changes.statusMessage,
+    phase: changes.phase,
+    model_uri: changes.modelUri,
+    model_checkpoint_uri: changes.modelCheckpointUri,
+    metrics: metrics && bindMetrics(mergeMetrics(row.metrics, metrics)),
+    metadata_json: changes.metadataJson,
+    completed_substeps: changes.completedSubsteps,
+    total_substeps: 'totalSubsteps' in changes ? (changes.totalSubsteps ?? null) : undefined,
+    timings: timings && bindTimings(mergeTimings(row.timings, timings)),
+  });
 }
 
 /** Merges timings by name; each replaces the stored one. Errors: INVALID_REQUEST (too many timings). */

@@ -10,6 +10,7 @@ import { columnsIn, overwritten } from '../tables/selection.ts';
 import { TASKS } from '../tables/tasks.ts';
 import type { TasksTable } from '../tables.ts';
 import { type ReadScope, type Transaction, writeIn } from '../transaction.ts';
+import { changedColumns } from '../values.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
 
 export async function upsertTasks(engine: Engine, namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted> {
@@ -62,20 +63,19 @@ const CATALOGUE: Catalogue<TaskUpsert, TaskColumns> = {
 
 /** Returns the columns that the given fields are stored in. */
 function columnsOf(task: TaskUpsert): Partial<TaskColumns> {
-  const { name, description, difficulty, category, appName, sourceType, maxTurns, inputJson, metadataJson } = task;
-  return {
-    ...(name === undefined ? {} : { name }),
-    ...(description === undefined ? {} : { description }),
-    ...(difficulty === undefined ? {} : { difficulty }),
-    ...(category === undefined ? {} : { category }),
-    ...(appName === undefined ? {} : { app_name: appName }),
-    ...(sourceType === undefined ? {} : { source_type: sourceType }),
-    ...(maxTurns === undefined ? {} : { max_turns: maxTurns }),
-    ...(task.tags === undefined ? {} : { tags: JSON.stringify(task.tags) }),
-    ...(task.prerequisites === undefined ? {} : { prerequisites: JSON.stringify(task.prerequisites) }),
-    ...(inputJson === undefined ? {} : { input_json: inputJson }),
-    ...(metadataJson === undefined ? {} : { metadata_json: metadataJson }),
-  };
+  return changedColumns({
+    name: task.name,
+    description: task.description,
+    difficulty: task.difficulty,
+    category: task.category,
+    app_name: task.appName,
+    source_type: task.sourceType,
+    max_turns: task.maxTurns,
+    tags: task.tags && JSON.stringify(task.tags),
+    prerequisites: task.prerequisites && JSON.stringify(task.prerequisites),
+    input_json: task.inputJson,
+    metadata_json: task.metadataJson,
+  });
 }
 
 function newRow(namespace: string, key: bigint, task: TaskUpsert, now: string): Insertable<TasksTable> {

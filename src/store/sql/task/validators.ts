@@ -10,7 +10,7 @@ import { columnsIn, overwritten } from '../tables/selection.ts';
 import { VALIDATORS } from '../tables/tasks.ts';
 import type { ValidatorsTable } from '../tables.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../transaction.ts';
-import { flag, isSet } from '../values.ts';
+import { changedColumns, flag, isSet } from '../values.ts';
 import { type Catalogue, upsertAll } from './catalogue.ts';
 import { findTask } from './tasks.ts';
 
@@ -105,13 +105,13 @@ const CATALOGUE: Catalogue<Given, ValidatorColumns> = {
 
 /** Returns the columns that the given fields are stored in. */
 function columnsOf({ query, method, expectedResult, configJson, advisory }: ValidatorUpsert) {
-  return {
-    ...(query === undefined ? {} : { query }),
-    ...(method === undefined ? {} : { method }),
-    ...(expectedResult === undefined ? {} : { expected_result: expectedResult }),
-    ...(configJson === undefined ? {} : { config_json: configJson }),
-    ...(advisory === undefined ? {} : { advisory: flag(advisory) }),
-  };
+  return changedColumns({
+    query,
+    method,
+    expected_result: expectedResult,
+    config_json: configJson,
+    advisory: advisory === undefined ? undefined : flag(advisory),
+  });
 }
 
 /** Condition for rows with these tasks and types. */
