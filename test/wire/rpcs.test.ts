@@ -16,7 +16,13 @@ import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RolloutSchema, TaskSchema, ValidatorSchema } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import {
+  NewRolloutSchema,
+  RolloutService,
+  TaskUpsertSchema,
+  ValidatorUpsertSchema,
+} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
@@ -30,6 +36,7 @@ import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { RUN_RPCS } from './rpcs/runs.ts';
 import { makeScene, type Rpc, richStep, type Scene } from './rpcs/scene.ts';
+import { expectShown, pathsOf } from './rpcs/shown.ts';
 import { variants } from './rpcs/spots.ts';
 import { STATE_RPCS } from './rpcs/states.ts';
 import { TRAJECTORY_RPCS } from './rpcs/trajectories.ts';
@@ -72,6 +79,13 @@ const NOT_YET: Readonly<Record<string, readonly string[]>> = { DeleteExperiment:
 
 /** Numbers that may have any value. */
 const ANY_NUMBER = /(^|\.)(seed|batch|metric_step|start_metric_step)$/;
+
+/** Methods that store the fields of their request in a resource, which is the first field of their answer. */
+const STORES =
+  /^((Create|Update)(?!Rollouts)|GetOrCreate|Branch|RecordValidation|OverrideValidation|SetTag|SetRolloutPhase)/;
+
+/** Fields of updates that another message than the resource shows. */
+const SHOWN_ELSEWHERE = ['environment_ids'];
 
 function casesOf(method: DescMethod): AnyRpc {
   const cases = RPCS[method.localName];
@@ -202,6 +216,18 @@ function noteSetFields(schema: DescMessage, message: Message, set: Set<string>):
   }
 }
 
+/** Expects that the resource in an answer shows what the request set: all fields that an update changes. */
+function expectStored({ input, output }: DescMethod, request: Message, answer: Message): void {
+  const field = output.fields[0];
+  if (field?.fieldKind !== 'message') throw new Error(`${output} does not begin with a resource`);
+  const resource = reflect(output, answer).get(field).message;
+  const shown = expectShown([input, request], [field.message, resource]);
+  expect([...shown, ...SHOWN_ELSEWHERE]).toEqual(expect.arrayContaining(pathsOf(input)));
+  const given = input.fields.find(({ name }) => name === field.name);
+  if (given?.fieldKind !== 'message') return;
+  expectShown([given.message, reflect(input, request).get(given).message], [field.message, resource]);
+}
+
 describe.each(ENGINES)('every RPC, on %s', (engine) => {
   let server: TestServer;
   let transport: Transport;
@@ -275,9 +301,36 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
         for (const { name } of setFields(method, frame)) set.add(name);
       }
       answers = await call(transport, method, frames);
+      if (STORES.test(method.name)) expectStored(method, frames[0]!, answers[0]!);
     }
     casesOf(method).served(answers as MessageShape<DescMessage>[], on);
     expect([...set].sort()).toEqual(method.input.fields.map(({ name }) => name).sort());
+  });
+
+  it('Get returns what CreateRollouts, UpsertTasks and UpsertValidators stored', async () => {
+    const on = await makeRolloutScene(client());
+    const { createRollouts, upsertTasks, upsertValidators } = RolloutService.method;
+    const sampleOf = async <Desc extends DescMethod>(method: Desc) =>
+      (await framesOf(method, on))[0]![0]! as MessageShape<Desc['input']>;
+
+    const creation = await sampleOf(createRollouts);
+    const { rollouts } = await on.rollouts.createRollouts(creation);
+    for (const [i, { rolloutId }] of rollouts.entries()) {
+      const { rollout } = await on.rollouts.getRollout({ rolloutId });
+      expectShown([NewRolloutSchema, creation.rollouts[i]!], [RolloutSchema, rollout!]);
+    }
+    const { tasks } = await sampleOf(upsertTasks);
+    await on.rollouts.upsertTasks({ tasks });
+    for (const sent of tasks) {
+      const { task } = await on.rollouts.getTask({ taskId: sent.id });
+      expectShown([TaskUpsertSchema, sent], [TaskSchema, task!]);
+    }
+    const { validators } = await sampleOf(upsertValidators);
+    const { validatorIds } = await on.rollouts.upsertValidators({ validators });
+    for (const [i, validatorId] of validatorIds.entries()) {
+      const { validator } = await on.rollouts.getValidator({ validatorId });
+      expectShown([ValidatorUpsertSchema, validators[i]!], [ValidatorSchema, validator!]);
+    }
   });
 
   it('samples set every field of the messages in requests, so that a new field of any message needs a sample', async () => {

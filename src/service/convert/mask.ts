@@ -1,37 +1,44 @@
+import type { DescField, DescMessage, MessageShape } from '@bufbuild/protobuf';
 import type { FieldMask } from '@bufbuild/protobuf/wkt';
 import { invalidField } from '../../domain/errors.ts';
 import { shorten } from '../../domain/ids.ts';
 
+type FieldsOf<Desc extends DescMessage> = Omit<MessageShape<Desc>, '$typeName' | '$unknown'>;
+
+/** Converters of the fields that are stored as other values than the request has. */
+type Converters<Fields, Converted> = {
+  readonly [Name in keyof Converted]: (value: Name extends keyof Fields ? Fields[Name] : never) => Converted[Name];
+};
+
+type Masked<Fields, Converted> = Partial<Omit<Fields, keyof Converted> & Converted>;
+
 /**
- * What a mask names, each path with how to read its field. (In JSON a mask is spelt `name,metadataJson`; its reader
- * turns that into the names here.)
- * Errors: INVALID_REQUEST for a mask that names nothing, or something else.
+ * Returns the fields that the mask of an update names, converted. The mask may name all fields that follow it in the
+ * proto (`updatableFields`). Errors: INVALID_REQUEST for a mask that names nothing, or something else.
  */
-export function changesOf<Changes extends object>(
-  mask: FieldMask | undefined,
-  fields: { readonly [path: string]: () => Partial<Changes> },
-): Partial<Changes> {
-  const paths = mask?.paths ?? [];
-  const names = Object.keys(fields).join(', ');
+export function maskedFields<Desc extends DescMessage, Converted extends object>(
+  schema: Desc,
+  request: MessageShape<Desc> & { readonly updateMask?: FieldMask | undefined },
+  converters: Converters<FieldsOf<Desc>, Converted>,
+): Masked<FieldsOf<Desc>, NoInfer<Converted>> {
+  const paths = request.updateMask?.paths ?? [];
+  const fields = updatableFields(schema);
+  const names = fields.map(({ name }) => name).join(', ');
   if (paths.length === 0) throw invalidField('update_mask', `must name at least one of ${names}`);
-  let changes: Partial<Changes> = {};
-  for (const path of paths) {
-    const read = Object.hasOwn(fields, path) ? fields[path] : undefined;
-    if (read === undefined) throw invalidField('update_mask', `may name ${names}, not "${shorten(path)}"`);
-    changes = { ...changes, ...read() };
-  }
-  return changes;
+  const values = request as Readonly<Record<string, unknown>>;
+  const convert = converters as Readonly<Record<string, ((value: unknown) => unknown) | undefined>>;
+  const masked = paths.map((path) => {
+    const field = fields.find(({ name }) => name === path);
+    if (field === undefined) throw invalidField('update_mask', `may name ${names}, not "${shorten(path)}"`);
+    const value = values[field.localName];
+    const converter = Object.hasOwn(convert, field.localName) ? convert[field.localName] : undefined;
+    return [field.localName, converter === undefined ? value : converter(value)];
+  });
+  return Object.fromEntries(masked) as Masked<FieldsOf<Desc>, Converted>;
 }
 
-/**
- * Returns those of the fields that a mask names. Errors: INVALID_REQUEST for a mask that names nothing, or something
- * else.
- */
-export function maskedFields<Fields extends object>(mask: FieldMask | undefined, fields: Fields): Partial<Fields> {
-  const readers = Object.entries(fields).map(([name, value]) => [protoName(name), () => ({ [name]: value })]);
-  return changesOf<Fields>(mask, Object.fromEntries(readers));
-}
-
-function protoName(localName: string): string {
-  return localName.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+/** Returns the fields that an update changes: those with a number above that of `update_mask`. */
+export function updatableFields({ field, fields }: DescMessage): readonly DescField[] {
+  const mask = field.updateMask;
+  return mask === undefined ? [] : fields.filter(({ number }) => number > mask.number);
 }

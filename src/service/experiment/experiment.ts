@@ -1,5 +1,5 @@
 import { ExperimentSchema, type Experiment as WireExperiment } from '../../../gen/es/anabranch/v1/run_pb.js';
-import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { RunService, UpdateExperimentRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { requireConfig } from '../../domain/json.ts';
 import type { Experiment } from '../../domain/run.ts';
 import type { View } from '../../store/contract/view.ts';
@@ -57,11 +57,10 @@ export const experimentMethods: Methods<
   },
 
   async updateExperiment(request, { app, caller }) {
-    const { experimentId, updateMask, maxSteps, seed, $typeName: _, $unknown: __, ...fields } = request;
-    const changes = maskedFields(updateMask, { ...fields, maxSteps, seed });
+    const changes = maskedFields(UpdateExperimentRequestSchema, request, {});
     requireNewName(changes);
     requireConfig(changes.defaultConfigJson ?? '', 'default_config_json');
-    const now = await app.store.updateExperiment(caller.namespace, experimentId, changes);
+    const now = await app.store.updateExperiment(caller.namespace, request.experimentId, changes);
     return { experiment: toMessage(now, 'FULL') };
   },
 

@@ -5,7 +5,11 @@ import {
   type Group as WireGroup,
   type GroupStatistics as WireStatistics,
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import { type GetGroupRequest, RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import {
+  type GetGroupRequest,
+  RolloutService,
+  UpdateGroupRequestSchema,
+} from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { groupNotFound, invalidField } from '../../domain/errors.ts';
 import { type OnSuccess as DomainPolicy, type Group, type GroupStatistics, groupStatus } from '../../domain/rollout.ts';
 import type { GroupReference } from '../../store/contract/group.ts';
@@ -59,15 +63,13 @@ export const groupMethods: Methods<
     return { groups: page.items, nextPageToken: page.nextPageToken };
   },
 
-  async updateGroup({ groupId, updateMask, ...fields }, { app, caller }) {
-    const changes = maskedFields(updateMask, {
-      batch: fields.batch,
-      onSuccess: toOnSuccess(fields.onSuccess) ?? 'CONTINUE',
-      labels: toMap(fields.labels),
-      metrics: toMap(fields.metrics),
-      metadataJson: fields.metadataJson,
+  async updateGroup(request, { app, caller }) {
+    const changes = maskedFields(UpdateGroupRequestSchema, request, {
+      onSuccess: (policy) => toOnSuccess(policy) ?? 'CONTINUE',
+      labels: toMap,
+      metrics: toMap,
     });
-    return { group: groupMessage(await app.store.updateGroup(caller.namespace, groupId, changes), 'FULL') };
+    return { group: groupMessage(await app.store.updateGroup(caller.namespace, request.groupId, changes), 'FULL') };
   },
 };
 

@@ -1,10 +1,11 @@
 import type { RolloutResult as WireResult } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import type {
-  Lease,
-  ListRolloutsRequest,
-  ReleaseRolloutRequest,
-  UpdateRolloutRequest,
-  NewValidation as WireValidation,
+import {
+  type Lease,
+  type ListRolloutsRequest,
+  type ReleaseRolloutRequest,
+  type UpdateRolloutRequest,
+  UpdateRolloutRequestSchema,
+  type NewValidation as WireValidation,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
@@ -28,18 +29,12 @@ import { toInstant, toMap, toStatuses } from '../convert/values.ts';
 export const DEFAULT_ATTEMPTS = 3;
 
 export function toRolloutChanges(request: UpdateRolloutRequest): RolloutChanges {
-  const { updateMask, priority, maxTurns, modelUri, statusMessage, metadataJson } = request;
-  return maskedFields(updateMask, {
-    labels: toMap(request.labels),
-    priority,
-    maxTurns,
-    maxAttempts: request.maxAttempts || DEFAULT_ATTEMPTS,
-    modelUri,
-    statusMessage,
-    metrics: toMap(request.metrics),
-    timings: toTimings(request.timings),
-    metadataJson,
-    environmentIds: [...new Set(request.environmentIds)],
+  return maskedFields(UpdateRolloutRequestSchema, request, {
+    labels: toMap,
+    maxAttempts: (attempts) => attempts || DEFAULT_ATTEMPTS,
+    metrics: toMap,
+    timings: toTimings,
+    environmentIds: (ids) => [...new Set(ids)],
   });
 }
 

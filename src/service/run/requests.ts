@@ -1,9 +1,10 @@
 import { StageKind, type Plan as WirePlan } from '../../../gen/es/anabranch/v1/run_pb.js';
-import type {
-  BranchRunRequest,
-  CreateRunRequest,
-  ListRunsRequest,
-  UpdateRunRequest,
+import {
+  type BranchRunRequest,
+  type CreateRunRequest,
+  type ListRunsRequest,
+  type UpdateRunRequest,
+  UpdateRunRequestSchema,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { requireConfig } from '../../domain/json.ts';
@@ -15,7 +16,7 @@ import type { NewRunFields, RunChanges, RunFilter } from '../../store/contract/r
 import { requireDistinct } from '../convert/distinct.ts';
 import { toMillis } from '../convert/duration.ts';
 import { setFilters } from '../convert/filter.ts';
-import { changesOf } from '../convert/mask.ts';
+import { maskedFields } from '../convert/mask.ts';
 import { toInitialStatus, toInstant, toMap, toStatuses } from '../convert/values.ts';
 import { requireStageKind } from '../stage/stage.ts';
 
@@ -80,18 +81,14 @@ export function toRunFilter(request: ListRunsRequest): RunFilter {
 }
 
 export function toRunChanges(request: UpdateRunRequest): RunChanges {
-  return changesOf<RunChanges>(request.updateMask, {
-    name: () => ({ name: request.name }),
-    description: () => ({ description: request.description }),
-    labels: () => ({ labels: toMap(request.labels) }),
-    metadata_json: () => ({ metadataJson: request.metadataJson }),
-    plan: () => ({ plan: toPlan(request.plan) }),
-    status_message: () => ({ statusMessage: request.statusMessage }),
-    phase: () => ({ phase: request.phase }),
-    metrics: () => ({ metrics: toMap(request.metrics) }),
-    heartbeat_timeout: () => ({ heartbeatTimeoutMs: toMillis(request.heartbeatTimeout) }),
-    fail_when_stale: () => ({ failWhenStale: request.failWhenStale }),
+  const masked = maskedFields(UpdateRunRequestSchema, request, {
+    labels: toMap,
+    plan: toPlan,
+    metrics: toMap,
+    heartbeatTimeout: toMillis,
   });
+  const { heartbeatTimeout: heartbeatTimeoutMs, ...changes } = masked;
+  return 'heartbeatTimeout' in masked ? { ...changes, heartbeatTimeoutMs } : changes;
 }
 
 /** A name can be changed, but not removed. */

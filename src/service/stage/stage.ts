@@ -3,6 +3,7 @@ import {
   type GetStageRequest,
   RunService,
   type StartStageRequest,
+  UpdateStageRequestSchema,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { AnabranchError, invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { Verb } from '../../domain/lifecycle.ts';
@@ -40,18 +41,15 @@ export const stageMethods: Methods<
   | 'reopenStage'
 > = {
   async getOrCreateStage(request, { app, caller }) {
-    const { runId, batch, phase, modelUri, totalSubsteps, metadataJson } = request;
+    const { batch, totalSubsteps, $typeName: _, $unknown: __, ...fields } = request;
     const { stage, created } = await app.store.getOrCreateStage(caller, {
+      ...fields,
+      batch,
+      totalSubsteps,
       id: app.ids.uuid(),
-      runId,
       kind: requireStageKind(request.kind, 'kind'),
       number: required(request.number, 'number'),
       status: toInitialStatus(request.initialStatus),
-      batch,
-      phase,
-      modelUri,
-      totalSubsteps,
-      metadataJson,
     });
     return { stage: stageMessage(stage, 'FULL'), created };
   },
@@ -84,20 +82,9 @@ export const stageMethods: Methods<
     return { stages: page.items, nextPageToken: page.nextPageToken };
   },
 
-  async updateStage({ stageId, updateMask, ...fields }, { app, caller }) {
-    const changes = maskedFields(updateMask, {
-      batch: fields.batch,
-      statusMessage: fields.statusMessage,
-      phase: fields.phase,
-      modelUri: fields.modelUri,
-      modelCheckpointUri: fields.modelCheckpointUri,
-      metrics: toMap(fields.metrics),
-      metadataJson: fields.metadataJson,
-      completedSubsteps: fields.completedSubsteps,
-      totalSubsteps: fields.totalSubsteps,
-      timings: toTimings(fields.timings),
-    });
-    return { stage: stageMessage(await app.store.updateStage(caller.namespace, stageId, changes), 'FULL') };
+  async updateStage(request, { app, caller }) {
+    const changes = maskedFields(UpdateStageRequestSchema, request, { metrics: toMap, timings: toTimings });
+    return { stage: stageMessage(await app.store.updateStage(caller.namespace, request.stageId, changes), 'FULL') };
   },
 
   /** Returns the stage to resume from (C-33). */

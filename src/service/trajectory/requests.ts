@@ -2,6 +2,7 @@ import {
   type ListTrajectoriesRequest,
   OnBranches,
   type UpdateTrajectoryRequest,
+  UpdateTrajectoryRequestSchema,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import type {
@@ -56,7 +57,5 @@ export function toOnBranches(onBranches: OnBranches): StoreOnBranches {
 }
 
 export function toTrajectoryChanges(request: UpdateTrajectoryRequest): TrajectoryChanges {
-  const { updateMask, name, metadataJson } = request;
-  const maps = { labels: toMap(request.labels), metrics: toMap(request.metrics) };
-  return maskedFields(updateMask, { name, labels: maps.labels, metadataJson, metrics: maps.metrics });
+  return maskedFields(UpdateTrajectoryRequestSchema, request, { labels: toMap, metrics: toMap });
 }

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { type RunService, UpdateExperimentRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { claimOne, type RunScene } from './run_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
+import { pathsOf } from './shown.ts';
 
 /** Every field of an experiment that a client sets. */
 const FIELDS = {
@@ -20,20 +21,6 @@ const FIELDS = {
   tags: ['control', 'classic'],
   metadataJson: '"anything"',
 };
-
-const PATHS = [
-  'name',
-  'description',
-  'environment_name',
-  'environment_config_json',
-  'agent_type',
-  'agent_config_json',
-  'default_config_json',
-  'max_steps',
-  'seed',
-  'tags',
-  'metadata_json',
-];
 
 export const EXPERIMENT_RPCS = {
   createExperiment: {
@@ -85,7 +72,14 @@ export const EXPERIMENT_RPCS = {
   },
   updateExperiment: {
     requests: ({ experimentId }) => [
-      [{ experimentId, updateMask: { paths: PATHS }, ...FIELDS, name: `renamed/${experimentId}` }],
+      [
+        {
+          experimentId,
+          updateMask: { paths: pathsOf(UpdateExperimentRequestSchema) },
+          ...FIELDS,
+          name: `renamed/${experimentId}`,
+        },
+      ],
     ],
     served: ([answer], { experimentId }) => {
       const now = { ...FIELDS, name: `renamed/${experimentId}`, id: experimentId, runCount: 3n };

@@ -1,10 +1,11 @@
 import { expect } from 'vitest';
 import { OnSuccess } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { type RolloutService, UpdateGroupRequestSchema } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { RolloutScene } from './rollout_scene.ts';
 import { LABELS, NOBODY, type Rpcs } from './scene.ts';
+import { pathsOf } from './shown.ts';
 
 const GIVEN = { batch: 3n, onSuccess: OnSuccess.CANCEL_PENDING, labels: LABELS, metadataJson: '{"by":"test"}' };
 
@@ -45,7 +46,7 @@ export const GROUP_RPCS = {
   },
   updateGroup: {
     requests: ({ liveGroupId }) => {
-      const paths = ['batch', 'on_success', 'labels', 'metrics', 'metadata_json'];
+      const paths = pathsOf(UpdateGroupRequestSchema);
       return [[{ groupId: liveGroupId, updateMask: { paths }, ...GIVEN, metrics: { speed: 0.5 } }]];
     },
     served: ([answer]) => expect(answer?.group).toMatchObject({ ...GIVEN, metrics: { speed: 0.5 } }),

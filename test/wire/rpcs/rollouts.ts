@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { OnSuccess } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { type RolloutService, UpdateRolloutRequestSchema } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -12,6 +12,7 @@ import { QUEUE_RPCS } from './queue.ts';
 import type { RolloutScene } from './rollout_scene.ts';
 import { ROLLOUT_VERB_RPCS } from './rollout_verbs.ts';
 import { LABELS, LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
+import { pathsOf } from './shown.ts';
 import { VERDICT_RPCS } from './verdicts.ts';
 
 const GIVEN = {
@@ -27,19 +28,6 @@ const TIMED = { attemptTimeout: { seconds: 90n }, retryDelay: { seconds: 0n, nan
 
 /** The values with which the first rollout of the scene was created. */
 const CREATED = { labels: { which: 'done', ...LABELS }, inputJson: '{"seed":1}', modelUri: 's3://models/0' };
-
-const PATHS = [
-  'labels',
-  'priority',
-  'max_turns',
-  'max_attempts',
-  'model_uri',
-  'status_message',
-  'metrics',
-  'timings',
-  'metadata_json',
-  'environment_ids',
-];
 
 export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
   ...CATALOGUE_RPCS,
@@ -156,7 +144,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
           ...GIVEN,
           rolloutId: heldId,
           attempt: 1,
-          updateMask: { paths: PATHS },
+          updateMask: { paths: pathsOf(UpdateRolloutRequestSchema) },
           statusMessage: 'half way',
           metrics: { tokens: 5 },
           timings: { env_creation: { startTime: LONG_AGO, endTime: LATE } },

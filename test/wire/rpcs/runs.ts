@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import { IfExists, type RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { IfExists, type RunService, UpdateRunRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -9,6 +9,7 @@ import { METRIC_RPCS } from './metrics.ts';
 import { RUN_LIFE_RPCS } from './run_lives.ts';
 import { claimOne, PLAN, type RunScene } from './run_scene.ts';
 import { bytes, LABELS, LATE, LONG_AGO, NO_STATE, NOBODY, type Rpcs, richStep } from './scene.ts';
+import { pathsOf } from './shown.ts';
 import { STAGE_RPCS } from './stages.ts';
 import { SUMMARY_RPCS } from './summaries.ts';
 
@@ -24,19 +25,6 @@ const MAKING = {
 };
 
 const MADE = { ...MAKING, number: 4n, status: Status.INITIALIZING, stale: false, revision: expect.any(BigInt) };
-
-const PATHS = [
-  'name',
-  'description',
-  'labels',
-  'metadata_json',
-  'plan',
-  'status_message',
-  'phase',
-  'metrics',
-  'heartbeat_timeout',
-  'fail_when_stale',
-];
 
 function withoutInitialStatus<T extends { initialStatus: unknown }>({ initialStatus: _, ...rest }: T) {
   return rest;
@@ -194,7 +182,7 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
         {
           ...withoutInitialStatus(MAKING),
           runId,
-          updateMask: { paths: PATHS },
+          updateMask: { paths: pathsOf(UpdateRunRequestSchema) },
           name: 'renamed',
           labels: { other: '1' },
           plan: { concurrency: 2 },

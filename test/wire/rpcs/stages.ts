@@ -1,10 +1,11 @@
 import { expect } from 'vitest';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
-import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { type RunService, UpdateStageRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { claimOne, type RunScene } from './run_scene.ts';
 import { LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
+import { pathsOf } from './shown.ts';
 
 const SAID = { message: 'why', metadataJson: '{"how":1}', phase: 'somewhere' };
 
@@ -37,19 +38,6 @@ function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: 
     }),
   };
 }
-
-const PATHS = [
-  'batch',
-  'status_message',
-  'phase',
-  'model_uri',
-  'model_checkpoint_uri',
-  'metrics',
-  'metadata_json',
-  'completed_substeps',
-  'total_substeps',
-  'timings',
-];
 
 export const STAGE_RPCS = {
   getOrCreateStage: {
@@ -110,7 +98,7 @@ export const STAGE_RPCS = {
       [
         {
           stageId: evalId,
-          updateMask: { paths: PATHS },
+          updateMask: { paths: pathsOf(UpdateStageRequestSchema) },
           batch: -1n,
           statusMessage: 'half way',
           phase: 'judging',

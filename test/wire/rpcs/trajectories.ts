@@ -2,9 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { OnBranches, type TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  OnBranches,
+  type TrajectoryService,
+  UpdateTrajectoryRequestSchema,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AppendCall } from '../append-call.ts';
 import { bytes, LABELS, LATE, LONG_AGO, NO_STATE, NOBODY, type Rpcs, richStep, type Scene } from './scene.ts';
+import { pathsOf } from './shown.ts';
 import { TRAJECTORY_READS } from './trajectory_reads.ts';
 
 /** The scene's trajectory, granted to writer `one`. */
@@ -99,7 +104,7 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
       [
         {
           trajectoryId: id,
-          updateMask: { paths: ['name', 'labels', 'metadata_json', 'metrics'] },
+          updateMask: { paths: pathsOf(UpdateTrajectoryRequestSchema) },
           name: 'renamed',
           labels: { other: '1' },
           metadataJson: '[]',

@@ -767,8 +767,7 @@ export declare type UpdateGroupRequest = Message<"anabranch.v1.UpdateGroupReques
   groupId: string;
 
   /**
-   * Fields to update: `batch`, `on_success`, `labels`, `metrics`, `metadata_json`. At least one. A field that is in the
-   * mask and unset is cleared.
+   * Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -1437,8 +1436,7 @@ export declare type UpdateRolloutRequest = Message<"anabranch.v1.UpdateRolloutRe
   attempt?: number | undefined;
 
   /**
-   * Fields to update: `labels`, `priority`, `max_turns`, `max_attempts`, `model_uri`, `status_message`, `metrics`,
-   * `timings`, `metadata_json`, `environment_ids`. At least one. A field that is in the mask and unset is cleared.
+   * Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 3;
    */

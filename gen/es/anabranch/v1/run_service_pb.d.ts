@@ -292,9 +292,7 @@ export declare type UpdateExperimentRequest = Message<"anabranch.v1.UpdateExperi
   experimentId: string;
 
   /**
-   * Fields to update: `name`, `description`, `environment_name`, `environment_config_json`, `agent_type`,
-   * `agent_config_json`, `default_config_json`, `max_steps`, `seed`, `tags`, `metadata_json`. At least one. A field
-   * that is in the mask and unset is cleared.
+   * Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -908,8 +906,7 @@ export declare type UpdateRunRequest = Message<"anabranch.v1.UpdateRunRequest"> 
   runId: string;
 
   /**
-   * Fields to update: `name`, `description`, `labels`, `metadata_json`, `plan`, `status_message`, `phase`, `metrics`,
-   * `heartbeat_timeout`, `fail_when_stale`. At least one. A field that is in the mask and unset is cleared;
+   * Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared;
    * `heartbeat_timeout` then returns to its default.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
@@ -2258,9 +2255,7 @@ export declare type UpdateStageRequest = Message<"anabranch.v1.UpdateStageReques
   stageId: string;
 
   /**
-   * Fields to update: `batch`, `status_message`, `phase`, `model_uri`, `model_checkpoint_uri`, `metrics`,
-   * `metadata_json`, `completed_substeps`, `total_substeps`, `timings`. At least one. A field that is in the mask and
-   * unset is cleared.
+   * Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */

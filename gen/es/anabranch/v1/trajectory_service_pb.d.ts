@@ -325,7 +325,7 @@ export declare type UpdateTrajectoryRequest = Message<"anabranch.v1.UpdateTrajec
   trajectoryId: string;
 
   /**
-   * Fields to update: `name`, `labels`, `metadata_json`, `metrics`. At least one.
+   * Fields to update: at least one of the fields below.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */

@@ -860,9 +860,7 @@ class UpdateGroupRequest(_message.Message):
     """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields to update: `batch`, `on_success`, `labels`, `metrics`, `metadata_json`. At least one. A field that is in the
-        mask and unset is cleared.
-        """
+        """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -1597,9 +1595,7 @@ class UpdateRolloutRequest(_message.Message):
     """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields to update: `labels`, `priority`, `max_turns`, `max_attempts`, `model_uri`, `status_message`, `metrics`,
-        `timings`, `metadata_json`, `environment_ids`. At least one. A field that is in the mask and unset is cleared.
-        """
+        """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

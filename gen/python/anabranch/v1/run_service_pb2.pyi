@@ -380,10 +380,7 @@ class UpdateExperimentRequest(_message.Message):
     """Strict JSON text, at most 256 KiB. Optional."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields to update: `name`, `description`, `environment_name`, `environment_config_json`, `agent_type`,
-        `agent_config_json`, `default_config_json`, `max_steps`, `seed`, `tags`, `metadata_json`. At least one. A field
-        that is in the mask and unset is cleared.
-        """
+        """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -997,8 +994,7 @@ class UpdateRunRequest(_message.Message):
     """If true, the server fails the run when it is stale."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields to update: `name`, `description`, `labels`, `metadata_json`, `plan`, `status_message`, `phase`, `metrics`,
-        `heartbeat_timeout`, `fail_when_stale`. At least one. A field that is in the mask and unset is cleared;
+        """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared;
         `heartbeat_timeout` then returns to its default.
         """
 
@@ -2316,10 +2312,7 @@ class UpdateStageRequest(_message.Message):
     """Total number of optimizer steps, at most 10^12."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields to update: `batch`, `status_message`, `phase`, `model_uri`, `model_checkpoint_uri`, `metrics`,
-        `metadata_json`, `completed_substeps`, `total_substeps`, `timings`. At least one. A field that is in the mask and
-        unset is cleared.
-        """
+        """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
     @_builtins.property
     def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:

@@ -437,7 +437,7 @@ class UpdateTrajectoryRequest(_message.Message):
     """New metadata, strict JSON text, at most 512 KiB. Empty deletes the metadata."""
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields to update: `name`, `labels`, `metadata_json`, `metrics`. At least one."""
+        """Fields to update: at least one of the fields below."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
