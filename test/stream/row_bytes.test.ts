@@ -1,11 +1,11 @@
-import { toBinary } from '@bufbuild/protobuf';
+import { isFieldSet, ScalarType, toBinary } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { RolloutSchema } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { StageSchema } from '../../gen/es/anabranch/v1/run_pb.js';
 import { instantFromParts } from '../../src/domain/instant.ts';
 import type { Rollout } from '../../src/domain/rollout.ts';
 import type { Stage } from '../../src/domain/run.ts';
-import { fromRollout } from '../../src/service/rollout/messages.ts';
+import { fromBareRollout, fromRollout } from '../../src/service/rollout/messages.ts';
 import { stageMessage } from '../../src/service/stage/stage.ts';
 import { rowBytes } from '../../src/stream/row_bytes.ts';
 
@@ -90,5 +90,15 @@ it('RD3: the size that is counted for a row is no less than its message, and les
   ] as const) {
     expect(rowBytes(row)).toBeGreaterThanOrEqual(bytes);
     expect(rowBytes(row)).toBeLessThan(2 * bytes);
+  }
+});
+
+it('RD3: the smallest form of a rollout has no text except ids, and no maps', () => {
+  const bare = fromBareRollout(ROLLOUT);
+  const isId = (name: string) => name === 'id' || name.endsWith('_id');
+  for (const field of RolloutSchema.fields) {
+    const isText = field.scalar === ScalarType.STRING && !isId(field.name);
+    const holdsText = ['result', 'override'].includes(field.name);
+    expect(isFieldSet(bare, field), field.name).toBe(!(isText || holdsText || field.fieldKind === 'map'));
   }
 });

@@ -1,4 +1,4 @@
-import { create } from '@bufbuild/protobuf';
+import { create, type DescField, ScalarType } from '@bufbuild/protobuf';
 import {
   AttemptSchema,
   RolloutResultSchema,
@@ -25,24 +25,7 @@ export const validationBytes = sizerOf(ValidationSchema);
 
 /** BASIC leaves out what holds JSON (FM7). */
 export function fromRollout(rollout: Rollout, view: View): WireRollout {
-  const wire = fromBareRollout(rollout);
-  wire.labels = fromMap(rollout.labels);
-  wire.statusMessage = rollout.statusMessage;
-  wire.phase = rollout.phase;
-  wire.modelUri = rollout.modelUri;
-  wire.metrics = fromMap(rollout.metrics);
-  wire.timings = fromTimings(rollout.timings);
-  if (view === 'FULL') {
-    wire.inputJson = rollout.inputJson;
-    wire.metadataJson = rollout.metadataJson;
-  }
-  if (rollout.result !== undefined) wire.result = fromResult(rollout.result, view);
-  if (rollout.override !== undefined) wire.override = fromOverride(rollout.override);
-  return wire;
-}
-
-/** Without fields that can be large. */
-export function fromBareRollout(rollout: Rollout): WireRollout {
+  const isFull = view === 'FULL';
   // A literal, as of a run.
   const wire: WireRollout = {
     $typeName: 'anabranch.v1.Rollout',
@@ -53,23 +36,23 @@ export function fromBareRollout(rollout: Rollout): WireRollout {
     groupNumber: rollout.group.number,
     number: rollout.number,
     taskId: rollout.taskId,
-    labels: {},
-    inputJson: '',
+    labels: fromMap(rollout.labels),
+    inputJson: isFull ? rollout.inputJson : '',
     priority: rollout.priority,
     maxAttempts: rollout.maxAttempts,
     refundedAttempts: rollout.refundedAttempts,
     retryDelay: fromMillis(rollout.retryDelayMs),
-    modelUri: '',
+    modelUri: rollout.modelUri,
     status: fromStatus(rollout.status),
-    statusMessage: '',
-    phase: '',
+    statusMessage: rollout.statusMessage,
+    phase: rollout.phase,
     attempt: rollout.attempt,
     trajectoryId: rollout.trajectoryId,
     turns: rollout.turns,
     workerId: rollout.workerId,
-    metrics: {},
-    timings: {},
-    metadataJson: '',
+    metrics: fromMap(rollout.metrics),
+    timings: fromTimings(rollout.timings),
+    metadataJson: isFull ? rollout.metadataJson : '',
     createTime: fromInstant(rollout.createTime),
     updateTime: fromInstant(rollout.updateTime),
     revision: rollout.revision,
@@ -79,12 +62,29 @@ export function fromBareRollout(rollout: Rollout): WireRollout {
   if (rollout.attemptTimeoutMs !== undefined) wire.attemptTimeout = fromMillis(rollout.attemptTimeoutMs);
   if (rollout.leaseEndTime !== undefined) wire.leaseEndTime = fromInstant(rollout.leaseEndTime);
   if (rollout.claimableTime !== undefined) wire.claimableTime = fromInstant(rollout.claimableTime);
+  if (rollout.result !== undefined) wire.result = fromResult(rollout.result, view);
   if (rollout.validationPassed !== undefined) wire.validationPassed = rollout.validationPassed;
+  if (rollout.override !== undefined) wire.override = fromOverride(rollout.override);
   if (rollout.success !== undefined) wire.success = rollout.success;
   if (rollout.reward !== undefined) wire.reward = rollout.reward;
   if (rollout.startTime !== undefined) wire.startTime = fromInstant(rollout.startTime);
   if (rollout.endTime !== undefined) wire.endTime = fromInstant(rollout.endTime);
   return wire;
+}
+
+/** Returns a rollout without the fields that can be large: texts other than ids, maps, and messages with texts. */
+export function fromBareRollout(rollout: Rollout): WireRollout {
+  const whole = fromRollout(rollout, 'BASIC');
+  return create(RolloutSchema, Object.fromEntries(BARE_FIELDS.map((name) => [name, whole[name]])));
+}
+
+const BARE_FIELDS = RolloutSchema.fields
+  .filter((field) => !canBeLarge(field))
+  .map(({ localName }) => localName as keyof WireRollout);
+
+function canBeLarge({ name, fieldKind, scalar, message }: DescField): boolean {
+  if (scalar === ScalarType.STRING) return !/(^|_)id$/.test(name);
+  return fieldKind === 'map' || message?.fields.some(canBeLarge) === true;
 }
 
 function fromResult(result: RolloutResult, view: View): WireResult {

@@ -97,10 +97,16 @@ async function* asTheyWere(
     // Siblings are never deleted alone: those in between are left out, or were made meanwhile.
     while (!now.done && now.value.key !== was.key) now = await rows.next();
     if (now.done) throw runDeleted(reader);
-    const { attempt, status, inputJson, metadataJson } = now.value;
+    const { attempt, status } = now.value;
     const same = attempt === was.attempt && isTerminal(status);
-    yield same ? now.value : { ...was, inputJson, metadataJson };
+    yield same ? now.value : withJsonOf(now.value, was);
   }
+}
+
+/** Adds the JSON fields, which the BASIC view leaves out, to a rollout. */
+function withJsonOf(whole: Rollout, basic: Rollout): Rollout {
+  const json = Object.entries(whole).filter(([name]) => name.endsWith('Json'));
+  return { ...basic, ...Object.fromEntries(json) };
 }
 
 interface Opened {
