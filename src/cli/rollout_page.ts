@@ -1,16 +1,18 @@
 /** Draws one rollout on a page: result and verdict, attempts, validations, environments, turns. */
-import type {
-  Attempt,
-  Environment,
-  Rollout,
-  Task,
-  Validation,
-  ValidationOverride,
+import {
+  type Attempt,
+  type Environment,
+  type Rollout,
+  RolloutSchema,
+  type Task,
+  type Validation,
+  type ValidationOverride,
 } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { type Fact, type FieldOf, factLines, labelsText, otherFacts } from './facts.ts';
 import { durationText, secondsOf, timeText, tookText } from './progress_text.ts';
 import { verdictText } from './rollouts_table.ts';
 import { stageTitle } from './stage_lines.ts';
@@ -48,7 +50,6 @@ export interface RolloutPageOptions {
   readonly paint: Paint;
 }
 
-const LABEL_COLUMNS = 12;
 const MOST_LINES = 10;
 
 /** Returns the lines, without line ends. Empty sections are left out. */
@@ -86,10 +87,19 @@ function titleLine({ rollout, stage }: RolloutPageParts, { columns, paint }: Rol
   return `${paint.bold(fill(name, columns - widthOf(status) - 1))} ${colourOf(status, paint)(status)}`;
 }
 
-function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptions): string[] {
+/** Fields that the page shows in a way of their own, or leaves out: ids and numbers that say nothing to a reader. */
+const DRAWN = new Set<FieldOf<typeof RolloutSchema>>([
+  ...(['id', 'runId', 'stageId', 'groupId', 'groupNumber', 'number', 'taskId', 'labels', 'inputJson'] as const),
+  ...(['maxTurns', 'maxAttempts', 'refundedAttempts', 'startFrom', 'status', 'statusMessage', 'phase'] as const),
+  ...(['attempt', 'trajectoryId', 'turns', 'workerId', 'leaseEndTime', 'claimableTime', 'result'] as const),
+  ...(['validationPassed', 'override', 'success', 'reward', 'metrics', 'timings', 'metadataJson'] as const),
+  ...(['startTime', 'endTime', 'createTime', 'updateTime', 'revision'] as const),
+]);
+
+function headLines(parts: RolloutPageParts, options: RolloutPageOptions): string[] {
   const { rollout, run } = parts;
   const { result } = rollout;
-  const facts: readonly (readonly [string, string])[] = [
+  const facts: readonly Fact[] = [
     ['reward', rollout.reward === undefined ? '' : shortNumber(rollout.reward)],
     ['success', successFact(rollout)],
     ['turns', turnsFact(parts)],
@@ -104,14 +114,8 @@ function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptio
     ['worker', rollout.workerId],
     ['lease until', rollout.leaseEndTime === undefined ? '' : timeText(rollout.leaseEndTime)],
     ['claimable', claimableFact(rollout)],
-    ['priority', rollout.priority === 0 ? '' : String(rollout.priority)],
-    ['model', rollout.modelUri],
-    [
-      'labels',
-      Object.entries(rollout.labels)
-        .map(([key, value]) => `${key}=${value}`)
-        .join(', '),
-    ],
+    ...otherFacts(RolloutSchema, rollout, DRAWN),
+    ['labels', labelsText(rollout.labels)],
     ['numbers', numbersText(rollout.metrics)],
     ['created', rollout.createTime === undefined ? '' : timeText(rollout.createTime)],
     ['began', rollout.startTime === undefined ? '' : timeText(rollout.startTime)],
@@ -120,11 +124,7 @@ function headLines(parts: RolloutPageParts, { columns, paint }: RolloutPageOptio
     ['summary', result?.summaryJson ?? ''],
     ['metadata', rollout.metadataJson],
   ];
-  return facts.flatMap(([label, fact]) =>
-    fact === ''
-      ? []
-      : [`  ${paint.dim(label.padEnd(LABEL_COLUMNS))}${cut(printable(fact), columns - LABEL_COLUMNS - 2)}`],
-  );
+  return factLines(facts, options);
 }
 
 function attemptFact({ attempt, maxAttempts, refundedAttempts: refunded }: Rollout): string {

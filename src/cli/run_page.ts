@@ -1,7 +1,8 @@
 /** Draws one run on a page: head, config, stages, metrics, branches. */
-import type { MetricSeries, Progress, Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
-import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { type MetricSeries, type Progress, type Run, RunSchema, type Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { configLines } from './config_lines.ts';
+import { type Fact, type FieldOf, factLines, labelsText, otherFacts } from './facts.ts';
 import { seriesLines } from './metric_lines.ts';
 import {
   countText,
@@ -44,7 +45,6 @@ export interface PageOptions {
   readonly stages: number;
 }
 
-const LABEL_COLUMNS = 12;
 const BAR_COLUMNS = 30;
 
 /** Returns the lines, without line ends. Empty sections are left out. */
@@ -75,8 +75,17 @@ function titleLine(run: Run, { columns, paint }: PageOptions): string {
   return `${paint.bold(name)} ${colourOf(status, paint)(status)}`;
 }
 
-function headLines({ run, progress, tree }: RunParts, { columns, paint }: PageOptions): string[] {
-  const facts: readonly (readonly [string, string])[] = [
+/** Fields that the page shows in a way of their own, or leaves out: ids and numbers that say nothing to a reader. */
+const DRAWN = new Set<FieldOf<typeof RunSchema>>([
+  ...(['id', 'number', 'experimentId', 'experimentName', 'name', 'description', 'configJson', 'plan'] as const),
+  ...(['configOverridesJson', 'removedConfigPaths', 'resultJson', 'labels', 'treeId', 'parentId'] as const),
+  ...(['branchPoint', 'mainTrajectoryId', 'nextStepNumber', 'rewardSum', 'metrics', 'heartbeatTimeout'] as const),
+  ...(['failWhenStale', 'stale', 'heartbeatTime', 'status', 'statusMessage', 'phase'] as const),
+  ...(['startTime', 'endTime', 'createTime', 'updateTime', 'revision'] as const),
+]);
+
+function headLines({ run, progress, tree }: RunParts, options: PageOptions): string[] {
+  const facts: readonly Fact[] = [
     ['progress', progress === undefined ? '' : progressFact(progress)],
     ...(progress === undefined ? [] : countFacts(progress)),
     ['phase', run.phase],
@@ -87,24 +96,16 @@ function headLines({ run, progress, tree }: RunParts, { columns, paint }: PageOp
     ['number', String(run.number)],
     ['branched', branchFact(run, tree)],
     ['trajectory', trajectoryFact(run)],
-    [
-      'labels',
-      Object.entries(run.labels)
-        .map(([key, value]) => `${key}=${value}`)
-        .join(', '),
-    ],
+    ['labels', labelsText(run.labels)],
     ['numbers', numbersText(run.metrics)],
     ['created', run.createTime === undefined ? '' : timeText(run.createTime)],
     ['began', run.startTime === undefined ? '' : timeText(run.startTime)],
     ['ended', endFact(run)],
     ['heartbeat', heartbeatFact(run)],
     ['result', run.resultJson],
+    ...otherFacts(RunSchema, run, DRAWN),
   ];
-  return facts.flatMap(([label, fact]) =>
-    fact === ''
-      ? []
-      : [`  ${paint.dim(label.padEnd(LABEL_COLUMNS))}${cut(printable(fact), columns - LABEL_COLUMNS - 2)}`],
-  );
+  return factLines(facts, options);
 }
 
 function progressFact(progress: Progress): string {
