@@ -7,6 +7,7 @@ import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
+import type { Validator } from './rpc/validate.ts';
 import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
@@ -20,6 +21,8 @@ export interface ServerDeps {
   /** Overrides of settings, for programs that contain a server, such as tests. */
   readonly settings?: Partial<AppSettings>;
   readonly portLimits?: Partial<PortLimits>;
+  /** For programs that start many servers: compiling the rules is most of the work of a start. */
+  readonly validator?: Validator;
 }
 
 /** A running server. */
@@ -59,7 +62,7 @@ export async function startServer(config: Config, deps: ServerDeps): Promise<Run
 export async function serveStore(
   store: Store,
   config: Config,
-  { logger, settings, portLimits }: ServerDeps,
+  { logger, settings, portLimits, validator }: ServerDeps,
 ): Promise<RunningServer> {
   const commitLanes = config.database.engine === 'sqlite' ? 1 : 2;
   const app = createApp({
@@ -68,7 +71,7 @@ export async function serveStore(
     logger,
     settings: { stateTtlHours: config.stateTtlHours, commitLanes, ...settings },
   });
-  const service = createHandler({ app, logger });
+  const service = createHandler({ app, logger, validator });
   const port = new Port({
     ...config.listen,
     handler: service.handle,

@@ -14,11 +14,13 @@ import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
 import { serveReflection } from './reflection.ts';
 import { stateDownloads } from './state_download.ts';
 import { UnsentMessages } from './unsent.ts';
-import { createRequestValidator } from './validate.ts';
+import { createRequestValidator, type Validator } from './validate.ts';
 
 export interface HandlerDeps {
   readonly app: App;
   readonly logger: Logger;
+  /** Default: `createServiceValidator()`. */
+  readonly validator?: Validator | undefined;
 }
 
 export interface ServiceHandler {
@@ -37,12 +39,18 @@ function isHealthCheck(request: HttpRequest): boolean {
   return path === HEALTHZ || path.startsWith(HEALTH_RPCS);
 }
 
+const SERVICES = [TrajectoryService, StateService, RunService, RolloutService, HealthService];
+
+/** Compiles the rules of all requests. Servers may share the result. */
+export function createServiceValidator(): Validator {
+  return createRequestValidator(SERVICES);
+}
+
 /** Everything that the port answers: the RPCs, health, reflection, and by GET `/healthz` and the bytes of states. */
-export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
-  const services = [TrajectoryService, StateService, RunService, RolloutService, HealthService];
+export function createHandler({ app, logger, validator = createServiceValidator() }: HandlerDeps): ServiceHandler {
   const activity: Activity = { handlers: 0 };
-  const wire: Wire = { app, logger, activity, validator: createRequestValidator(services) };
-  const health = new Health(services.map(({ typeName }) => typeName));
+  const wire: Wire = { app, logger, activity, validator };
+  const health = new Health(SERVICES.map(({ typeName }) => typeName));
   const callerOf = () => ANONYMOUS;
   const unsent = new UnsentMessages();
   const rpc = createRpcHandler({
@@ -55,7 +63,7 @@ export function createHandler({ app, logger }: HandlerDeps): ServiceHandler {
       serve(RunService, handlers(wire, RunService, runService));
       serve(RolloutService, handlers(wire, RolloutService, rolloutService));
       serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
-      serveReflection(serve, wire, services);
+      serveReflection(serve, wire, SERVICES);
     },
   });
   const download = stateDownloads({ wire, unsent, callerOf });
