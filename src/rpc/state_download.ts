@@ -5,8 +5,7 @@ import type { Caller } from '../domain/caller.ts';
 import { invalidField } from '../domain/errors.ts';
 import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
 import type { Call } from '../service/method.ts';
-import { stateBytes } from '../service/state/bytes.ts';
-import { type FoundContent, findContent, type StateAddress } from '../service/state/content.ts';
+import { contentBytes, type FoundContent, findContent, type StateAddress } from '../service/state/content.ts';
 import { streamAnswers, type Wire } from './call.ts';
 import { contextValues } from './caller.ts';
 import { answer, cutCall, type HttpRequest, type HttpResponse, pathOf, write } from './http.ts';
@@ -168,7 +167,7 @@ async function* partsOf(call: Call, request: HttpRequest): AsyncGenerator<Head |
     },
   };
   if (request.method === 'HEAD') return;
-  yield* stateBytes(call.app.store, call.caller.namespace, found, start, end);
+  yield* contentBytes(call, found, start, end);
 }
 
 /** Errors: INVALID_REQUEST. */

@@ -1,5 +1,7 @@
 import { randomBytes } from 'node:crypto';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
+import { GetStateRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { getState } from '../../src/service/state/get.ts';
 import { putState } from '../../src/service/state/put.ts';
@@ -137,17 +139,73 @@ describeApp('states', (on) => {
   it('S4: the first chunk has the size, also for an empty state, and no chunk is over 256 KiB', async () => {
     const scene = on.scene();
     const { digest } = await put(scene, Buffer.alloc(0), 1);
-    const empty = await all(getState(scene.app, scene.caller, { digest, offset: 0n, length: undefined }));
+    const empty = await all(chunksOf(scene, { digest }));
     expect(empty).toMatchObject([{ state: { digest, size: 0n }, chunk: new Uint8Array(0) }]);
     const large = await put(scene, randomBytes(MiB), 300_000);
-    const chunks = await all(
-      getState(scene.app, scene.caller, { digest: large.digest, offset: 0n, length: undefined }),
-    );
+    const chunks = await all(chunksOf(scene, { digest: large.digest }));
     expect(chunks.map(({ state: info }) => info?.size)).toEqual([
       BigInt(large.size),
       ...chunks.slice(1).map(() => undefined),
     ]);
     for (const { chunk } of chunks) expect(chunk.length).toBeLessThanOrEqual(LIMITS.chunkBytes);
+  });
+
+  it('S4: a state of a step is read by reference: own or inherited, of any size, whole or a range', async () => {
+    const scene = on.scene();
+    const root = await scene.create();
+    const large = randomBytes(MiB);
+    const { digest } = await put(scene, large, 300_000);
+    await scene.write(root, [
+      step(0n, 'r', { states: [state('r0'), state('', { name: 'none' })] }),
+      step(1n, 'r', { states: [state(undefined, { digest, name: 'large', mediaType: 'x/large' })] }),
+    ]);
+    const branch = await scene.branch(root, 1n);
+    await scene.write(branch, [step(2n, 'b', { states: [state('b2', { mediaType: 'text/plain' })] })]);
+    await scene.rpc.attachState({
+      trajectoryId: branch.id,
+      writerEpoch: 1n,
+      stepNumber: 2n,
+      state: { name: 'late', data: Buffer.from('attached') },
+    });
+    const read = async (trajectoryId: string, stepNumber: bigint, name = '', range = {}) => {
+      const chunks = await all(chunksOf(scene, { reference: { trajectoryId, stepNumber, name }, ...range }));
+      return { first: chunks[0], bytes: Buffer.concat(chunks.map(({ chunk }) => chunk)) };
+    };
+    for (const { id } of [root, branch]) {
+      expect((await read(id, 0n)).bytes.toString()).toBe('r0');
+      expect((await read(id, 0n, 'none')).first).toMatchObject({ state: { size: 0n }, chunk: new Uint8Array(0) });
+      const { first, bytes } = await read(id, 1n, 'large');
+      expect(first).toMatchObject({ state: { digest, size: BigInt(MiB) }, mediaType: 'x/large' });
+      expect(bytes.equals(large)).toBe(true);
+      const range = await read(id, 1n, 'large', { offset: 262_143n, length: 2n });
+      expect(range.bytes).toEqual(large.subarray(262_143, 262_145));
+    }
+    expect(await read(branch.id, 2n)).toMatchObject({ first: { mediaType: 'text/plain' }, bytes: Buffer.from('b2') });
+    expect((await read(branch.id, 2n, 'late')).bytes.toString()).toBe('attached');
+
+    expect(await refusalOf(read(root.id, 2n))).toMatchObject({ reason: 'STEP_NOT_FOUND' });
+    expect(await refusalOf(read(root.id, 0n, 'large'))).toMatchObject({
+      reason: 'STATE_NOT_FOUND',
+      message: expect.stringContaining('its states are "env", "none"'),
+      metadata: { trajectory_id: root.id, step_number: '0', name: 'large' },
+    });
+    expect((await refusalOf(read(branch.id, 1n, 'large', { offset: BigInt(MiB) + 1n }))).reason).toBe(
+      'RANGE_BEYOND_END',
+    );
+    const elsewhere = on.scene(scene.app);
+    const reference = { trajectoryId: root.id, stepNumber: 0n };
+    expect((await refusalOf(all(chunksOf(elsewhere, { reference })))).reason).toBe('TRAJECTORY_NOT_FOUND');
+  });
+
+  it('S4: if its trajectory is deleted meanwhile, a state that was named by its step is TRAJECTORY_NOT_FOUND', async () => {
+    const scene = on.scene();
+    const trajectory = await scene.create();
+    await scene.write(trajectory, [step(0n, 's', { states: [state(randomBytes(500 * 1024))] })]);
+    const reading = chunksOf(scene, { reference: { trajectoryId: trajectory.id, stepNumber: 0n } });
+    await reading.next();
+    await scene.rpc.deleteTrajectory({ trajectoryId: trajectory.id });
+    await maintain(on.store, { stateTtlHours: 0, requestDays: 7 }, () => false);
+    expect((await refusalOf(all(reading))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
   it('S6: BatchGetStates returns existing states in request order, each once', async () => {
@@ -281,8 +339,7 @@ describeApp('states', (on) => {
     const app = on.app({}, lying);
     let given = 0;
     const reading = (async () => {
-      for await (const { chunk } of getState(app, scene.caller, { digest, offset: 0n, length: undefined }))
-        given += chunk.length;
+      for await (const { chunk } of chunksOf(scene, { digest }, app)) given += chunk.length;
     })();
     expect(await refusalOf(reading)).toMatchObject({ reason: 'STATE_CORRUPT', metadata: { digest } });
     expect(given).toBeLessThan(bytes.length);
@@ -302,9 +359,17 @@ function put(scene: AppScene, bytes: Buffer, piece: number, digest?: string) {
   return putState(scene.app, scene.caller, { digest, chunks });
 }
 
+function chunksOf(
+  { app: ownApp, caller }: AppScene,
+  request: MessageInitShape<typeof GetStateRequestSchema>,
+  app = ownApp,
+) {
+  return getState(create(GetStateRequestSchema, request), { app, caller, signal: app.call.signal });
+}
+
 async function get(scene: AppScene, digest: string, offset = 0, length?: number): Promise<Buffer> {
   const range = { offset: BigInt(offset), length: length === undefined ? undefined : BigInt(length) };
-  const chunks = await all(getState(scene.app, scene.caller, { digest, ...range }));
+  const chunks = await all(chunksOf(scene, { digest, ...range }));
   return Buffer.concat(chunks.map(({ chunk }) => chunk));
 }
 

@@ -33,17 +33,14 @@ export async function* stateBytes(
   }
 }
 
-/** A whole state, for those that are known to be small. */
-export async function wholeState(store: Reader, namespace: string, info: StateInfo): Promise<Uint8Array> {
-  const pieces: Uint8Array[] = [];
-  for await (const piece of stateBytes(store, namespace, info, 0, info.size)) pieces.push(piece);
-  return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
-}
-
 export function stateCorrupt(digest: Digest): AnabranchError {
   return new AnabranchError(
     'STATE_CORRUPT',
     `State ${digest} is corrupt: its stored bytes do not match its digest. Put it again, or restore the database from a backup.`,
     { metadata: { digest } },
   );
+}
+
+export function isMissing(error: unknown): error is AnabranchError {
+  return error instanceof AnabranchError && error.reason === 'STATE_NOT_FOUND';
 }

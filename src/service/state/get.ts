@@ -5,30 +5,27 @@ import {
   type GetStateResponse,
   GetStateResponseSchema,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
-import type { Caller } from '../../domain/caller.ts';
-import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
-import { parseDigest } from '../../domain/ids.ts';
+import { AnabranchError } from '../../domain/errors.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
-import type { App } from '../../stream/app.ts';
-import { stateBytes } from './bytes.ts';
+import type { Call } from '../method.ts';
+import { addressOf, contentBytes, findContent } from './content.ts';
 
-export type GetStateArgs = Pick<GetStateRequest, 'digest' | 'offset'> & { readonly length?: bigint | undefined };
-
-/** S3, S4: at least one chunk, perhaps an empty one. Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT. */
+/**
+ * S3, S4: at least one chunk, perhaps an empty one. Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND,
+ * RANGE_BEYOND_END, STATE_CORRUPT.
+ */
 export async function* getState(
-  app: App,
-  caller: Caller,
-  args: GetStateArgs,
+  { digest, reference, offset, length }: GetStateRequest,
+  call: Call,
 ): AsyncGenerator<GetStateResponse, void, undefined> {
-  const digest = parseDigest(args.digest, 'digest');
-  const [info] = await app.store.findStates(caller.namespace, [digest], false);
-  if (info === undefined) throw stateNotFound(digest);
-  if (args.offset > info.size) throw rangeBeyondState(args.offset, info);
-  const from = Number(args.offset);
-  const to = args.length === undefined || args.length > info.size - from ? info.size : from + Number(args.length);
-  let answer = create(GetStateResponseSchema, { state: fromState(info) });
+  const found = await findContent(call, addressOf(digest, reference));
+  const { size, mediaType } = found;
+  if (offset > size) throw rangeBeyondState(offset, found);
+  const from = Number(offset);
+  const to = length === undefined || length > size - from ? size : from + Number(length);
+  let answer = create(GetStateResponseSchema, { state: fromState(found), mediaType });
   if (from === to) yield answer;
-  for await (const chunk of stateBytes(app.store, caller.namespace, info, from, to)) {
+  for await (const chunk of contentBytes(call, found, from, to)) {
     answer.chunk = chunk;
     yield answer;
     answer = create(GetStateResponseSchema);

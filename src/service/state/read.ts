@@ -7,7 +7,6 @@ import {
   StatePieceSchema,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
-import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Segment } from '../../domain/lineage.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
@@ -18,7 +17,7 @@ import { serverDraining } from '../../stream/drain.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import { requireRange, requireStart } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
-import { stateBytes, stateCorrupt } from './bytes.ts';
+import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';
 
 export type ReadStatesArgs = Pick<ReadStatesRequest, 'trajectoryId' | 'startStepNumber' | 'name' | 'every'> & {
   readonly endStepNumber?: bigint | undefined;
@@ -139,8 +138,4 @@ async function* piecesOf(
 async function requireAlive(app: App, caller: Caller, { id, ref }: Trajectory): Promise<void> {
   const now = await app.store.getTrajectory(caller.namespace, id);
   if (now?.ref.key !== ref.key) throw trajectoryDeleted(id);
-}
-
-function isMissing(error: unknown): error is AnabranchError {
-  return error instanceof AnabranchError && error.reason === 'STATE_NOT_FOUND';
 }

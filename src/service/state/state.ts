@@ -22,7 +22,7 @@ export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' 
     return { state: fromState(await putState(call.app, call.caller, args)) };
   },
 
-  getState: { messages: (request, { app, caller }) => getState(app, caller, request) },
+  getState: { messages: getState },
 
   async batchGetStates(request, { app, caller }) {
     const digests = new Set(request.digests.map((digest, i) => parseDigest(digest, `digests[${i}]`)));

@@ -1,7 +1,7 @@
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { GetCheckpointRequest } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
-import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
+import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { StoredStep } from '../../domain/step.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
@@ -11,7 +11,7 @@ import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import { toStepReference } from '../convert/step_reference.ts';
-import { stateCorrupt, wholeState } from '../state/bytes.ts';
+import { wholeContent } from '../state/content.ts';
 import { stepAt } from './find_step.ts';
 import { fromStoredStep } from './step_out.ts';
 
@@ -74,14 +74,7 @@ async function inlineStates(
   for (const [i, state] of step.states.entries()) {
     if (state.size > LIMITS.inlineStateBytes || state.size > room) continue;
     room -= state.size;
-    try {
-      wire.states[i]!.data = await wholeState(app.store, caller.namespace, state);
-    } catch (error) {
-      if (!(error instanceof AnabranchError && error.reason === 'STATE_NOT_FOUND')) throw error;
-      // A step's states live as long as the step: either both are gone, or the store has lost one.
-      const now = await app.store.getTrajectory(caller.namespace, trajectory.id);
-      throw now?.ref.key === trajectory.ref.key ? stateCorrupt(state.digest) : trajectoryNotFound(trajectory.id);
-    }
+    wire.states[i]!.data = await wholeContent({ app, caller }, { ...state, trajectory });
   }
 }
 

@@ -15,13 +15,19 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
     }),
   },
   getState: {
-    requests: ({ put }) => [[{ digest: put, offset: 2n, length: 3n }]],
+    requests: ({ put, branchId }) => [
+      [{ reference: { trajectoryId: branchId, stepNumber: 1n, name: 'env' } }],
+      [{ digest: put, offset: 2n, length: 3n }],
+    ],
     served: (answers, { put, task }) => {
       expect(answers[0]?.state).toMatchObject({ digest: put, size: BigInt(task.length) });
       expect(Buffer.concat(answers.map(({ chunk }) => chunk)).toString()).toBe(task.slice(2, 5));
     },
-    refused: ({ put }) => ({
+    refused: ({ put, id }) => ({
       STATE_NOT_FOUND: [{ digest: NO_STATE }],
+      TRAJECTORY_NOT_FOUND: [{ reference: { trajectoryId: NOBODY, stepNumber: 1n } }],
+      STEP_NOT_FOUND: [{ reference: { trajectoryId: id, stepNumber: 4n } }],
+      INVALID_REQUEST: [{ reference: { trajectoryId: id } }],
       RANGE_BEYOND_END: [{ digest: put, offset: 1_000n }],
     }),
   },

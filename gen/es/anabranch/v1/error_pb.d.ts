@@ -78,8 +78,9 @@ export enum ErrorReason {
   TAG_NOT_FOUND = 7,
 
   /**
-   * NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored.
-   * Metadata: `digest`.
+   * NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored,
+   * or the step has no state of this name.
+   * Metadata: `digest`; for a state of a step instead `trajectory_id`, `step_number`, `name`.
    *
    * @generated from enum value: ERROR_REASON_STATE_NOT_FOUND = 8;
    */

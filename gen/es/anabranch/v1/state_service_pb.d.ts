@@ -59,7 +59,41 @@ export declare type PutStateResponse = Message<"anabranch.v1.PutStateResponse"> 
 export declare const PutStateResponseSchema: GenMessage<PutStateResponse>;
 
 /**
- * Request of GetState.
+ * Names a state of a step, of any size. The step may be inherited.
+ *
+ * @generated from message anabranch.v1.StateReference
+ */
+export declare type StateReference = Message<"anabranch.v1.StateReference"> & {
+  /**
+   * Id of the trajectory.
+   *
+   * @generated from field: string trajectory_id = 1;
+   */
+  trajectoryId: string;
+
+  /**
+   * Number of the step. Required.
+   *
+   * @generated from field: optional int64 step_number = 2;
+   */
+  stepNumber?: bigint | undefined;
+
+  /**
+   * Name of the state. Default: `env`.
+   *
+   * @generated from field: string name = 3;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message anabranch.v1.StateReference.
+ * Use `create(StateReferenceSchema)` to create a new message.
+ */
+export declare const StateReferenceSchema: GenMessage<StateReference>;
+
+/**
+ * Request of GetState. Exactly one of digest and reference is required.
  *
  * @generated from message anabranch.v1.GetStateRequest
  */
@@ -84,6 +118,13 @@ export declare type GetStateRequest = Message<"anabranch.v1.GetStateRequest"> & 
    * @generated from field: optional int64 length = 3;
    */
   length?: bigint | undefined;
+
+  /**
+   * The step that has the state, and the name of the state.
+   *
+   * @generated from field: anabranch.v1.StateReference reference = 4;
+   */
+  reference?: StateReference | undefined;
 };
 
 /**
@@ -111,6 +152,13 @@ export declare type GetStateResponse = Message<"anabranch.v1.GetStateResponse"> 
    * @generated from field: bytes chunk = 2;
    */
   chunk: Uint8Array;
+
+  /**
+   * Media type that the step gives the state. Set in the first message only. Empty if the request has a digest.
+   *
+   * @generated from field: string media_type = 3;
+   */
+  mediaType: string;
 };
 
 /**
@@ -311,8 +359,8 @@ export declare const StateService: GenService<{
   },
   /**
    * Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-   * sends.
-   * Errors: STATE_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
+   * sends. To read a state of a step, name it by its reference.
+   * Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.StateService.GetState
    */

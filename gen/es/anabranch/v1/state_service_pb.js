@@ -10,7 +10,7 @@ import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/vali
  * Describes the file anabranch/v1/state_service.proto.
  */
 export const file_anabranch_v1_state_service = /*@__PURE__*/
-  fileDesc("CiBhbmFicmFuY2gvdjEvc3RhdGVfc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIkQKD1B1dFN0YXRlUmVxdWVzdBIXCgZkaWdlc3QYASABKAlCB7pIBHICKEASGAoFY2h1bmsYAiABKAxCCbpIBnoEGICAECI2ChBQdXRTdGF0ZVJlc3BvbnNlEiIKBXN0YXRlGAEgASgLMhMuYW5hYnJhbmNoLnYxLlN0YXRlIm0KD0dldFN0YXRlUmVxdWVzdBIYCgZkaWdlc3QYASABKAlCCLpIBXIDmAFAEhcKBm9mZnNldBgCIAEoA0IHukgEIgIoABIcCgZsZW5ndGgYAyABKANCB7pIBCICKABIAIgBAUIJCgdfbGVuZ3RoIkUKEEdldFN0YXRlUmVzcG9uc2USIgoFc3RhdGUYASABKAsyEy5hbmFicmFuY2gudjEuU3RhdGUSDQoFY2h1bmsYAiABKAwiPAoVQmF0Y2hHZXRTdGF0ZXNSZXF1ZXN0EiMKB2RpZ2VzdHMYASADKAlCErpID5IBDAgBEOgHIgVyA5gBQCI9ChZCYXRjaEdldFN0YXRlc1Jlc3BvbnNlEiMKBnN0YXRlcxgBIAMoCzITLmFuYWJyYW5jaC52MS5TdGF0ZSLCAQoRUmVhZFN0YXRlc1JlcXVlc3QSHwoNdHJhamVjdG9yeV9pZBgBIAEoCUIIukgFcgOwAQESIgoRc3RhcnRfc3RlcF9udW1iZXIYAiABKANCB7pIBCICKAASJQoPZW5kX3N0ZXBfbnVtYmVyGAMgASgDQge6SAQiAigASACIAQESFQoEbmFtZRgEIAEoCUIHukgEcgIoQBIWCgVldmVyeRgFIAEoA0IHukgEIgIoAEISChBfZW5kX3N0ZXBfbnVtYmVyIlUKElJlYWRTdGF0ZXNSZXNwb25zZRIVCg10cmFqZWN0b3J5X2lkGAEgASgJEigKBnBpZWNlcxgCIAMoCzIYLmFuYWJyYW5jaC52MS5TdGF0ZVBpZWNlInEKClN0YXRlUGllY2USEwoLc3RlcF9udW1iZXIYASABKAMSDgoGZGlnZXN0GAIgASgJEhIKCm1lZGlhX3R5cGUYAyABKAkSDAoEc2l6ZRgEIAEoAxIOCgZvZmZzZXQYBSABKAMSDAoEZGF0YRgGIAEoDDLsAgoMU3RhdGVTZXJ2aWNlElAKCFB1dFN0YXRlEh0uYW5hYnJhbmNoLnYxLlB1dFN0YXRlUmVxdWVzdBoeLmFuYWJyYW5jaC52MS5QdXRTdGF0ZVJlc3BvbnNlIgOQAgIoARJQCghHZXRTdGF0ZRIdLmFuYWJyYW5jaC52MS5HZXRTdGF0ZVJlcXVlc3QaHi5hbmFicmFuY2gudjEuR2V0U3RhdGVSZXNwb25zZSIDkAIBMAESYAoOQmF0Y2hHZXRTdGF0ZXMSIy5hbmFicmFuY2gudjEuQmF0Y2hHZXRTdGF0ZXNSZXF1ZXN0GiQuYW5hYnJhbmNoLnYxLkJhdGNoR2V0U3RhdGVzUmVzcG9uc2UiA5ACAhJWCgpSZWFkU3RhdGVzEh8uYW5hYnJhbmNoLnYxLlJlYWRTdGF0ZXNSZXF1ZXN0GiAuYW5hYnJhbmNoLnYxLlJlYWRTdGF0ZXNSZXNwb25zZSIDkAIBMAFiBnByb3RvMw", [file_anabranch_v1_state, file_buf_validate_validate]);
+  fileDesc("CiBhbmFicmFuY2gvdjEvc3RhdGVfc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIkQKD1B1dFN0YXRlUmVxdWVzdBIXCgZkaWdlc3QYASABKAlCB7pIBHICKEASGAoFY2h1bmsYAiABKAxCCbpIBnoEGICAECI2ChBQdXRTdGF0ZVJlc3BvbnNlEiIKBXN0YXRlGAEgASgLMhMuYW5hYnJhbmNoLnYxLlN0YXRlIn4KDlN0YXRlUmVmZXJlbmNlEh8KDXRyYWplY3RvcnlfaWQYASABKAlCCLpIBXIDsAEBEiQKC3N0ZXBfbnVtYmVyGAIgASgDQgq6SAfIAQEiAigASACIAQESFQoEbmFtZRgDIAEoCUIHukgEcgIoQEIOCgxfc3RlcF9udW1iZXIiugEKD0dldFN0YXRlUmVxdWVzdBIYCgZkaWdlc3QYASABKAlCCLpIBXIDmAFAEhcKBm9mZnNldBgCIAEoA0IHukgEIgIoABIcCgZsZW5ndGgYAyABKANCB7pIBCICKABIAIgBARIvCglyZWZlcmVuY2UYBCABKAsyHC5hbmFicmFuY2gudjEuU3RhdGVSZWZlcmVuY2U6GrpIFyIVCgZkaWdlc3QKCXJlZmVyZW5jZRABQgkKB19sZW5ndGgiWQoQR2V0U3RhdGVSZXNwb25zZRIiCgVzdGF0ZRgBIAEoCzITLmFuYWJyYW5jaC52MS5TdGF0ZRINCgVjaHVuaxgCIAEoDBISCgptZWRpYV90eXBlGAMgASgJIjwKFUJhdGNoR2V0U3RhdGVzUmVxdWVzdBIjCgdkaWdlc3RzGAEgAygJQhK6SA+SAQwIARDoByIFcgOYAUAiPQoWQmF0Y2hHZXRTdGF0ZXNSZXNwb25zZRIjCgZzdGF0ZXMYASADKAsyEy5hbmFicmFuY2gudjEuU3RhdGUiwgEKEVJlYWRTdGF0ZXNSZXF1ZXN0Eh8KDXRyYWplY3RvcnlfaWQYASABKAlCCLpIBXIDsAEBEiIKEXN0YXJ0X3N0ZXBfbnVtYmVyGAIgASgDQge6SAQiAigAEiUKD2VuZF9zdGVwX251bWJlchgDIAEoA0IHukgEIgIoAEgAiAEBEhUKBG5hbWUYBCABKAlCB7pIBHICKEASFgoFZXZlcnkYBSABKANCB7pIBCICKABCEgoQX2VuZF9zdGVwX251bWJlciJVChJSZWFkU3RhdGVzUmVzcG9uc2USFQoNdHJhamVjdG9yeV9pZBgBIAEoCRIoCgZwaWVjZXMYAiADKAsyGC5hbmFicmFuY2gudjEuU3RhdGVQaWVjZSJxCgpTdGF0ZVBpZWNlEhMKC3N0ZXBfbnVtYmVyGAEgASgDEg4KBmRpZ2VzdBgCIAEoCRISCgptZWRpYV90eXBlGAMgASgJEgwKBHNpemUYBCABKAMSDgoGb2Zmc2V0GAUgASgDEgwKBGRhdGEYBiABKAwy7AIKDFN0YXRlU2VydmljZRJQCghQdXRTdGF0ZRIdLmFuYWJyYW5jaC52MS5QdXRTdGF0ZVJlcXVlc3QaHi5hbmFicmFuY2gudjEuUHV0U3RhdGVSZXNwb25zZSIDkAICKAESUAoIR2V0U3RhdGUSHS5hbmFicmFuY2gudjEuR2V0U3RhdGVSZXF1ZXN0Gh4uYW5hYnJhbmNoLnYxLkdldFN0YXRlUmVzcG9uc2UiA5ACATABEmAKDkJhdGNoR2V0U3RhdGVzEiMuYW5hYnJhbmNoLnYxLkJhdGNoR2V0U3RhdGVzUmVxdWVzdBokLmFuYWJyYW5jaC52MS5CYXRjaEdldFN0YXRlc1Jlc3BvbnNlIgOQAgISVgoKUmVhZFN0YXRlcxIfLmFuYWJyYW5jaC52MS5SZWFkU3RhdGVzUmVxdWVzdBogLmFuYWJyYW5jaC52MS5SZWFkU3RhdGVzUmVzcG9uc2UiA5ACATABYgZwcm90bzM", [file_anabranch_v1_state, file_buf_validate_validate]);
 
 /**
  * Describes the message anabranch.v1.PutStateRequest.
@@ -27,53 +27,60 @@ export const PutStateResponseSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_state_service, 1);
 
 /**
+ * Describes the message anabranch.v1.StateReference.
+ * Use `create(StateReferenceSchema)` to create a new message.
+ */
+export const StateReferenceSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_state_service, 2);
+
+/**
  * Describes the message anabranch.v1.GetStateRequest.
  * Use `create(GetStateRequestSchema)` to create a new message.
  */
 export const GetStateRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 2);
+  messageDesc(file_anabranch_v1_state_service, 3);
 
 /**
  * Describes the message anabranch.v1.GetStateResponse.
  * Use `create(GetStateResponseSchema)` to create a new message.
  */
 export const GetStateResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 3);
+  messageDesc(file_anabranch_v1_state_service, 4);
 
 /**
  * Describes the message anabranch.v1.BatchGetStatesRequest.
  * Use `create(BatchGetStatesRequestSchema)` to create a new message.
  */
 export const BatchGetStatesRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 4);
+  messageDesc(file_anabranch_v1_state_service, 5);
 
 /**
  * Describes the message anabranch.v1.BatchGetStatesResponse.
  * Use `create(BatchGetStatesResponseSchema)` to create a new message.
  */
 export const BatchGetStatesResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 5);
+  messageDesc(file_anabranch_v1_state_service, 6);
 
 /**
  * Describes the message anabranch.v1.ReadStatesRequest.
  * Use `create(ReadStatesRequestSchema)` to create a new message.
  */
 export const ReadStatesRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 6);
+  messageDesc(file_anabranch_v1_state_service, 7);
 
 /**
  * Describes the message anabranch.v1.ReadStatesResponse.
  * Use `create(ReadStatesResponseSchema)` to create a new message.
  */
 export const ReadStatesResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 7);
+  messageDesc(file_anabranch_v1_state_service, 8);
 
 /**
  * Describes the message anabranch.v1.StatePiece.
  * Use `create(StatePieceSchema)` to create a new message.
  */
 export const StatePieceSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 8);
+  messageDesc(file_anabranch_v1_state_service, 9);
 
 /**
  * Stores states, and returns them one by one or as a sequence along a trajectory.

@@ -1416,7 +1416,7 @@ export declare type GetCheckpointResponse = Message<"anabranch.v1.GetCheckpointR
 
   /**
    * The step. States of at most 512 KiB have their data, as long as the response stays below 1 MiB. Read the others
-   * with GetState.
+   * with GetState and their reference.
    *
    * @generated from field: anabranch.v1.Step step = 2;
    */

@@ -43,8 +43,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     ERROR_REASON_TAG_NOT_FOUND: _ErrorReason.ValueType  # 7
     """NOT_FOUND. The trajectory has no tag with this name. Metadata: `trajectory_id`, `tag`."""
     ERROR_REASON_STATE_NOT_FOUND: _ErrorReason.ValueType  # 8
-    """NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored.
-    Metadata: `digest`.
+    """NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored,
+    or the step has no state of this name.
+    Metadata: `digest`; for a state of a step instead `trajectory_id`, `step_number`, `name`.
     """
     ERROR_REASON_TRAJECTORY_EXISTS: _ErrorReason.ValueType  # 9
     """ALREADY_EXISTS. The id is in use. It may belong to a deleted trajectory whose steps are kept for branches or whose
@@ -220,8 +221,9 @@ ERROR_REASON_CHECKPOINT_NOT_FOUND: ErrorReason.ValueType  # 6
 ERROR_REASON_TAG_NOT_FOUND: ErrorReason.ValueType  # 7
 """NOT_FOUND. The trajectory has no tag with this name. Metadata: `trajectory_id`, `tag`."""
 ERROR_REASON_STATE_NOT_FOUND: ErrorReason.ValueType  # 8
-"""NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored.
-Metadata: `digest`.
+"""NOT_FOUND when a state is read, FAILED_PRECONDITION when a step refers to it: no state with this digest is stored,
+or the step has no state of this name.
+Metadata: `digest`; for a state of a step instead `trajectory_id`, `step_number`, `name`.
 """
 ERROR_REASON_TRAJECTORY_EXISTS: ErrorReason.ValueType  # 9
 """ALREADY_EXISTS. The id is in use. It may belong to a deleted trajectory whose steps are kept for branches or whose

@@ -70,30 +70,68 @@ class PutStateResponse(_message.Message):
 Global___PutStateResponse: _TypeAlias = PutStateResponse  # noqa: Y015
 
 @_typing.final
+class StateReference(_message.Message):
+    """Names a state of a step, of any size. The step may be inherited."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
+    STEP_NUMBER_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    trajectory_id: _builtins.str
+    """Id of the trajectory."""
+    step_number: _builtins.int
+    """Number of the step. Required."""
+    name: _builtins.str
+    """Name of the state. Default: `env`."""
+    def __init__(
+        self,
+        *,
+        trajectory_id: _builtins.str = ...,
+        step_number: _builtins.int | None = ...,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "step_number", b"step_number"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "name", b"name", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
+    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
+
+Global___StateReference: _TypeAlias = StateReference  # noqa: Y015
+
+@_typing.final
 class GetStateRequest(_message.Message):
-    """Request of GetState."""
+    """Request of GetState. Exactly one of digest and reference is required."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     DIGEST_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     LENGTH_FIELD_NUMBER: _builtins.int
+    REFERENCE_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """SHA-256 of the state, 64 lower-case hex characters."""
     offset: _builtins.int
     """Offset of the first byte. Default: 0."""
     length: _builtins.int
     """Number of bytes to return. A range that reaches beyond the end is cut. Default: all bytes to the end."""
+    @_builtins.property
+    def reference(self) -> Global___StateReference:
+        """The step that has the state, and the name of the state."""
+
     def __init__(
         self,
         *,
         digest: _builtins.str = ...,
         offset: _builtins.int = ...,
         length: _builtins.int | None = ...,
+        reference: Global___StateReference | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_length", b"_length", "length", b"length"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_length", b"_length", "length", b"length", "reference", b"reference"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_length", b"_length", "digest", b"digest", "length", b"length", "offset", b"offset"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_length", b"_length", "digest", b"digest", "length", b"length", "offset", b"offset", "reference", b"reference"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__length: _TypeAlias = _typing.Literal["length"]  # noqa: Y015
     _WhichOneofArgType__length: _TypeAlias = _typing.Literal["_length", b"_length"]  # noqa: Y015
@@ -109,8 +147,11 @@ class GetStateResponse(_message.Message):
 
     STATE_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
     chunk: _builtins.bytes
     """Next bytes, at most 256 KiB."""
+    media_type: _builtins.str
+    """Media type that the step gives the state. Set in the first message only. Empty if the request has a digest."""
     @_builtins.property
     def state(self) -> _state_pb2.State:
         """Digest and size of the whole state. Set in the first message only."""
@@ -120,10 +161,11 @@ class GetStateResponse(_message.Message):
         *,
         state: _state_pb2.State | None = ...,
         chunk: _builtins.bytes = ...,
+        media_type: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "media_type", b"media_type", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

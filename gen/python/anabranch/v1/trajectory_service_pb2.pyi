@@ -1480,7 +1480,7 @@ class GetCheckpointResponse(_message.Message):
     @_builtins.property
     def step(self) -> _trajectory_pb2.Step:
         """The step. States of at most 512 KiB have their data, as long as the response stays below 1 MiB. Read the others
-        with GetState.
+        with GetState and their reference.
         """
 
     def __init__(
