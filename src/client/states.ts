@@ -3,6 +3,14 @@ import type { AnabranchClient } from './connection.ts';
 import { Patience, retrying, systemTiming, type Timing } from './retry.ts';
 import { digestOf, type Upload } from './step.ts';
 
+/** Names a state of a step. The step may be inherited. */
+export interface StateReference {
+  readonly trajectoryId: string;
+  readonly stepNumber: bigint;
+  /** Default: `env`. */
+  readonly name?: string;
+}
+
 /** Options of uploadState() and downloadState(). */
 export interface StateOptions {
   /** Gives up after this many milliseconds without progress. Default 5 minutes. */
@@ -36,30 +44,34 @@ export async function uploadState(
 }
 
 /**
- * Downloads a whole state. After a lost connection it continues at the last offset. Checks the bytes against the
- * digest, and throws DATA_LOSS if they differ.
+ * Downloads a whole state, named by its step or by its digest. After a lost connection it continues at the last offset.
+ * Checks the bytes against the digest, and throws DATA_LOSS if they differ.
  */
 export async function downloadState(
   client: AnabranchClient,
-  digest: string,
+  state: StateReference | string,
   options: StateOptions = {},
 ): Promise<Uint8Array> {
   const effort = effortOf(options);
   const patience = new Patience(effort.giveUpAfterMs, effort.timing);
-  const received: { bytes?: Uint8Array; length: number } = { length: 0 };
+  const named = typeof state === 'string' ? { digest: state } : { reference: state };
+  const received: { digest?: string; bytes?: Uint8Array; length: number } = { length: 0 };
+  if (named.digest !== undefined) received.digest = named.digest;
   await retrying(patience, effort.timing, effort.signal, async () => {
     if (received.bytes?.byteLength === received.length) return;
-    const frames = client.states.getState({ digest, offset: BigInt(received.length) }, streamOptions(effort.signal));
-    for await (const { state, chunk } of frames) {
-      received.bytes ??= new Uint8Array(Number(state?.size ?? 0n));
-      if (received.length + chunk.byteLength > received.bytes.byteLength) throw damaged(digest);
+    const frames = client.states.getState({ ...named, offset: BigInt(received.length) }, streamOptions(effort.signal));
+    for await (const { state: info, chunk } of frames) {
+      received.digest ??= info?.digest ?? '';
+      received.bytes ??= new Uint8Array(Number(info?.size ?? 0n));
+      if (received.length + chunk.byteLength > received.bytes.byteLength) throw damaged(received.digest);
       received.bytes.set(chunk, received.length);
       received.length += chunk.byteLength;
       if (chunk.byteLength > 0) patience.progress();
     }
   });
-  if (received.bytes?.byteLength !== received.length || digestOf(received.bytes) !== digest) throw damaged(digest);
-  return received.bytes;
+  const { digest = '', bytes, length } = received;
+  if (bytes?.byteLength !== length || digestOf(bytes) !== digest) throw damaged(digest);
+  return bytes;
 }
 
 /** Uploads bytes whose digest is known. */

@@ -8,8 +8,9 @@ import { refusal } from './scripted-peer.ts';
 
 const bytes = Uint8Array.from({ length: 600_000 }, (_, i) => i % 251);
 const digest = createHash('sha256').update(bytes).digest('hex');
+const REFERENCE = { trajectoryId: '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a', stepNumber: 5n, name: 'agent' };
 
-/** Sends this many chunks of 100 kB in each call, then breaks off. */
+/** Sends this many chunks of 100 kB of a state in each call, then breaks off. */
 function serving(whole: Uint8Array, chunksACall: number, offsets: bigint[]): Partial<ServiceImpl<typeof StateService>> {
   return {
     async *getState(request) {
@@ -17,7 +18,8 @@ function serving(whole: Uint8Array, chunksACall: number, offsets: bigint[]): Par
       const size = BigInt(whole.byteLength);
       const end = Math.min(whole.byteLength, Number(request.offset) + chunksACall * 100_000);
       let offset = Number(request.offset);
-      yield { state: { digest: request.digest, size }, chunk: whole.subarray(offset, offset) };
+      if (request.reference !== undefined) expect(request.reference).toMatchObject(REFERENCE);
+      yield { state: { digest: request.digest || digest, size }, chunk: whole.subarray(offset, offset) };
       for (; offset < end; offset += 100_000) yield { chunk: whole.subarray(offset, offset + 100_000) };
       if (end < whole.byteLength) throw new ConnectError('cut', Code.Unavailable);
     },
@@ -32,9 +34,18 @@ describe('downloadState', () => {
     expect(offsets).toEqual([0n, 400_000n]);
   });
 
+  it('S4: reads a state of a step by its reference', async () => {
+    const offsets: bigint[] = [];
+    const { client } = await connected({ states: serving(bytes, 4, offsets) });
+    expect(Buffer.from(await downloadState(client, REFERENCE)).equals(bytes)).toBe(true);
+    expect(offsets).toEqual([0n, 400_000n]);
+  });
+
   it('S3: bytes that do not match the digest are never returned', async () => {
     const { client } = await connected({ states: serving(bytes.toReversed(), 10, []) });
-    await expect(downloadState(client, digest)).rejects.toThrow(`for state ${digest} do not have that digest`);
+    for (const state of [digest, REFERENCE]) {
+      await expect(downloadState(client, state)).rejects.toThrow(`for state ${digest} do not have that digest`);
+    }
   });
 
   it('an empty state is returned as a state', async () => {

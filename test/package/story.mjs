@@ -51,6 +51,7 @@ await following;
 const large = new Uint8Array(1024 * 1024).fill(7);
 const digest = await uploadState(client, large);
 const downloaded = await downloadState(client, digest);
+const ofStep = await downloadState(client, { trajectoryId, stepNumber: 1n });
 
 await client.trajectories.setTag({ trajectoryId, name: 'best', stepNumber: 2n });
 const tagged = await resolveStep(client, parseStepReference(`${trajectoryId}@best`));
@@ -72,7 +73,7 @@ tell({
   followed,
   checkpoint: text(checkpoint.states[0].data),
   continuedAt,
-  downloaded: Buffer.from(downloaded).equals(large),
+  downloaded: Buffer.from(downloaded).equals(large) && text(ofStep) === 'state 1',
   tagged,
   watched: [watched[0], watched.at(-1)],
   refused: reasonOf(gap),

@@ -1,10 +1,11 @@
 import { randomUUID } from 'node:crypto';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import type { Client } from '@connectrpc/connect';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { expect } from 'vitest';
 import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import type { GetStateRequestSchema, StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -173,7 +174,8 @@ async function expectStates(client: WireClient, { trajectoryId, leafId }: Writte
 
   const digest = sha256(PUT_STATE);
   expect(sha256(await getState(client, { digest }))).toBe(digest);
-  const range = await getState(client, { digest, offset: 300_001n, length: 300_000n });
+  const reference = { trajectoryId, stepNumber: checkpoint.step!.stepNumber, name: 'put' };
+  const range = await getState(client, { reference, offset: 300_001n, length: 300_000n });
   expect(sha256(range)).toBe(sha256(PUT_STATE.subarray(300_001, 600_001)));
 
   const sequence: [string, bigint, string][] = [];
@@ -188,7 +190,7 @@ async function expectStates(client: WireClient, { trajectoryId, leafId }: Writte
   expect(new Set(sequence.map(([owner]) => owner)).size).toBe(3);
 }
 
-async function getState(client: WireClient, request: { digest: string; offset?: bigint; length?: bigint }) {
+async function getState(client: WireClient, request: MessageInitShape<typeof GetStateRequestSchema>) {
   const chunks: Uint8Array[] = [];
   for await (const { chunk } of client.states.getState(request)) chunks.push(chunk);
   return new Uint8Array(Buffer.concat(chunks));

@@ -237,19 +237,23 @@ func (s story) expectSteps(id string, expected []owned) {
 }
 
 func (s story) expectStates(trajectory, leaf string) {
-	states := must(s.trajectories.GetCheckpoint(s, &pb.GetCheckpointRequest{
+	checkpoint := must(s.trajectories.GetCheckpoint(s, &pb.GetCheckpointRequest{
 		TrajectoryId: trajectory, AtOrBefore: proto.Int64(5),
-	})).Step.States
+	})).Step
+	states := checkpoint.States
 	equal(len(states), 3)
 	equal(states[0].Data != nil && len(states[0].Data) == 0, true)
 	equal(bytes.Equal(states[1].Data, inlineState), true)
 	equal(states[2].Data == nil, true)
 	equal(states[2].Size, int64(len(putState)))
 
-	whole := must(s.states.GetState(s, &pb.GetStateRequest{Digest: states[2].Digest}))
-	data := []byte{}
-	each(whole, func(message *pb.GetStateResponse) { data = append(data, message.Chunk...) })
-	equal(bytes.Equal(data, putState), true)
+	reference := pb.StateReference{TrajectoryId: trajectory, StepNumber: &checkpoint.StepNumber, Name: "put"}
+	for _, request := range []*pb.GetStateRequest{{Reference: &reference}, {Digest: states[2].Digest}} {
+		whole := must(s.states.GetState(s, request))
+		data := []byte{}
+		each(whole, func(message *pb.GetStateResponse) { data = append(data, message.Chunk...) })
+		equal(bytes.Equal(data, putState), true)
+	}
 
 	sequence := must(s.states.ReadStates(s, &pb.ReadStatesRequest{TrajectoryId: leaf}))
 	found := ""

@@ -10,7 +10,7 @@ import sys
 import uuid
 
 import grpc
-from anabranch.v1.state_service_pb2 import GetStateRequest, PutStateRequest, ReadStatesRequest
+from anabranch.v1.state_service_pb2 import GetStateRequest, PutStateRequest, ReadStatesRequest, StateReference
 from anabranch.v1.state_service_pb2_grpc import StateServiceStub
 from anabranch.v1.status_pb2 import STATUS_COMPLETED, STATUS_RUNNING
 from anabranch.v1.trajectory_pb2 import Step
@@ -218,7 +218,8 @@ class Story:
 
     def expect_states(self, trajectory_id: str, leaf_id: str) -> None:
         request = GetCheckpointRequest(trajectory_id=trajectory_id, at_or_before=5)
-        states = self.trajectories.GetCheckpoint(request).step.states
+        checkpoint = self.trajectories.GetCheckpoint(request).step
+        states = checkpoint.states
         equal([(state.name, state.HasField("data"), state.size) for state in states], [
             ("env", True, 0),
             ("memory", True, len(INLINE_STATE)),
@@ -228,7 +229,8 @@ class Story:
         digest = states[2].digest
         chunks = self.states.GetState(GetStateRequest(digest=digest))
         equal(sha256(b"".join(message.chunk for message in chunks)), sha256(PUT_STATE))
-        chunks = self.states.GetState(GetStateRequest(digest=digest, offset=300_001, length=300_000))
+        reference = StateReference(trajectory_id=trajectory_id, step_number=checkpoint.step_number, name="put")
+        chunks = self.states.GetState(GetStateRequest(reference=reference, offset=300_001, length=300_000))
         equal(sha256(b"".join(message.chunk for message in chunks)), sha256(PUT_STATE[300_001:600_001]))
         sequence = self.states.ReadStates(ReadStatesRequest(trajectory_id=leaf_id))
         pieces = [(piece.step_number, piece.data.decode()) for message in sequence for piece in message.pieces]
