@@ -5,7 +5,7 @@ import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
-import { required } from '../convert/place.ts';
+import { required } from '../convert/required.ts';
 import type { Call } from '../method.ts';
 import { stepAt } from '../trajectory/find_step.ts';
 import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';

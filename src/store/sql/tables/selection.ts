@@ -1,5 +1,5 @@
 import { type AliasedRawBuilder, type RawBuilder, sql } from 'kysely';
-import type { BookView } from '../../contract/experiment.ts';
+import type { View } from '../../contract/experiment.ts';
 import type { Table } from './table.ts';
 
 type NameIn<T extends Table> = Extract<keyof T['columns'], string>;
@@ -17,7 +17,7 @@ type Selected<T extends Table, Alias extends string, Except extends string> =
 export function columnsIn<T extends Table, const Alias extends string, const Except extends NameIn<T> = never>(
   { order }: T,
   alias: Alias,
-  view: BookView,
+  view: View,
   except: readonly Except[],
 ): Selected<T, Alias, Except>[] {
   const left: readonly string[] = except;
