@@ -59,7 +59,7 @@ export function healthMethods(health: Health): Methods<typeof HealthService, 'ch
     watch: {
       async *messages({ service }, { signal }) {
         yield response(service);
-        await Promise.race([health.stopped, gone(signal)]);
+        await Promise.race([health.stopped, aborted(signal)]);
         if (signal.aborted) return;
         if (statusOf(service) === Serving.NOT_SERVING) yield response(service);
         throw serverDraining();
@@ -68,8 +68,8 @@ export function healthMethods(health: Health): Methods<typeof HealthService, 'ch
   };
 }
 
-/** Resolves when the caller has disconnected. */
-function gone(signal: AbortSignal): Promise<void> {
+/** Resolves when the signal is aborted. */
+export function aborted(signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     if (signal.aborted) resolve();
     else signal.addEventListener('abort', () => resolve(), { once: true });

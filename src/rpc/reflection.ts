@@ -19,9 +19,9 @@ import {
   ServerReflectionResponseSchema as ResponseV1Alpha,
 } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
 import type { Call } from '../service/method.ts';
-import { serverDraining } from '../stream/drain.ts';
 import type { Serve } from './adapter.ts';
 import { handlers, type Wire } from './call.ts';
+import { aborted } from './health.ts';
 
 /** Server reflection, v1 and v1alpha (for older versions of grpcurl), so that tools need no protos. */
 export function serveReflection(serve: Serve, wire: Wire, services: readonly DescService[]): void {
@@ -45,21 +45,11 @@ export function serveReflection(serve: Serve, wire: Wire, services: readonly Des
 function answerEach<Request, Response>(answer: (request: Request) => Response) {
   return async function* (requests: AsyncIterable<Request>, { app, signal }: Call): AsyncGenerator<Response> {
     const frames = requests[Symbol.asyncIterator]();
-    const over = Promise.withResolvers<void>();
-    const forgetDrain = app.drain.onBegin(over.resolve);
-    signal.addEventListener('abort', () => over.resolve(), { once: true });
-    try {
-      for (;;) {
-        const next = await Promise.race([frames.next(), over.promise]);
-        if (next === undefined) {
-          if (signal.aborted) return;
-          throw serverDraining();
-        }
-        if (next.done === true) return;
-        yield answer(next.value);
-      }
-    } finally {
-      forgetDrain();
+    const left = aborted(signal);
+    for (;;) {
+      const next = await app.drain.race(Promise.race([frames.next(), left]));
+      if (next === undefined || next.done === true) return;
+      yield answer(next.value);
     }
   };
 }

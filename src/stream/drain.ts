@@ -1,17 +1,29 @@
 import { AnabranchError } from '../domain/errors.ts';
 
-/** A2: the server is shutting down. */
+/** A2: whether the server is shutting down. */
 export interface Drain {
   readonly begun: boolean;
   /** Idempotent. */
   begin(): void;
-  /** Called once, when draining begins; at once if it has begun. Returns how to stop waiting for it. */
+  /** Errors: SERVER_DRAINING, if draining has begun. */
+  throwIfBegun(): void;
+  /** Settles as the promise does. Errors: SERVER_DRAINING, if draining begins before. */
+  race<T>(promise: Promise<T>): Promise<T>;
+  /** Calls the listener once when draining begins, or at once if it has begun. Returns a function that unsubscribes. */
   onBegin(listener: () => void): () => void;
 }
 
 export function createDrain(): Drain {
   const listeners = new Set<() => void>();
   let begun = false;
+
+  const onBegin = (listener: () => void): (() => void) => {
+    const own = () => listener();
+    if (begun) own();
+    else listeners.add(own);
+    return () => void listeners.delete(own);
+  };
+
   return {
     get begun() {
       return begun;
@@ -23,12 +35,19 @@ export function createDrain(): Drain {
         listener();
       }
     },
-    onBegin(listener) {
-      const own = () => listener();
-      if (begun) own();
-      else listeners.add(own);
-      return () => void listeners.delete(own);
+    throwIfBegun() {
+      if (begun) throw serverDraining();
     },
+    async race(promise) {
+      const draining = Promise.withResolvers<never>();
+      const unsubscribe = onBegin(() => draining.reject(serverDraining()));
+      try {
+        return await Promise.race([promise, draining.promise]);
+      } finally {
+        unsubscribe();
+      }
+    },
+    onBegin,
   };
 }
 

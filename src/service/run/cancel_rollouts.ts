@@ -1,7 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { RolloutsOf } from '../../store/contract/run.ts';
 import type { App } from '../../stream/app.ts';
-import { serverDraining } from '../../stream/drain.ts';
 
 /**
  * Cancels the rollouts of a run or stage that was marked when it was cancelled, batch by batch. If the call ends before
@@ -12,7 +11,7 @@ export async function cancelRollouts(app: App, caller: Caller, of: RolloutsOf): 
   let cancelled = 0n;
   try {
     for (let more = true; more; ) {
-      if (app.drain.begun) throw serverDraining();
+      app.drain.throwIfBegun();
       const next = await app.store.cancelNextRollouts(caller.namespace, of);
       cancelled = next?.cancelled ?? cancelled;
       more = next?.more ?? false;

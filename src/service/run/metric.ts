@@ -15,7 +15,6 @@ import type {
   SeriesExtent,
   SeriesFilter,
 } from '../../store/contract/metric.ts';
-import { serverDraining } from '../../stream/drain.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import type { Call, Methods } from '../method.ts';
 
@@ -60,7 +59,7 @@ async function* readMetrics(request: ReadMetricsRequest, call: Call): AsyncGener
   for await (const piece of readPieces(call, filter, request, rangeOf(request))) {
     const size = pieceBytes(piece);
     if (message.series.length > 0 && bytes + size > MESSAGE_BYTES) {
-      if (call.app.drain.begun) throw serverDraining();
+      call.app.drain.throwIfBegun();
       yield message;
       message = create(ReadMetricsResponseSchema);
       bytes = 0;

@@ -4,7 +4,6 @@ import { digestMismatch, parseDigest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { StateInfo, StateUpload } from '../../store/contract/state.ts';
 import type { App } from '../../stream/app.ts';
-import { serverDraining } from '../../stream/drain.ts';
 
 export interface PutStateArgs {
   /** Digest that the first frame gives. Empty or undefined if it gives none. */
@@ -21,7 +20,7 @@ export async function putState(app: App, caller: Caller, args: PutStateArgs): Pr
   const stated = args.digest === undefined || args.digest === '' ? undefined : parseDigest(args.digest, 'digest');
   const upload = app.store.putState(caller.namespace);
   try {
-    await write(upload, untilDrain(app, args.chunks));
+    await write(app, upload, args.chunks);
     if (stated !== undefined && stated !== upload.digest()) throw digestMismatch(stated, upload.digest());
     return await upload.finish();
   } catch (error) {
@@ -30,38 +29,19 @@ export async function putState(app: App, caller: Caller, args: PutStateArgs): Pr
   }
 }
 
-/** A2: an upload that waits for its client does not hold up a shutdown; what came of it is collected later. */
-async function* untilDrain(app: App, pieces: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-  const iterator = pieces[Symbol.asyncIterator]();
-  let stopWaiting = () => {};
-  const draining = new Promise<never>((_, reject) => {
-    stopWaiting = app.drain.onBegin(() => reject(serverDraining()));
-  });
-  draining.catch(() => undefined); // thrown where it is raced; nobody races when all has come
-  try {
-    for (;;) {
-      const next = await Promise.race([iterator.next(), draining]);
-      if (next.done === true) return;
-      yield next.value;
-    }
-  } finally {
-    stopWaiting();
-  }
-}
-
-async function write(upload: StateUpload, pieces: AsyncIterable<Uint8Array>): Promise<void> {
-  let size = 0;
-  for await (const piece of pieces) {
-    size += piece.length;
+/** A2: an upload that waits for its client does not delay a shutdown. Errors: SERVER_DRAINING, INVALID_REQUEST. */
+async function write({ drain }: App, upload: StateUpload, chunks: AsyncIterable<Uint8Array>): Promise<void> {
+  const iterator = chunks[Symbol.asyncIterator]();
+  for (let size = 0; ; ) {
+    const next = await drain.race(iterator.next());
+    if (next.done === true) return;
+    size += next.value.length;
     if (size > LIMITS.stateBytes) throw invalidField('chunk', `a state must have at most ${LIMITS.stateBytes} bytes`);
-    await upload.write(piece);
+    await upload.write(next.value);
   }
 }
 
-/**
- * What is left over is collected later in any case; the caller is told why the upload failed, not why its cleaning up
- * did.
- */
+/** Never throws, so that the caller receives the error of the upload. Maintenance removes what remains. */
 async function abortQuietly(app: App, upload: StateUpload): Promise<void> {
   try {
     await upload.abort();

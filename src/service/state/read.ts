@@ -13,7 +13,6 @@ import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
-import { serverDraining } from '../../stream/drain.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import { requireRange, requireStart } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
@@ -44,7 +43,7 @@ export async function* readStates(
     const { pieces } = message;
     const others = message.trajectoryId !== trajectoryId;
     if (pieces.length > 0 && (bytes + piece.data.length > LIMITS.chunkBytes || pieces.length === PAGE || others)) {
-      if (app.drain.begun) throw serverDraining();
+      app.drain.throwIfBegun();
       yield message;
       message = create(ReadStatesResponseSchema);
       bytes = 0;

@@ -17,7 +17,6 @@ import {
   type Opened,
   openAppendSession,
 } from '../../stream/append/session.ts';
-import { serverDraining } from '../../stream/drain.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { BidiStream, FramesCall } from '../method.ts';
 import { SUSPECT, screenStep } from './screen.ts';
@@ -30,7 +29,8 @@ import { toNewSteps } from './step_in.ts';
  */
 export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps> = async function* (requests, call) {
   const frames = requests[Symbol.asyncIterator]();
-  const first = await firstFrame(call, frames);
+  // A client that has sent nothing yet learns at once that the server shuts down.
+  const first = await call.app.drain.race(frames.next());
   if (first.done === true) throw invalidField('open', 'must be the first frame of the stream; the stream was empty');
   const open = toOpenRequest(first.value, call);
   // A grant is a write: who opens and leaves at once, by the thousand, must not hold up the others. Whether they left
@@ -39,19 +39,6 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
   if (call.signal.aborted) return;
   yield* converse(await openAppendSession(call.app, call.caller, open), frames, call);
 };
-
-/** A client that has said nothing yet is told at once when the server shuts down. */
-async function firstFrame<T>({ app }: FramesCall, frames: AsyncIterator<T>): Promise<IteratorResult<T>> {
-  const draining = Promise.withResolvers<undefined>();
-  const forget = app.drain.onBegin(() => draining.resolve(undefined));
-  try {
-    const first = await Promise.race([frames.next(), draining.promise]);
-    if (first === undefined) throw serverDraining();
-    return first;
-  } finally {
-    forget();
-  }
-}
 
 async function* converse(
   session: AppendSession,

@@ -43,7 +43,7 @@ export type AppendEvent =
 
 /** W1. Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
 export async function openAppendSession(app: App, caller: Caller, open: OpenRequest): Promise<AppendSession> {
-  if (app.drain.begun) throw serverDraining();
+  app.drain.throwIfBegun();
   return new AppendSession(app, caller, await app.store.openForAppend(caller, open));
 }
 

@@ -4,7 +4,6 @@ import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
-import { serverDraining } from '../drain.ts';
 import { WatchPace } from '../watch_pace.ts';
 import { orDeleted, type RolloutsRead, readGroup, type StageReader, stageNow } from './read_group.ts';
 
@@ -62,7 +61,7 @@ async function* follow(
   let caughtUp = false;
   let overSince: number | undefined;
   while (!args.signal.aborted) {
-    requireServing(reader);
+    reader.app.drain.throwIfBegun();
     pace.look();
     // Read before its groups: nothing is created once the queue was seen closed.
     const { status, queueCloseTime } = await stageNow(reader);
@@ -105,7 +104,7 @@ async function* readEnded(
     const groups = await orDeleted(reader, app.store.listGroups(caller.namespace, stage.id, page, 'BASIC'));
     for (const group of groups) {
       if (signal.aborted) return left;
-      requireServing(reader);
+      app.drain.throwIfBegun();
       if (told.has(group.key) || isEmpty(group)) continue;
       if (!hasEnded(group)) left = left === 'HELD' || group.statistics.live > 0n ? 'HELD' : 'QUEUED';
       else if (!completeGroupsOnly || isComplete(group)) {
@@ -132,8 +131,4 @@ function hasEnded({ statistics: { pending, live } }: Group): boolean {
 
 function isComplete({ statistics: { failed, cancelled } }: Group): boolean {
   return failed === 0n && cancelled === 0n;
-}
-
-function requireServing({ app }: StageReader): void {
-  if (app.drain.begun) throw serverDraining();
 }

@@ -6,7 +6,6 @@ import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, Stage } from '../../domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
-import { serverDraining } from '../drain.ts';
 import { findRun } from '../find.ts';
 import { rowParts } from '../row_bytes.ts';
 import { WatchPace } from '../watch_pace.ts';
@@ -69,7 +68,7 @@ async function* watch(
   const siblings = new SiblingsShown();
   let since: Horizon | undefined;
   while (!signal.aborted) {
-    if (app.drain.begun) throw serverDraining();
+    app.drain.throwIfBegun();
     pace.look();
     const read = await app.store.readRunChanges(caller.namespace, id, since, allStages);
     if (read?.run.key !== key) throw runDeleted(id);

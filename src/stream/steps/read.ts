@@ -4,7 +4,6 @@ import type { StoredStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
-import { serverDraining } from '../drain.ts';
 import { findTrajectory } from '../find.ts';
 import type { Follower } from './feed.ts';
 import { byOwner, readPage, trajectoryDeleted } from './step_page.ts';
@@ -107,7 +106,7 @@ export async function* readRange(
     ahead = next < end ? fetch(next) : undefined;
     let at = begin;
     for (const { trajectoryId, steps } of byOwner(page)) {
-      if (app.drain.begun) throw serverDraining();
+      app.drain.throwIfBegun();
       at += BigInt(steps.length);
       yield { trajectoryId, steps, nextStepNumber: at, caughtUp: false, sealed: false };
     }
@@ -126,7 +125,7 @@ async function* follow(
   let told = false; // that it is caught up
   let live = false;
   while (!args.signal.aborted && (to === undefined || next < to)) {
-    if (app.drain.begun) throw serverDraining();
+    app.drain.throwIfBegun();
     if (follower.deleted) throw trajectoryDeleted(trajectory.id);
     if (next < follower.end) {
       const page = await follower.page(next, live);
