@@ -8,19 +8,15 @@ import {
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { Segment } from '../../domain/lineage.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
-import { findTrajectory } from '../../stream/find.ts';
-import { requireRange, requireStart } from '../../stream/steps/read.ts';
+import { endOfRange, findRange, type RequestedRange } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';
 
-export type ReadStatesArgs = Pick<ReadStatesRequest, 'trajectoryId' | 'startStepNumber' | 'name' | 'every'> & {
-  readonly endStepNumber?: bigint | undefined;
-};
+export type ReadStatesArgs = RequestedRange & Pick<ReadStatesRequest, 'name' | 'every'>;
 
 /** References looked up by one statement, and pieces of one message at most. */
 const PAGE = 256;
@@ -34,9 +30,7 @@ export async function* readStates(
   caller: Caller,
   args: ReadStatesArgs,
 ): AsyncGenerator<ReadStatesResponse, void, undefined> {
-  requireRange(args.startStepNumber, args.endStepNumber);
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
-  requireStart(args.startStepNumber, trajectory);
+  const trajectory = await findRange(app, caller, args);
   let message = create(ReadStatesResponseSchema);
   let bytes = 0;
   for await (const { trajectoryId, piece } of readPieces(app, caller, trajectory, args)) {
@@ -88,15 +82,13 @@ async function* pickStates(
 ): AsyncGenerator<OwnedState, void, undefined> {
   const name = args.name || DEFAULT_STATE_NAME;
   const every = args.every > 1n ? args.every : 1n;
-  const segments = await rangeSegments(app, caller, trajectory, args);
+  const { namespace } = caller;
   let from = args.startStepNumber;
+  const end = endOfRange(trajectory, args.endStepNumber);
+  const segments = await app.lineages.segments(app.store, namespace, trajectory, from, end);
   let found = 0n;
   for (;;) {
-    const page = await app.store.listStepStates(caller.namespace, trajectory.ref.tree, segments, {
-      name,
-      from,
-      limit: PAGE,
-    });
+    const page = await app.store.listStepStates(namespace, trajectory.ref.tree, segments, { name, from, limit: PAGE });
     for (const state of page) {
       if (found % every === 0n) yield state;
       found += 1n;
@@ -104,17 +96,6 @@ async function* pickStates(
     }
     if (page.length < PAGE) return;
   }
-}
-
-async function rangeSegments(
-  app: App,
-  caller: Caller,
-  trajectory: Trajectory,
-  { startStepNumber, endStepNumber }: ReadStatesArgs,
-): Promise<Segment[]> {
-  const last = trajectory.nextStepNumber;
-  const end = endStepNumber === undefined || endStepNumber > last ? last : endStepNumber;
-  return app.lineages.segments(app.store, caller.namespace, trajectory, startStepNumber, end);
 }
 
 async function* piecesOf(

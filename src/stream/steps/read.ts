@@ -8,11 +8,14 @@ import { findTrajectory } from '../find.ts';
 import type { Follower } from './feed.ts';
 import { byOwner, readPage, trajectoryDeleted } from './step_page.ts';
 
-export interface ReadStepsArgs {
+export interface RequestedRange {
   readonly trajectoryId: string;
   readonly startStepNumber: bigint;
-  /** Undefined: the end as it is when the call begins, or, with follow, no end. */
-  readonly endStepNumber: bigint | undefined;
+  /** Default: the end of the trajectory when the call begins; with `follow`, no end. */
+  readonly endStepNumber?: bigint | undefined;
+}
+
+export interface ReadStepsArgs extends RequestedRange {
   readonly view: StepView;
   readonly follow: boolean;
   /** Aborted when the caller is gone: waiting ends at once. */
@@ -41,9 +44,7 @@ export async function* readSteps(
   caller: Caller,
   args: ReadStepsArgs,
 ): AsyncGenerator<StepsRead, void, undefined> {
-  requireRange(args.startStepNumber, args.endStepNumber);
-  const trajectory = await findTrajectory(app, caller, args.trajectoryId);
-  requireStart(args.startStepNumber, trajectory);
+  const trajectory = await findRange(app, caller, args);
   if (!args.follow) {
     yield* readRange(app, caller, trajectory, args);
     return;
@@ -69,14 +70,26 @@ export function requireRange(start: bigint, end: bigint | undefined): void {
   }
 }
 
-/** RD1: the end itself is allowed, since there is merely nothing to read. */
-export function requireStart(start: bigint, { id, nextStepNumber }: Trajectory): void {
-  if (start <= nextStepNumber) return;
+/**
+ * RD1: returns the trajectory of a range. The range may begin at the end of the trajectory, and is empty then. Errors:
+ * INVALID_REQUEST, TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END.
+ */
+export async function findRange(app: App, caller: Caller, range: RequestedRange): Promise<Trajectory> {
+  const { startStepNumber: start } = range;
+  requireRange(start, range.endStepNumber);
+  const trajectory = await findTrajectory(app, caller, range.trajectoryId);
+  const { id, nextStepNumber } = trajectory;
+  if (start <= nextStepNumber) return trajectory;
   throw new AnabranchError(
     'RANGE_BEYOND_END',
     `start_step_number is ${start}, but trajectory ${id} ends at ${nextStepNumber}: start there or before.`,
     { metadata: { next_step_number: `${nextStepNumber}` } },
   );
+}
+
+/** Returns the end of a range, at most the end of its trajectory. */
+export function endOfRange({ nextStepNumber }: Trajectory, end: bigint | undefined): bigint {
+  return end === undefined || end > nextStepNumber ? nextStepNumber : end;
 }
 
 /**
@@ -89,8 +102,7 @@ export async function* readRange(
   trajectory: Trajectory,
   args: Pick<ReadStepsArgs, 'startStepNumber' | 'endStepNumber' | 'view'>,
 ): AsyncGenerator<StepsRead, void, undefined> {
-  const last = trajectory.nextStepNumber;
-  const end = args.endStepNumber === undefined || args.endStepNumber > last ? last : args.endStepNumber;
+  const end = endOfRange(trajectory, args.endStepNumber);
   const fetch = (from: bigint): Promise<OwnedStep[]> => {
     const page = readPage(app, caller.namespace, trajectory, from, end, args.view);
     page.catch(() => undefined); // thrown where it is awaited; nobody awaits it when the reader leaves before
