@@ -2,20 +2,20 @@ import type { Store } from '../store/contract/store.ts';
 import type { Logger } from './logger.ts';
 import type { AppSettings } from './settings.ts';
 
-/** Rows taken by one statement, so that no round holds locks for long. */
+/** Rows that one statement takes, so that locks are short. */
 const BATCH = 500;
 
 /**
- * Periodic work: collects states that nothing refers to (S2), expires idempotency keys (ID1), purges what was deleted
- * with runs (B4), cancels rollouts of cancelled runs and stages, fails stale runs that asked for it, and requeues
- * rollouts whose leases have ended (Q3). Safe on any number of instances at once.
+ * Periodic work: collects states without references (S2), expires idempotency keys (ID1), purges rows that were deleted
+ * with runs (B4), cancels rollouts of cancelled runs and stages, fails stale runs that have `fail_when_stale`, and
+ * requeues rollouts whose leases have ended (Q3). Several instances can do it at the same time.
  */
 export interface Maintenance {
-  /** Rows of something that was just deleted may go now. */
+  /** Purges rows of something that was just deleted. */
   purgeSoon(): void;
-  /** Continues cancellations of rollouts whose calls have ended early. */
+  /** Continues cancellations of rollouts whose calls ended early. */
   cancelSoon(): void;
-  /** Resolves when the work under way, if any, has stopped after its current batch. Idempotent. */
+  /** Resolves when running work has stopped after its current batch. Idempotent. */
   stop(): Promise<void>;
 }
 
@@ -29,10 +29,16 @@ type Stopped = () => boolean;
 export function startMaintenance(store: Chores, logger: Logger, settings: Settings): Maintenance {
   const chore = (name: string, work: (stopped: Stopped) => Promise<object>) => new Chore(name, logger, work);
   const round = chore('maintenance', (stopped) => maintain(store, settings, stopped));
-  const purge = chore('purge of deleted rows', (stopped) => purgeDeleted(store, stopped));
-  const cancel = chore('cancellation of rollouts', (stopped) => cancelMarkedRollouts(store, stopped));
-  const sweep = chore('sweep of stale runs', (stopped) => failStaleRuns(store, stopped));
-  const leases = chore('sweep of leases', (stopped) => sweepLeases(store, stopped));
+  const purge = chore('purge of deleted rows', async (stopped) => ({ purges: await purgeDeleted(store, stopped) }));
+  const cancel = chore('cancellation of rollouts', async (stopped) => {
+    return { batches: await whileMore(() => store.cancelMarkedRollouts(), stopped) };
+  });
+  const sweep = chore('sweep of stale runs', async (stopped) => {
+    return { runs: await inBatches(() => store.failStaleRuns(BATCH), stopped) };
+  });
+  const leases = chore('sweep of leases', async (stopped) => {
+    return { rollouts: await inBatches(() => store.sweepLeases(BATCH), stopped) };
+  });
   const timers: NodeJS.Timeout[] = [];
   const every = (ms: number, work: Chore): void => {
     if (ms > 0) timers.push(setInterval(() => work.run(), ms).unref());
@@ -41,7 +47,7 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
   every(settings.maintenanceMs, cancel);
   every(settings.staleSweepMs, sweep);
   every(settings.leaseSweepMs, leases);
-  // A server that ended in the middle of a purge or a cancellation continues when it is started again.
+  // Continues purges and cancellations that the previous process did not finish.
   if (settings.maintenanceMs > 0) for (const work of [purge, cancel]) work.run();
   return {
     purgeSoon: () => purge.run({ again: true }),
@@ -53,7 +59,7 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
   };
 }
 
-/** Work that is done by one at a time, however often it is asked for. */
+/** Work that runs at most once at a time, however often it is requested. */
 class Chore {
   readonly #name: string;
   readonly #logger: Logger;
@@ -68,14 +74,14 @@ class Chore {
     this.#work = work;
   }
 
-  /** `again`: if it is under way, it may have missed what this is about, and is done once more. */
+  /** Starts the work unless it is running. `again`: if it is running, runs it once more afterwards. */
   run({ again = false } = {}): void {
     if (this.#stopped) return;
     this.#again ||= again && this.#running !== undefined;
     this.#running ??= this.#work(() => this.#stopped)
       .then(
         (done) => this.#logger.debug(done, `${this.#name} done`),
-        // The next round tries again.
+        // The next round retries.
         (error: unknown) => this.#logger.warn({ err: error }, `${this.#name} failed`),
       )
       .finally(() => {
@@ -92,62 +98,37 @@ class Chore {
   }
 }
 
-/** One round, in batches, until nothing is left to do or `stopped` says so. */
+/** Runs one round in batches, until nothing is left to do or `stopped` returns true. */
 export async function maintain(
   store: Pick<Chores, 'collectStates' | 'expireRequests' | 'purgeDeleted'>,
   settings: Pick<AppSettings, 'stateTtlHours' | 'requestDays'>,
   stopped: Stopped,
 ): Promise<{ readonly purges: number; readonly states: number; readonly requests: number }> {
-  // What is purged leaves states behind that nothing refers to.
-  const { purges } = await purgeDeleted(store, stopped);
+  // The purge comes first, because it leaves states without references.
+  const purges = await purgeDeleted(store, stopped);
   const states = await inBatches(() => store.collectStates(settings.stateTtlHours, BATCH), stopped);
   const requests = await inBatches(() => store.expireRequests(settings.requestDays, BATCH), stopped);
   return { purges, states, requests };
 }
 
-/**
- * Batches of rows that were deleted with runs and experiments, also those that a server left which ended before it was
- * done (B4).
- */
-async function purgeDeleted(
-  store: Pick<Chores, 'purgeDeleted'>,
-  stopped: Stopped,
-): Promise<{ readonly purges: number }> {
-  let purges = 0;
-  while (!stopped() && (await store.purgeDeleted(BATCH))) purges += 1;
-  return { purges };
+function purgeDeleted(store: Pick<Chores, 'purgeDeleted'>, stopped: Stopped): Promise<number> {
+  return whileMore(() => store.purgeDeleted(BATCH), stopped);
 }
 
-/** Batches of rollouts of runs and stages that were cancelled with their rollouts. */
-async function cancelMarkedRollouts(
-  store: Pick<Chores, 'cancelMarkedRollouts'>,
-  stopped: Stopped,
-): Promise<{ readonly batches: number }> {
-  let batches = 0;
-  while (!stopped() && (await store.cancelMarkedRollouts())) batches += 1;
-  return { batches };
+/** Repeats the work until it finds nothing more. Returns how often it found something. */
+async function whileMore(work: () => Promise<boolean>, stopped: Stopped): Promise<number> {
+  let times = 0;
+  while (!stopped() && (await work())) times += 1;
+  return times;
 }
 
-async function failStaleRuns(
-  store: Pick<Chores, 'failStaleRuns'>,
-  stopped: Stopped,
-): Promise<{ readonly runs: number }> {
-  return { runs: await inBatches(() => store.failStaleRuns(BATCH), stopped) };
-}
-
-async function sweepLeases(
-  store: Pick<Chores, 'sweepLeases'>,
-  stopped: Stopped,
-): Promise<{ readonly rollouts: number }> {
-  return { rollouts: await inBatches(() => store.sweepLeases(BATCH), stopped) };
-}
-
+/** Repeats the work until a batch is not full. Returns the number of rows. */
 async function inBatches(work: () => Promise<number>, stopped: Stopped): Promise<number> {
-  let total = 0;
+  let rows = 0;
   while (!stopped()) {
-    const done = await work();
-    total += done;
-    if (done < BATCH) break;
+    const batch = await work();
+    rows += batch;
+    if (batch < BATCH) break;
   }
-  return total;
+  return rows;
 }
