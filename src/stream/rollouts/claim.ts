@@ -1,7 +1,7 @@
 import { runNotFound, stageNotFound } from '../../domain/errors.ts';
 import type { ClaimRequest } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
-import { WatchPace } from '../watch_pace.ts';
+import { LookSchedule } from '../look_schedule.ts';
 import type { Claimed } from './claim_collector.ts';
 
 export interface ClaimCall {
@@ -46,25 +46,25 @@ async function keepAsking(
   signal: AbortSignal,
 ): Promise<Claimed> {
   const { claimRestMs, pollMs, progressMs } = app.settings;
-  const pace = new WatchPace({ watchMs: claimRestMs, pollMs, progressMs });
-  pace.heed(subscribe, app.drain, signal);
-  const timer = setTimeout(() => pace.end(), waitMs).unref();
+  const schedule = new LookSchedule({ watchMs: claimRestMs, pollMs, progressMs });
+  schedule.listen(subscribe, app.drain, signal);
+  const timer = setTimeout(() => schedule.end(), waitMs).unref();
   try {
     let last = NOTHING;
     // Once more before any waiting: what came between the first look and the subscription.
-    while (!pace.ended) {
-      pace.look();
+    while (!schedule.ended) {
+      schedule.beginLook();
       last = await ask();
       if (isAnswer(last)) return last;
       const { nextInMs } = last;
-      const due = nextInMs === undefined ? undefined : setTimeout(() => pace.hint(), nextInMs).unref();
-      await pace.next();
+      const due = nextInMs === undefined ? undefined : setTimeout(() => schedule.hint(), nextInMs).unref();
+      await schedule.nextLook();
       clearTimeout(due);
     }
     return last;
   } finally {
     clearTimeout(timer);
-    pace.stop();
+    schedule.stop();
   }
 }
 

@@ -4,7 +4,7 @@ import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
-import { WatchPace } from '../watch_pace.ts';
+import { LookSchedule } from '../look_schedule.ts';
 import { orDeleted, type RolloutsRead, readGroup, type StageReader, stageNow } from './read_group.ts';
 
 /** Groups looked at by one statement. */
@@ -42,33 +42,33 @@ export async function* readRollouts(
     yield* readEnded(reader, args, new Set());
     return;
   }
-  const pace = new WatchPace(app.settings);
+  const schedule = new LookSchedule(app.settings);
   // Subscribes before the first look: what ends meanwhile is looked at again.
-  pace.heed((listener) => app.changes.subscribe(stage.run.key, listener), app.drain, args.signal);
+  schedule.listen((listener) => app.changes.subscribe(stage.run.key, listener), app.drain, args.signal);
   try {
-    yield* follow(reader, args, pace);
+    yield* follow(reader, args, schedule);
   } finally {
-    pace.stop();
+    schedule.stop();
   }
 }
 
 async function* follow(
   reader: StageReader,
   args: ReadRolloutsArgs,
-  pace: WatchPace,
+  schedule: LookSchedule,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
   const told = new Set<bigint>();
   let caughtUp = false;
   let overSince: number | undefined;
   while (!args.signal.aborted) {
     reader.app.drain.throwIfBegun();
-    pace.look();
+    schedule.beginLook();
     // Read before its groups: nothing is created once the queue was seen closed.
     const { status, queueCloseTime } = await stageNow(reader);
     const before = told.size;
     const left = yield* readEnded(reader, args, told);
-    if (!caughtUp || told.size > before || pace.markDue) {
-      pace.told();
+    if (!caughtUp || told.size > before || schedule.progressDue) {
+      schedule.sent();
       yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
       caughtUp = true;
     }
@@ -78,7 +78,7 @@ async function* follow(
     if (!isOver) overSince = undefined;
     else if (overSince === undefined) overSince = performance.now();
     else if (performance.now() - overSince >= reader.app.settings.claimMostMs) return;
-    await pace.next();
+    await schedule.nextLook();
   }
 }
 

@@ -7,8 +7,8 @@ import type { Run, Stage } from '../../domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { findRun } from '../find.ts';
+import { LookSchedule } from '../look_schedule.ts';
 import { rowParts } from '../row_bytes.ts';
-import { WatchPace } from '../watch_pace.ts';
 import { readSiblings, SiblingsShown } from './watch_rollouts.ts';
 
 export interface WatchRunArgs {
@@ -47,13 +47,13 @@ export async function* watchRun(
   args: WatchRunArgs,
 ): AsyncGenerator<RunShown, void, undefined> {
   const { id, key } = await findRun(app, caller, args.runId);
-  const pace = new WatchPace(app.settings);
+  const schedule = new LookSchedule(app.settings);
   // Subscribes before the snapshot is read: what changes meanwhile is looked at again.
-  pace.heed((listener) => app.changes.subscribe(key, listener), app.drain, args.signal);
+  schedule.listen((listener) => app.changes.subscribe(key, listener), app.drain, args.signal);
   try {
-    yield* watch(app, caller, { id, key }, args, pace);
+    yield* watch(app, caller, { id, key }, args, schedule);
   } finally {
-    pace.stop();
+    schedule.stop();
   }
 }
 
@@ -62,34 +62,34 @@ async function* watch(
   caller: Caller,
   { id, key }: Pick<Run, 'id' | 'key'>,
   { allStages, untilTerminal, rollouts = false, signal }: WatchRunArgs,
-  pace: WatchPace,
+  schedule: LookSchedule,
 ): AsyncGenerator<RunShown, void, undefined> {
   const picture = new Picture();
   const siblings = new SiblingsShown();
   let since: Horizon | undefined;
   while (!signal.aborted) {
     app.drain.throwIfBegun();
-    pace.look();
+    schedule.beginLook();
     const read = await app.store.readRunChanges(caller.namespace, id, since, allStages);
     if (read?.run.key !== key) throw runDeleted(id);
     const snapshot = since === undefined;
     // With groups and rollouts the snapshot is complete after these.
-    const marks = { snapshot, last: !rollouts, due: pace.markDue };
+    const marks = { snapshot, last: !rollouts, due: schedule.progressDue };
     for (const shown of messagesOf(picture.news(read), marks)) {
-      pace.told();
+      schedule.sent();
       yield shown;
     }
     if (rollouts) {
       const where = { since: read.since, allStages: allStages || !snapshot };
       for await (const some of siblings.news(readSiblings(app, caller, key, where))) {
-        pace.told();
+        schedule.sent();
         yield { ...NOTHING, ...some, caughtUp: !snapshot };
       }
       if (snapshot) yield { ...NOTHING, caughtUp: true };
     }
     since = read.horizon;
     if (untilTerminal && isTerminal(read.run.status)) return;
-    await pace.next();
+    await schedule.nextLook();
   }
 }
 

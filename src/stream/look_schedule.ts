@@ -2,66 +2,68 @@ import type { Drain } from './drain.ts';
 import type { AppSettings } from './settings.ts';
 
 /**
- * When a watcher looks again: at a hint and at every poll, but not sooner than `watchMs` after what it was told last
- * (M5); and when it is time to say that it is still there.
+ * Decides when a watcher looks at the database again (M5): after a hint or a poll, but not within `watchMs` of the
+ * previous look. Also decides when a watcher that has nothing to send sends a sign of progress.
  */
-export class WatchPace {
+export class LookSchedule {
   readonly #watchMs: number;
-  readonly #markPolls: number;
+  readonly #progressPolls: number;
   readonly #poll: NodeJS.Timeout;
   #rest: NodeJS.Timeout | undefined;
   #hinted = false;
   #rested = false;
-  #over = false;
+  #ended = false;
+  /** Polls since the last message. */
   #quietPolls = 0;
   #wake: (() => void) | undefined;
-  #unheed: () => void = () => undefined;
+  #unsubscribe: () => void = () => undefined;
 
   constructor({ watchMs, pollMs, progressMs }: Pick<AppSettings, 'watchMs' | 'pollMs' | 'progressMs'>) {
     this.#watchMs = watchMs;
-    this.#markPolls = Math.max(1, Math.floor(progressMs / pollMs) - 1);
+    this.#progressPolls = Math.max(1, Math.floor(progressMs / pollMs) - 1);
     this.#poll = setInterval(() => {
       this.#quietPolls += 1;
       this.hint();
     }, pollMs).unref();
   }
 
-  /** Takes the hints of a subscription, and ends when the server drains or the signal is aborted. Until `stop`. */
-  heed(subscribe: (listener: () => void) => () => void, drain: Drain, signal: AbortSignal): void {
+  /** Subscribes to hints. Ends when the server drains or the signal is aborted. */
+  listen(subscribe: (listener: () => void) => () => void, drain: Drain, signal: AbortSignal): void {
     const end = () => this.end();
     const unsubscribe = subscribe(() => this.hint());
-    const stopWaitingForDrain = drain.onBegin(end);
+    const ignoreDrain = drain.onBegin(end);
     signal.addEventListener('abort', end, { once: true });
     if (signal.aborted) this.end();
-    this.#unheed = () => {
+    this.#unsubscribe = () => {
       signal.removeEventListener('abort', end);
-      stopWaitingForDrain();
+      ignoreDrain();
       unsubscribe();
     };
   }
 
-  /** Something may have changed. */
+  /** Tells that something may have changed. */
   hint(): void {
     this.#hinted = true;
     this.#wakeIfDue();
   }
 
-  /** A look begins: what is hinted from here on needs another one. */
-  look(): void {
+  /** Must be called before each look: later hints require another look. */
+  beginLook(): void {
     this.#hinted = false;
   }
 
-  /** Nothing was told for so long that a mark is due. */
-  get markDue(): boolean {
-    return this.#quietPolls >= this.#markPolls;
+  /** Whether nothing was sent for so long that a sign of progress is due. */
+  get progressDue(): boolean {
+    return this.#quietPolls >= this.#progressPolls;
   }
 
-  told(): void {
+  /** Must be called for each message. */
+  sent(): void {
     this.#quietPolls = 0;
   }
 
-  /** Resolves when it is time for another look. One waits at a time. */
-  next(): Promise<void> {
+  /** Resolves when the next look is due, or when the schedule has ended. Only one wait at a time. */
+  nextLook(): Promise<void> {
     this.#rested = false;
     clearTimeout(this.#rest);
     this.#rest = setTimeout(() => {
@@ -74,25 +76,26 @@ export class WatchPace {
     });
   }
 
-  /** There is no more waiting. */
   get ended(): boolean {
-    return this.#over;
+    return this.#ended;
   }
 
+  /** Ends all waits, also later ones. */
   end(): void {
-    this.#over = true;
+    this.#ended = true;
     this.#wakeIfDue();
   }
 
+  /** Ends, and releases timers and subscriptions. */
   stop(): void {
-    this.#unheed();
+    this.#unsubscribe();
     this.end();
     clearInterval(this.#poll);
     clearTimeout(this.#rest);
   }
 
   #wakeIfDue(): void {
-    if (!this.#over && !(this.#hinted && this.#rested)) return;
+    if (!this.#ended && !(this.#hinted && this.#rested)) return;
     const wake = this.#wake;
     this.#wake = undefined;
     wake?.();
