@@ -10,9 +10,9 @@ import { type AppSettings, DEFAULT_SETTINGS } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
 
 export interface Ids {
-  /** An id for a trajectory: a UUIDv7. */
+  /** A UUIDv7 for a resource. */
   uuid(): string;
-  /** A row's own key: a UUID never used before. */
+  /** A new UUID that identifies a row permanently. */
   uid(): string;
 }
 
@@ -25,7 +25,7 @@ export interface AppDeps {
 
 /** The context of every method. */
 export interface App {
-  /** The call that it serves, and the store within that call. What serves several calls has a store without one. */
+  /** The call, and the store within the call. Parts that serve several calls use a store without a call. */
   readonly call: CallScope;
   readonly store: Store;
   readonly ids: Ids;
@@ -37,15 +37,9 @@ export interface App {
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
-  /**
-   * A2: once it begins, streams end with SERVER_DRAINING, open appends after what they had pushed was committed and
-   * acked.
-   */
+  /** A2: when it begins, streams end with SERVER_DRAINING; append streams end after the acks of all their frames. */
   readonly drain: Drain;
-  /**
-   * Drains, commits what was taken, and stops all timers. Leaves the store open: whoever opened it closes it.
-   * Idempotent.
-   */
+  /** Drains, commits what was received, and stops all timers. Does not close the store. Idempotent. */
   close(): Promise<void>;
 }
 

@@ -1,57 +1,57 @@
 import type { Store } from '../store/contract/store.ts';
 
 /**
- * Tells followers that a trajectory may have changed: shares one subscription to the hints of the store among all
- * followers. A hint says no more than "read again by number".
+ * Distributes the hints of the store: one subscription serves all followers and watchers. A hint says only that the
+ * listener should read again.
  */
 export interface ChangeHub {
-  /** Returns how to stop. */
+  /** Subscribes to hints for a trajectory or run. Returns a function that unsubscribes. */
   subscribe(key: bigint, listener: () => void): () => void;
-  /** Every hint there is. Returns how to stop. */
+  /** Subscribes to all hints. Returns a function that unsubscribes. */
   subscribeAll(listener: () => void): () => void;
-  /** Hints at a trajectory whose change this process made itself. */
+  /** Sends a hint for a trajectory or run that this process has changed. */
   announce(key: bigint): void;
-  /** Listeners there are now. */
+  /** Number of subscriptions. */
   readonly listeners: number;
   close(): void;
 }
 
 export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
   const byKey = new Map<bigint, Set<() => void>>();
-  const ofAll = new Set<() => void>();
+  const forAll = new Set<() => void>();
   let listeners = 0;
 
   const announce = (key: bigint | undefined): void => {
-    for (const listener of ofAll) listener();
+    for (const listener of forAll) listener();
     if (key !== undefined) {
       for (const listener of byKey.get(key) ?? []) listener();
       return;
     }
-    for (const some of byKey.values()) for (const listener of some) listener();
+    for (const own of byKey.values()) for (const listener of own) listener();
   };
-  const stop = store.onChange(announce);
+  const unsubscribe = store.onChange(announce);
 
   return {
     subscribe(key, listener) {
       const own = () => listener();
-      const some = byKey.get(key) ?? new Set();
-      byKey.set(key, some.add(own));
+      const all = byKey.get(key) ?? new Set();
+      byKey.set(key, all.add(own));
       listeners += 1;
       return () => {
-        if (!some.delete(own)) return;
+        if (!all.delete(own)) return;
         listeners -= 1;
-        if (some.size === 0 && byKey.get(key) === some) byKey.delete(key);
+        if (all.size === 0 && byKey.get(key) === all) byKey.delete(key);
       };
     },
     subscribeAll(listener) {
       const own = () => listener();
-      ofAll.add(own);
-      return () => void ofAll.delete(own);
+      forAll.add(own);
+      return () => void forAll.delete(own);
     },
     announce,
     get listeners() {
-      return listeners + ofAll.size;
+      return listeners + forAll.size;
     },
-    close: stop,
+    close: unsubscribe,
   };
 }

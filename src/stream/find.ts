@@ -3,36 +3,35 @@ import { experimentNotFound, runNotFound, trajectoryNotFound } from '../domain/e
 import type { Experiment, Run } from '../domain/run.ts';
 import type { Trajectory } from '../domain/trajectory.ts';
 import type { ExperimentReference } from '../store/contract/experiment.ts';
-import type { Store } from '../store/contract/store.ts';
-
-/** Where something is looked up. */
-interface Context {
-  readonly store: Store;
-}
+import type { App } from './app.ts';
 
 /** Errors: TRAJECTORY_NOT_FOUND. */
-export async function findTrajectory({ store }: Context, caller: Caller, id: string): Promise<Trajectory> {
+export async function findTrajectory({ store }: Pick<App, 'store'>, caller: Caller, id: string): Promise<Trajectory> {
   const found = await store.getTrajectory(caller.namespace, id);
   if (found === undefined) throw trajectoryNotFound(id);
   return found;
 }
 
-/** What was deleted while it was looked at must not look like a short answer. Errors: TRAJECTORY_NOT_FOUND. */
-export async function requireStillThere({ store }: Context, caller: Caller, { id, ref }: Trajectory): Promise<void> {
+/** Rejects a result that may be incomplete, because the trajectory was deleted. Errors: TRAJECTORY_NOT_FOUND. */
+export async function requireStillThere(
+  { store }: Pick<App, 'store'>,
+  caller: Caller,
+  { id, ref }: Trajectory,
+): Promise<void> {
   const now = await store.getTrajectory(caller.namespace, id);
   if (now?.ref.key !== ref.key) throw trajectoryNotFound(id);
 }
 
 /** Errors: RUN_NOT_FOUND. */
-export async function findRun({ store }: Context, caller: Caller, id: string): Promise<Run> {
+export async function findRun({ store }: Pick<App, 'store'>, caller: Caller, id: string): Promise<Run> {
   const found = await store.getRun(caller.namespace, { id });
   if (found === undefined) throw runNotFound(id);
   return found;
 }
 
-/** By id or by name. Errors: EXPERIMENT_NOT_FOUND. */
+/** Errors: EXPERIMENT_NOT_FOUND. */
 export async function findExperiment(
-  { store }: Context,
+  { store }: Pick<App, 'store'>,
   caller: Caller,
   reference: ExperimentReference,
 ): Promise<Experiment> {

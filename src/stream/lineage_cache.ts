@@ -2,55 +2,55 @@ import { clipSegments, type Link, type Segment, segmentsOf } from '../domain/lin
 import { ownBegin, type Trajectory } from '../domain/trajectory.ts';
 import type { Store } from '../store/contract/store.ts';
 
-/** Segments kept of all lineages together: some 10 MB. */
+/** Maximum number of cached segments: about 10 MB. */
 const MAX_SEGMENTS = 100_000;
 
-/** Links that are turned into segments at a time: other work goes in between. */
+/** Links that are converted at a time, so that other work runs in between. */
 const PIECE = 1000;
 
 /**
- * The ancestors of trajectories read lately, from the nearest one up to the farthest that was asked for. A chain never
- * changes while its trajectory lives and a row key is never used again (B1, B3), so what is kept is right for as long
- * as its trajectory can be found.
+ * Caches the ancestors of trajectories that were read recently, from the nearest to the farthest that was requested. A
+ * chain of ancestors never changes and a row key is never reused (B1, B3), so an entry is valid for as long as its
+ * trajectory exists.
  */
 export interface LineageCache {
   /**
-   * Who owns the steps [from, to) of the trajectory, up to the end that the given row knows. Reads no more ancestors
-   * than that takes.
+   * Returns the owners of the steps [from, to), at most up to the end in the given row. Reads only the ancestors that
+   * these steps need.
    */
   segments(store: Ancestors, namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<Segment[]>;
   /**
-   * Who owns all steps, from the root on; the last segment is the trajectory's own and may be empty. Empty if the
-   * trajectory was deleted.
+   * Returns the owners of all steps, beginning with the root. The last segment is the trajectory's own and may be
+   * empty. Returns no segments if the trajectory was deleted.
    */
   whole(store: Ancestors, namespace: string, trajectory: Trajectory): Promise<readonly Segment[]>;
   forget(key: bigint): void;
 }
 
-/** Where ancestors are read that are not known yet: the store of the call that asks. */
+/** Reads ancestors that are not cached. */
 type Ancestors = Pick<Store, 'getLineage'>;
 
 export function createLineageCache(): LineageCache {
-  // Segments of ancestors, the trajectory's own left out. In order of use: the first is the one used longest ago.
+  // Segments of ancestors, without the trajectory's own, in order of use: the first was not used for the longest time.
   const lineages = new Map<bigint, readonly Segment[]>();
-  let kept = 0;
+  let cached = 0;
 
   const forget = (key: bigint): void => {
-    kept -= lineages.get(key)?.length ?? 0;
+    cached -= lineages.get(key)?.length ?? 0;
     lineages.delete(key);
   };
 
-  const keep = (key: bigint, ancestors: readonly Segment[]): void => {
+  const cache = (key: bigint, ancestors: readonly Segment[]): void => {
     forget(key);
     lineages.set(key, ancestors);
-    kept += ancestors.length;
+    cached += ancestors.length;
     for (const oldest of lineages.keys()) {
-      if (kept <= MAX_SEGMENTS || oldest === key) break;
+      if (cached <= MAX_SEGMENTS || oldest === key) break;
       forget(oldest);
     }
   };
 
-  /** All owners from that of the step `from` on; empty if the trajectory was deleted. */
+  /** Returns the owners of step `from` and of all later steps; none if the trajectory was deleted. */
   const ownersFrom = async (
     store: Ancestors,
     namespace: string,
@@ -63,13 +63,13 @@ export function createLineageCache(): LineageCache {
     const known = lineages.get(ref.key) ?? [];
     const [farthest] = known;
     if (farthest !== undefined && farthest.from <= from) {
-      keep(ref.key, known);
+      cache(ref.key, known);
       return known.concat(own);
     }
     const chain = await store.getLineage(namespace, { ...ref, key: farthest?.key ?? ref.key }, from);
     if (chain.length === 0) return [];
     const ancestors = (await ancestorsOf(chain)).concat(known);
-    keep(ref.key, ancestors);
+    cache(ref.key, ancestors);
     return ancestors.concat(own);
   };
 
@@ -82,12 +82,12 @@ export function createLineageCache(): LineageCache {
   };
 }
 
-/** The segments of a chain without its last link. */
+/** Returns the segments of all links but the last one. */
 async function ancestorsOf(chain: readonly Link[]): Promise<Segment[]> {
   const segments: Segment[] = [];
   for (let at = 0; at + 1 < chain.length; at += PIECE) {
     if (at > 0) await new Promise((resolve) => setImmediate(resolve));
-    // One link more tells where the last segment of the piece ends.
+    // Includes the next link, at which the last segment of the piece ends.
     const piece = chain.slice(at, at + PIECE + 1);
     segments.push(...segmentsOf(piece, 0n).slice(0, -1));
   }

@@ -1,4 +1,4 @@
-/** What the use cases need of a log: pino's interface, as far as it is used. Never payloads. */
+/** The part of pino's interface that is used. Payloads are never logged. */
 export interface Logger {
   debug(fields: object, message: string): void;
   info(fields: object, message: string): void;

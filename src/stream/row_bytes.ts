@@ -1,11 +1,11 @@
-/** A number, a status or a time with its tag. */
+/** Maximum size of a number, status or time, with its tag. */
 const VALUE_BYTES = 24;
-/** The tag and the length of a text. */
+/** Maximum size of the tag and length of a text. */
 const TEXT_BYTES = 8;
 
 /**
- * Returns no fewer bytes than the message of a row takes when it is encoded, for answers that must stay below a limit
- * (RD3). All values of the row are counted, so that a new field is counted too.
+ * Returns an upper bound of the encoded size of a row's message (RD3). Counts all values of the row, so that new fields
+ * are included.
  */
 export function rowBytes(row: unknown): number {
   if (typeof row === 'string') return TEXT_BYTES + Buffer.byteLength(row);
@@ -14,7 +14,7 @@ export function rowBytes(row: unknown): number {
   return Object.values(row).reduce((bytes: number, value) => bytes + rowBytes(value), TEXT_BYTES);
 }
 
-/** Bytes of the rows of one message. Leaves room for a run with its progress, which are smaller than this together. */
+/** Maximum size of the rows in one message. Half of the limit is left for a run and its progress. */
 const PART_BYTES = 512 * 1024;
 
 /** Splits rows so that each part fits into a message. */

@@ -1,30 +1,27 @@
 export interface AppSettings {
-  /**
-   * Groups of batches that may be in flight at once: 1 for an engine with one writer, more where transactions run side
-   * by side.
-   */
+  /** Maximum number of group commits in flight: 1 for an engine with one writer, more for concurrent transactions. */
   readonly commitLanes: number;
-  /** A reader of a stream that takes nothing for so long is cut off (R3). */
+  /** A stream ends when its client has read nothing for this long (R3). */
   readonly slowReaderMs: number;
-  /** A follower or a watcher is told at least this often that it is caught up (RD2). */
+  /** Maximum time between messages to a follower or watcher that is caught up (RD2). */
   readonly progressMs: number;
-  /** Followers and watchers look again this often, hint or no hint (RD2). */
+  /** Followers and watchers read again this often without a hint (RD2). */
   readonly pollMs: number;
-  /** A watcher of a run is told of changes at most this often (M5). */
+  /** Minimum time between two looks of a watcher (M5). */
   readonly watchMs: number;
-  /** Between two rounds of maintenance; 0: none. */
+  /** Time between two rounds of maintenance. 0 disables them. */
   readonly maintenanceMs: number;
-  /** Between two looks for stale runs that asked to be failed; 0: none. */
+  /** Time between two sweeps of stale runs with `fail_when_stale`. 0 disables them. */
   readonly staleSweepMs: number;
-  /** Between two looks for leases that have ended (Q3); 0: none. */
+  /** Time between two sweeps of ended leases (Q3). 0 disables them. */
   readonly leaseSweepMs: number;
-  /** What a claim has found is there at the latest so long after it looked: its statements are given up before. */
+  /** Maximum time in which a claim that has read a stage can still commit. */
   readonly claimMostMs: number;
-  /** A claim that waits looks again at hints at most this often (Q2). */
+  /** Minimum time between two attempts of a waiting claim (Q2). */
   readonly claimRestMs: number;
-  /** How long a state lives that no step refers to (S2). */
+  /** Retention of states that no step refers to (S2). */
   readonly stateTtlHours: number;
-  /** How long an idempotency key is kept (ID1). */
+  /** Retention of idempotency keys (ID1). */
   readonly requestDays: number;
 }
 

@@ -5,27 +5,27 @@ import type { Logger } from '../logger.ts';
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
 /**
- * Where batches come from: one append stream, or one unary call. Its batches are committed in order; after a failure
- * the rest is dropped.
+ * The source of batches: an append stream or a unary call. Its batches are committed in order. After a failure, its
+ * later batches are dropped.
  */
 export interface BatchSource {
-  /** True from `failed` on: nothing more of it is committed. */
+  /** True after a failure: no later batch is committed. */
   readonly over: boolean;
-  /** Durable. Called in the order of submission. Must not throw. */
+  /** Called when a batch is durable, in the order of submission. Must not throw. */
   committed(batch: AppendBatch, bytes: number, outcome: Committed): void;
   /**
-   * Refused, or not stored, or (DATABASE_UNAVAILABLE) unknown. Called once at most; the source is `over` from here on.
-   * Must not throw.
+   * Called at most once, when a batch is rejected or could not be stored. After DATABASE_UNAVAILABLE the batch may be
+   * stored or not. Sets `over`. Must not throw.
    */
   failed(batch: AppendBatch, bytes: number, error: unknown): void;
 }
 
 export interface CommitterOptions {
-  /** Groups in flight at once. Groups in flight share no trajectory. */
+  /** Maximum number of groups in flight. Groups in flight share no trajectory. */
   readonly lanes: number;
-  /** Trajectories that another transaction holds and that are waited for at once, each in a transaction of its own. */
+  /** Maximum number of transactions that wait for trajectories which other transactions hold. Default 4. */
   readonly busyLanes?: number;
-  /** A group ends before it has more bytes or steps than this; it has at least one batch. */
+  /** Maximum bytes and steps of a group. A larger batch is a group of its own. */
   readonly groupBytes?: number;
   readonly groupSteps?: number;
 }
@@ -36,37 +36,34 @@ interface Entry {
   readonly bytes: number;
 }
 
-/**
- * What waits for one trajectory, in order. While something of it is in flight, nothing else of it is taken: that keeps
- * its order.
- */
-interface Line {
+/** The batches for one trajectory, in order. While some are in flight, no others are taken, so the order is kept. */
+interface Queue {
   readonly key: bigint;
   entries: Entry[];
-  /** Entries before it were taken. */
+  /** Number of entries that were taken. */
   taken: number;
   inFlight: boolean;
 }
 
-/** Entries of one trajectory and of one source, taken together. */
+/** Entries of one trajectory and one source that are committed together. */
 interface Portion {
-  readonly line: Line;
+  readonly queue: Queue;
   readonly entries: readonly Entry[];
 }
 
 /**
- * W7: takes what has arrived from all streams and commits it together, at once when idle; while one group commits, the
- * next gathers.
+ * W7: commits the batches of all streams in groups. An idle committer commits at once; while a group commits, batches
+ * gather for the next one.
  */
 export class Committer {
-  /** Batches that wait or are in flight. */
+  /** Number of batches that wait or are in flight. */
   pending = 0;
   readonly #store: Pick<AppendStore, 'append'>;
   readonly #logger: Logger;
   readonly #limits: Required<CommitterOptions>;
-  readonly #lines = new Map<bigint, Line>();
-  /** Lines with work and nothing in flight, the one that waits longest first. */
-  readonly #ready = new Set<Line>();
+  readonly #queues = new Map<bigint, Queue>();
+  /** Queues with batches and nothing in flight, in the order of their waiting time. */
+  readonly #ready = new Set<Queue>();
   readonly #busy: Portion[] = [];
   #groupsInFlight = 0;
   #busyInFlight = 0;
@@ -81,18 +78,18 @@ export class Committer {
 
   submit(source: BatchSource, batch: AppendBatch, bytes: number): void {
     const { key } = batch.ref;
-    let line = this.#lines.get(key);
-    if (line === undefined) {
-      line = { key, entries: [], taken: 0, inFlight: false };
-      this.#lines.set(key, line);
+    let queue = this.#queues.get(key);
+    if (queue === undefined) {
+      queue = { key, entries: [], taken: 0, inFlight: false };
+      this.#queues.set(key, queue);
     }
-    line.entries.push({ source, batch, bytes });
+    queue.entries.push({ source, batch, bytes });
     this.pending += 1;
-    if (!line.inFlight) this.#ready.add(line);
+    if (!queue.inFlight) this.#ready.add(queue);
     this.#gather();
   }
 
-  /** Resolves when nothing waits and nothing is in flight. */
+  /** Resolves when no batch waits or is in flight. */
   idle(): Promise<void> {
     if (this.pending === 0) return Promise.resolve();
     return new Promise((resolve) => this.#idleWaiters.push(resolve));
@@ -119,28 +116,28 @@ export class Committer {
   #takeGroup(): Portion[] {
     const group: Portion[] = [];
     const room = { bytes: this.#limits.groupBytes, steps: this.#limits.groupSteps, first: true };
-    for (const line of this.#ready) {
-      const entries = this.#takeFrom(line, room);
-      if (entries.length === 0 && line.taken < line.entries.length) break; // the group is full
-      this.#ready.delete(line);
-      if (entries.length === 0) this.#lines.delete(line.key);
+    for (const queue of this.#ready) {
+      const entries = this.#takeFitting(queue, room);
+      if (entries.length === 0 && queue.taken < queue.entries.length) break; // the group is full
+      this.#ready.delete(queue);
+      if (entries.length === 0) this.#queues.delete(queue.key);
       else {
-        line.inFlight = true;
-        group.push({ line, entries });
+        queue.inFlight = true;
+        group.push({ queue, entries });
       }
     }
-    this.#tellIdle();
+    this.#resolveIdle();
     return group;
   }
 
   /**
-   * The next entries of a line, all of one source: a batch that is refused takes the later ones of its trajectory with
-   * it, and one writer's refusal must not become another's.
+   * Takes the next entries of a queue that fit. All are of one source: a rejected batch also rejects later batches of
+   * its trajectory in the group, and these must not be another writer's.
    */
-  #takeFrom(line: Line, room: { bytes: number; steps: number; first: boolean }): Entry[] {
+  #takeFitting(queue: Queue, room: { bytes: number; steps: number; first: boolean }): Entry[] {
     const entries: Entry[] = [];
-    for (; line.taken < line.entries.length; line.taken += 1) {
-      const entry = line.entries[line.taken]!;
+    for (; queue.taken < queue.entries.length; queue.taken += 1) {
+      const entry = queue.entries[queue.taken]!;
       if (entry.source.over) {
         this.pending -= 1;
         continue;
@@ -153,9 +150,9 @@ export class Committer {
       room.steps -= steps;
       entries.push(entry);
     }
-    if (line.taken === line.entries.length || line.taken > 1024) {
-      line.entries = line.entries.slice(line.taken);
-      line.taken = 0;
+    if (queue.taken === queue.entries.length || queue.taken > 1024) {
+      queue.entries = queue.entries.slice(queue.taken);
+      queue.taken = 0;
     }
     return entries;
   }
@@ -182,7 +179,7 @@ export class Committer {
     return undefined;
   }
 
-  /** An outage fails the group. Anything else may concern only a part of it. */
+  /** Fails the group after an outage. After another error, commits its portions one by one. Returns an outage. */
   async #groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<unknown> {
     if (isOutage(error)) {
       for (const portion of group) this.#fail(portion, error);
@@ -197,7 +194,7 @@ export class Committer {
     }
     this.#logger.warn(
       { err: error, batches, trajectories: group.length },
-      'a group commit failed; trying each part alone',
+      'a group commit failed; retrying each trajectory alone',
     );
     let outage: unknown;
     for (const portion of group) {
@@ -207,7 +204,7 @@ export class Committer {
     return outage;
   }
 
-  /** Finds those that wait for other transactions: they wait alone, and all others commit. */
+  /** Commits by halves, so that only portions that wait for other transactions are left to wait. Returns an outage. */
   async #commitHalves(group: readonly Portion[]): Promise<unknown> {
     if (group.length === 1) {
       this.#busy.push(...group);
@@ -220,12 +217,9 @@ export class Committer {
     return outage;
   }
 
-  /**
-   * A1: those that wait for a silent database have waited long enough. What their sources sent behind is dropped when
-   * its turn comes.
-   */
+  /** A1: fails all sources that wait for a silent database. Their later batches are dropped when they are taken. */
   #failWaiting(error: DatabaseSilent): void {
-    for (const { entries, taken } of this.#lines.values()) {
+    for (const { entries, taken } of this.#queues.values()) {
       for (const { source, batch, bytes } of entries.slice(taken)) {
         if (!source.over) source.failed(batch, bytes, error);
       }
@@ -233,7 +227,7 @@ export class Committer {
     for (const portion of this.#busy.splice(0)) this.#fail(portion, error);
   }
 
-  /** Trajectories that another transaction holds are waited for in transactions of their own, beside the groups. */
+  /** Commits portions whose trajectories other transactions hold, each in a transaction that waits for the lock. */
   #commitBusy(): void {
     while (this.#busyInFlight < this.#limits.busyLanes) {
       const portion = this.#busy.shift();
@@ -265,50 +259,50 @@ export class Committer {
     return undefined;
   }
 
-  /** So that what came before a batch that cannot be stored is stored and acked. */
-  async #commitOneByOne({ line, entries }: Portion): Promise<void> {
+  /** Stores and acks the batches before one that cannot be stored. */
+  async #commitOneByOne({ queue, entries }: Portion): Promise<void> {
     for (const entry of entries) {
       if (entry.source.over) break;
       try {
         const [outcome] = await this.#store.append([entry.batch], 'bounded');
-        this.#tell(entry, outcome!);
+        this.#report(entry, outcome!);
       } catch (error) {
         entry.source.failed(entry.batch, entry.bytes, error);
       }
     }
-    this.#release(line, entries.length);
+    this.#release(queue, entries.length);
   }
 
-  #settle({ line, entries }: Portion, outcomes: readonly AppendOutcome[]): void {
+  #settle({ queue, entries }: Portion, outcomes: readonly AppendOutcome[]): void {
     for (let i = 0; i < entries.length; i += 1) {
       const entry = entries[i]!;
-      if (entry.source.over) break; // the refusal of an earlier one
-      this.#tell(entry, outcomes[i]!);
+      if (entry.source.over) break; // an earlier entry was rejected
+      this.#report(entry, outcomes[i]!);
     }
-    this.#release(line, entries.length);
+    this.#release(queue, entries.length);
   }
 
-  #tell({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
+  #report({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
     if (outcome.kind === 'committed') source.committed(batch, bytes, outcome);
     else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);
-    else source.failed(batch, bytes, new Error('the store answered busy to a call that waits'));
+    else source.failed(batch, bytes, new Error('the store returned busy for an append that waits for locks'));
   }
 
-  #fail({ line, entries }: Portion, error: unknown): void {
+  #fail({ queue, entries }: Portion, error: unknown): void {
     const { source, batch, bytes } = entries[0]!;
     if (!source.over) source.failed(batch, bytes, error);
-    this.#release(line, entries.length);
+    this.#release(queue, entries.length);
   }
 
-  #release(line: Line, entries: number): void {
+  #release(queue: Queue, entries: number): void {
     this.pending -= entries;
-    line.inFlight = false;
-    if (line.entries.length > line.taken) this.#ready.add(line);
-    else this.#lines.delete(line.key);
-    this.#tellIdle();
+    queue.inFlight = false;
+    if (queue.entries.length > queue.taken) this.#ready.add(queue);
+    else this.#queues.delete(queue.key);
+    this.#resolveIdle();
   }
 
-  #tellIdle(): void {
+  #resolveIdle(): void {
     if (this.pending > 0 || this.#idleWaiters.length === 0) return;
     const waiters = this.#idleWaiters;
     this.#idleWaiters = [];

@@ -13,7 +13,7 @@ import type { BatchSource, Committed } from './committer.ts';
 /** One frame of steps of an append stream (W3): at least one step, unless it seals. */
 export interface AppendFrame extends NewSteps {
   readonly seal: SealRequest | undefined;
-  /** What it counts for in the stream's window: its encoded size, or more where it takes more memory than that. */
+  /** Bytes that the frame takes of the stream's window: its encoded size, or its size in memory if that is larger. */
   readonly bytes: number;
 }
 
@@ -24,13 +24,13 @@ export interface Opened {
   readonly status: TrajectoryStatus;
 }
 
-/** What the server has to say on an append stream after `opened`. */
+/** What the server sends on an append stream after `opened`. */
 export type AppendEvent =
   | {
       readonly kind: 'ack';
       readonly nextStepNumber: bigint;
       readonly commitTime: Instant;
-      /** Counted over the stream. */
+      /** Number of duplicates on this stream. */
       readonly duplicateSteps: bigint;
     }
   | {
@@ -41,7 +41,7 @@ export type AppendEvent =
       readonly sealTime: Instant | undefined;
     };
 
-/** W1. Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
+/** Opens a stream (W1). Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
 export async function openAppendSession(app: App, caller: Caller, open: OpenRequest): Promise<AppendSession> {
   app.drain.throwIfBegun();
   return new AppendSession(app, caller, await app.store.openForAppend(caller, open));
@@ -53,32 +53,31 @@ interface PendingAck {
 }
 
 /**
- * What an append stream means (W1 to W5), free of the wire. Frames go in by `push`, answers come out of `events`, both
- * at once. The first refusal ends the stream: everything before it is committed and acked first, everything after it is
- * dropped.
+ * An append stream without the wire (W1 to W5). `push` takes frames while `events` returns acks. The first error ends
+ * the stream: earlier frames are committed and acked, later ones are dropped.
  */
 export class AppendSession implements BatchSource {
   readonly opened: Opened;
   readonly #app: App;
   readonly #caller: Caller;
   readonly #grant: Grant;
-  #stopWaitingForDrain: () => void = () => undefined;
-  #batchesUnderWay = 0;
-  #bytesUnderWay = 0;
+  #ignoreDrain: () => void = () => undefined;
+  #pendingBatches = 0;
+  #pendingBytes = 0;
   #duplicates = 0n;
   /**
-   * Behind the last number handled on this stream: acks never exceed it, wherever the trajectory ends, and never go
-   * back (W4).
+   * The number after the last step of this stream that was committed. Acks never exceed it, even if the trajectory is
+   * longer, and never decrease (W4).
    */
   #handled = 0n;
-  /** The ack that waits to be sent; a later one takes its place (W4). */
+  /** The ack that waits to be sent. A later ack replaces it (W4). */
   #ack: PendingAck | undefined;
   #sealedBy: Committed | undefined;
   #sealPushed = false;
-  /** No more frames are taken; `inputError` says why, unless the client simply had no more. */
+  /** True when no more frames are taken: after an error (`inputError`), or when the client has sent all frames. */
   #inputOver = false;
   #inputError: unknown;
-  /** The store's refusal: what was pushed behind it is dropped. */
+  /** The error of a batch. Later frames are dropped. */
   #refusal: { readonly error: unknown } | undefined;
   #wakeEvents: (() => void) | undefined;
   #wakeReader: (() => void) | undefined;
@@ -89,21 +88,21 @@ export class AppendSession implements BatchSource {
     this.#grant = grant;
     const { uid, nextStepNumber, status } = grant.trajectory;
     this.opened = { epoch: grant.epoch, uid, nextStepNumber, status };
-    this.#stopWaitingForDrain = app.drain.onBegin(() => this.fail(serverDraining()));
+    this.#ignoreDrain = app.drain.onBegin(() => this.fail(serverDraining()));
   }
 
   get over(): boolean {
     return this.#refusal !== undefined;
   }
 
-  /** False once no more frames are taken: the reader may stop reading. */
+  /** Whether more frames are taken. */
   get accepting(): boolean {
     return !this.#inputOver;
   }
 
   /**
-   * Takes a frame. False: enough is under way, so wait for `room` before reading the next. After the end it does
-   * nothing.
+   * Submits a frame. Returns false if the window is full: the caller must await `room` before it reads the next frame.
+   * Does nothing after the end of the input.
    */
   push(frame: AppendFrame): boolean {
     if (this.#inputOver) return true;
@@ -112,51 +111,45 @@ export class AppendSession implements BatchSource {
     } catch (error) {
       this.fail(error);
     }
-    return this.#inputOver || this.#bytesUnderWay < LIMITS.streamWindowBytes;
+    return this.#inputOver || this.#pendingBytes < LIMITS.streamWindowBytes;
   }
 
-  /** Resolves when the next frame may be read; also when no more frames are taken. */
+  /** Resolves when the window has room, or when no more frames are taken. */
   room(): Promise<void> {
-    if (this.#inputOver || this.#bytesUnderWay < LIMITS.streamWindowBytes) return Promise.resolve();
+    if (this.#inputOver || this.#pendingBytes < LIMITS.streamWindowBytes) return Promise.resolve();
     return new Promise((resolve) => {
       this.#wakeReader = resolve;
     });
   }
 
-  /**
-   * A frame that could not even be read: ends the stream with this error, after everything pushed before was committed
-   * and acked.
-   */
+  /** Ends the input with an error. `events` throws it after the acks of all earlier frames. */
   fail(error: unknown): void {
     if (this.#inputOver) return;
     this.#inputError = error;
     this.#endInput();
   }
 
-  /** The client has sent everything: `events` ends after the last ack. */
+  /** Ends the input, because the client has sent all frames. `events` ends after the last ack. */
   end(): void {
     if (!this.#inputOver) this.#endInput();
   }
 
-  /**
-   * The client is gone: what was pushed is still committed, and nothing more is told. Idempotent, harmless after the
-   * end.
-   */
+  /** Ends the session of a client that has disconnected. Frames that were pushed are still committed. Idempotent. */
   abandon(): void {
     this.#endInput();
   }
 
-  /** Acks (only the latest waits to be sent), then `sealed`; ends, or throws the refusal. To be called once. */
+  /** Returns acks (only the latest waits to be sent), then `sealed`. Throws the error of the stream. Call once. */
   async *events(): AsyncGenerator<AppendEvent, void, undefined> {
     try {
       for (;;) {
         if (this.#ack !== undefined) yield this.#takeAck(this.#ack);
         else if (this.#sealedBy !== undefined) yield this.#takeSealed(this.#sealedBy);
         else if (this.#refusal !== undefined) throw this.#refusal.error;
-        else if (this.#batchesUnderWay === 0 && (this.#inputOver || this.#sealPushed)) {
+        else if (this.#pendingBatches === 0 && (this.#inputOver || this.#sealPushed)) {
           if (this.#inputError !== undefined) throw this.#inputError;
           return;
-        } else await this.#somethingToTell();
+        } else await this.#nextEvent();
       }
     } finally {
       this.#endInput();
@@ -164,20 +157,20 @@ export class AppendSession implements BatchSource {
   }
 
   committed(batch: AppendBatch, bytes: number, outcome: Committed): void {
-    this.#batchesUnderWay -= 1;
-    this.#bytesUnderWay -= bytes;
+    this.#pendingBatches -= 1;
+    this.#pendingBytes -= bytes;
     this.#duplicates += BigInt(outcome.duplicates);
     for (const { stepNumber } of batch.steps) if (stepNumber >= this.#handled) this.#handled = stepNumber + 1n;
     if (batch.steps.length > 0) this.#ack = { nextStepNumber: this.#handled, commitTime: outcome.commitTime };
     if (batch.seal !== undefined) this.#sealedBy = outcome;
     this.#wakeEvents?.();
-    if (this.#bytesUnderWay < LIMITS.streamWindowBytes) this.#wakeReader?.();
+    if (this.#pendingBytes < LIMITS.streamWindowBytes) this.#wakeReader?.();
   }
 
   failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
     this.#refusal = { error };
-    this.#batchesUnderWay = 0;
-    this.#bytesUnderWay = 0;
+    this.#pendingBatches = 0;
+    this.#pendingBytes = 0;
     this.#endInput();
   }
 
@@ -199,14 +192,14 @@ export class AppendSession implements BatchSource {
       seal,
     };
     this.#sealPushed = seal !== undefined;
-    this.#batchesUnderWay += 1;
-    this.#bytesUnderWay += frame.bytes;
+    this.#pendingBatches += 1;
+    this.#pendingBytes += frame.bytes;
     this.#app.committer.submit(this, batch, frame.bytes);
   }
 
   #endInput(): void {
     this.#inputOver = true;
-    this.#stopWaitingForDrain();
+    this.#ignoreDrain();
     this.#wakeEvents?.();
     this.#wakeReader?.();
   }
@@ -222,7 +215,7 @@ export class AppendSession implements BatchSource {
     return { kind: 'sealed', status, message: statusMessage, nextStepNumber, sealTime };
   }
 
-  #somethingToTell(): Promise<void> {
+  #nextEvent(): Promise<void> {
     return new Promise((resolve) => {
       this.#wakeEvents = resolve;
     });

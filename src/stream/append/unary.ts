@@ -7,19 +7,16 @@ import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
 import type { BatchSource, Committed } from './committer.ts';
 
-/** What every unary write is given (W8). */
+/** Fields that all unary writes share (W8). */
 export interface UnaryWriteArgs {
   readonly trajectoryId: string;
-  /** Undefined: not known. */
+  /** Optional. If it is set, the trajectory must have this uid. */
   readonly uid: string | undefined;
-  /** Undefined: accepted only while no writer was ever granted. */
+  /** If unset, the write is accepted only while no writer was ever granted. */
   readonly writerEpoch: bigint | undefined;
 }
 
-/**
- * W8: commits a batch of its own in the next group commit. It is durable when this resolves. Errors: as an append
- * stream.
- */
+/** W8: commits steps or a seal in the next group commit, and resolves when they are durable. Errors: as AppendSteps. */
 export async function commitUnary(
   app: App,
   caller: Caller,
@@ -40,10 +37,7 @@ export async function commitUnary(
   });
 }
 
-/**
- * A caller that leaves before its batch's turn is dropped from the group. After that the batch is committed, answer or
- * no answer.
- */
+/** Drops its batch if the caller disconnects before the group begins. After that the batch is committed in any case. */
 class UnaryCall implements BatchSource {
   over = false;
   readonly #signal: AbortSignal;
