@@ -8,40 +8,41 @@ export interface ClaimCall {
   readonly request: Omit<ClaimRequest, 'trajectories'>;
   /** At least 1. */
   readonly maxRollouts: number;
-  /** 0: not at all. */
+  /** 0: does not wait. */
   readonly waitMs: number;
-  /** Aborted when the caller is gone: waiting ends at once. */
+  /** Ends the wait when it is aborted. */
   readonly signal: AbortSignal;
 }
 
 const NOTHING: Claimed = { kind: 'claimed', claims: [], drained: false };
 
 /**
- * Q2: claims together with all others who ask at this moment. With `waitMs` it is a long poll: hints, polls, and the
- * time at which a delayed rollout can be claimed mean "ask again". It ends early when nothing more can come
- * (`drained`). Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+ * Q2: claims rollouts. Concurrent claims share a transaction. With `waitMs`, a claim that found nothing is repeated
+ * after hints, after polls, and when a delayed rollout becomes claimable. The wait ends early if no rollout can become
+ * claimable (`drained`). Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
  */
 export async function claimRollouts(app: App, call: ClaimCall): Promise<Claimed> {
   const { request, maxRollouts, waitMs, signal } = call;
-  const ask = async (): Promise<Claimed> => {
+  const claim = async (): Promise<Claimed> => {
     const trajectories = Array.from({ length: maxRollouts }, () => ({ id: app.ids.uuid(), uid: app.ids.uid() }));
     return (await app.claims.claim({ ...request, trajectories }, signal)) ?? NOTHING;
   };
   const begun = performance.now();
-  const first = await ask();
+  const first = await claim();
   const left = waitMs - (performance.now() - begun);
-  if (isAnswer(first) || left <= 0) return first;
-  return keepAsking(app, await hintsOf(app, request), ask, left, signal);
+  if (isFinal(first) || left <= 0) return first;
+  return repeat(app, await hintsOf(app, request), claim, left, signal);
 }
 
-function isAnswer({ claims, drained }: Claimed): boolean {
+/** Whether the result is returned without a wait. */
+function isFinal({ claims, drained }: Claimed): boolean {
   return claims.length > 0 || drained;
 }
 
-async function keepAsking(
+async function repeat(
   app: App,
   subscribe: (listener: () => void) => () => void,
-  ask: () => Promise<Claimed>,
+  claim: () => Promise<Claimed>,
   waitMs: number,
   signal: AbortSignal,
 ): Promise<Claimed> {
@@ -51,11 +52,11 @@ async function keepAsking(
   const timer = setTimeout(() => schedule.end(), waitMs).unref();
   try {
     let last = NOTHING;
-    // Once more before any waiting: what came between the first look and the subscription.
+    // Claims once more before it waits, because rollouts may have arrived before the subscription.
     while (!schedule.ended) {
       schedule.beginLook();
-      last = await ask();
-      if (isAnswer(last)) return last;
+      last = await claim();
+      if (isFinal(last)) return last;
       const { nextInMs } = last;
       const due = nextInMs === undefined ? undefined : setTimeout(() => schedule.hint(), nextInMs).unref();
       await schedule.nextLook();
@@ -68,7 +69,7 @@ async function keepAsking(
   }
 }
 
-/** How to hear of what may have come: of the run, where it is known. */
+/** Returns how to subscribe to hints of the requested run or stage, or of all. */
 async function hintsOf(
   app: App,
   { caller: { namespace }, runId, stageId }: Pick<ClaimRequest, 'caller' | 'runId' | 'stageId'>,

@@ -2,23 +2,20 @@ import type { ClaimOutcome, ClaimRequest, RolloutStore } from '../../store/contr
 import { isOutage } from '../../store/contract/store.ts';
 import type { Logger } from '../logger.ts';
 
-/** What one call of the store may be asked for: it holds rows while it runs. It has at least one request. */
-const MOST_REQUESTS = 256;
-const MOST_ROLLOUTS = 1000;
+/** Bounds of one transaction, because it holds locks. A larger request has a transaction of its own. */
+const MAX_REQUESTS = 256;
+const MAX_ROLLOUTS = 1000;
 
 export type Claimed = Extract<ClaimOutcome, { kind: 'claimed' }>;
 
 /**
- * Claims for all who wait in one call of the store, at once when idle; while one call is under way, the next gathers.
- * So many workers cost about as many transactions as one.
+ * Combines concurrent claims into one call of the store. An idle collector calls at once; during a call, requests
+ * gather for the next one. So many workers need about as many transactions as one worker.
  */
 export interface ClaimCollector {
-  /**
-   * Throws what its own request is refused with. A request whose signal is aborted before its turn is not asked for:
-   * undefined.
-   */
+  /** Returns undefined if the signal was aborted before the call of the store. Throws the error of this request. */
   claim(request: ClaimRequest, signal: AbortSignal): Promise<Claimed | undefined>;
-  /** Resolves when nothing waits and no call is under way. */
+  /** Resolves when no request waits and no call is in progress. */
   idle(): Promise<void>;
 }
 
@@ -48,14 +45,14 @@ export function createClaimCollector(store: Pick<RolloutStore, 'claimRollouts'>,
     let rollouts = 0;
     let taken = 0;
     for (const one of waiting) {
-      const most = one.request.trajectories.length;
-      if (call.length > 0 && (call.length === MOST_REQUESTS || rollouts + most > MOST_ROLLOUTS)) break;
+      const size = one.request.trajectories.length;
+      if (call.length > 0 && (call.length === MAX_REQUESTS || rollouts + size > MAX_ROLLOUTS)) break;
       taken += 1;
       if (one.signal.aborted) {
         one.resolve(undefined);
         continue;
       }
-      rollouts += most;
+      rollouts += size;
       call.push(one);
     }
     waiting = waiting.slice(taken);
@@ -83,7 +80,7 @@ async function serve(
     const outcomes = await store.claimRollouts(call.map(({ request }) => request));
     for (const [i, one] of call.entries()) settle(one, outcomes[i]);
   } catch (error) {
-    // An outage is everybody's. Anything else may be the fault of one request, so each is tried alone.
+    // An outage concerns all requests. Another error may concern only one, so each is retried alone.
     if (call.length === 1 || isOutage(error)) {
       for (const { reject } of call) reject(error);
       return;

@@ -7,27 +7,27 @@ import type { App } from '../app.ts';
 import { LookSchedule } from '../look_schedule.ts';
 import { orDeleted, type RolloutsRead, readGroup, type StageReader, stageNow } from './read_group.ts';
 
-/** Groups looked at by one statement. */
+/** Groups read by one statement. */
 const GROUPS = 256;
 
 export interface ReadRolloutsArgs {
   readonly stageId: string;
-  /** Only groups all of whose rollouts are COMPLETED; otherwise all terminal ones. */
+  /** Returns only groups whose rollouts are all COMPLETED. Default: all groups whose rollouts are all terminal. */
   readonly completeGroupsOnly: boolean;
   /**
-   * Until the stage's queue is closed and no rollout is left; or the stage, or its run, is terminal, and no worker
-   * holds a rollout.
+   * Waits for more groups until the queue of the stage is closed and no group is left, or until the stage or its run is
+   * terminal and no worker holds a rollout.
    */
   readonly follow: boolean;
   readonly view: View;
-  /** Aborted when the caller is gone: waiting ends at once. */
+  /** Ends the wait when it is aborted. */
   readonly signal: AbortSignal;
 }
 
 /**
- * Q6: the rollouts of a stage with their steps, group by group as groups become terminal, each group once.
- * Level-triggered, as WatchRun: hints and polls mean "look at the groups again". Errors: STAGE_NOT_FOUND, RUN_DELETED,
- * TRAJECTORY_DELETED, SERVER_DRAINING.
+ * Q6: returns the rollouts of a stage with their steps, group by group as groups become terminal, each group once.
+ * Reads the groups again after each hint and poll, so no hint needs to be reliable. Errors: STAGE_NOT_FOUND,
+ * RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* readRollouts(
   app: App,
@@ -43,7 +43,7 @@ export async function* readRollouts(
     return;
   }
   const schedule = new LookSchedule(app.settings);
-  // Subscribes before the first look: what ends meanwhile is looked at again.
+  // Subscribes before the first look, so that groups that end during the look cause another one.
   schedule.listen((listener) => app.changes.subscribe(stage.run.key, listener), app.drain, args.signal);
   try {
     yield* follow(reader, args, schedule);
@@ -57,23 +57,23 @@ async function* follow(
   args: ReadRolloutsArgs,
   schedule: LookSchedule,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
-  const told = new Set<bigint>();
+  const sent = new Set<bigint>();
   let caughtUp = false;
   let overSince: number | undefined;
   while (!args.signal.aborted) {
     reader.app.drain.throwIfBegun();
     schedule.beginLook();
-    // Read before its groups: nothing is created once the queue was seen closed.
+    // The stage is read before its groups: no rollout is created after its queue was closed.
     const { status, queueCloseTime } = await stageNow(reader);
-    const before = told.size;
-    const left = yield* readEnded(reader, args, told);
-    if (!caughtUp || told.size > before || schedule.progressDue) {
+    const before = sent.size;
+    const left = yield* readEnded(reader, args, sent);
+    if (!caughtUp || sent.size > before || schedule.progressDue) {
       schedule.sent();
       yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
       caughtUp = true;
     }
     if (queueCloseTime !== undefined && left === 'NONE') return;
-    // What is still queued is not claimed any more (Q4), but by a claim that looked at the stage before it ended.
+    // Queued rollouts of an ended stage are not claimed (Q4), except by a claim that read the stage before it ended.
     const isOver = left !== 'HELD' && (isTerminal(status) || (await hasRunEnded(reader)));
     if (!isOver) overSince = undefined;
     else if (overSince === undefined) overSince = performance.now();
@@ -87,14 +87,14 @@ async function hasRunEnded({ app, caller, stage }: StageReader): Promise<boolean
   return run !== undefined && isTerminal(run.status);
 }
 
-/** What the groups that have not ended have: rollouts that somebody holds, or only such as are queued. */
+/** What remains of a stage: nothing, only queued rollouts, or rollouts that workers hold. */
 type Left = 'NONE' | 'QUEUED' | 'HELD';
 
-/** The groups that have ended and are not yet `told`. */
+/** Returns the groups that have ended and are not in `sent`. */
 async function* readEnded(
   reader: StageReader,
   { completeGroupsOnly, signal }: ReadRolloutsArgs,
-  told: Set<bigint>,
+  sent: Set<bigint>,
 ): AsyncGenerator<RolloutsRead, Left, undefined> {
   const { app, caller, stage } = reader;
   let left: Left = 'NONE';
@@ -105,14 +105,14 @@ async function* readEnded(
     for (const group of groups) {
       if (signal.aborted) return left;
       app.drain.throwIfBegun();
-      if (told.has(group.key) || isEmpty(group)) continue;
+      if (sent.has(group.key) || isEmpty(group)) continue;
       if (!hasEnded(group)) left = left === 'HELD' || group.statistics.live > 0n ? 'HELD' : 'QUEUED';
       else if (!completeGroupsOnly || isComplete(group)) {
         const shown = yield* readGroup(reader, group, ({ status }) =>
           completeGroupsOnly ? status === 'COMPLETED' : isTerminal(status),
         );
-        if (shown) told.add(group.key);
-        else left = 'HELD'; // retried since: to be looked at again
+        if (shown) sent.add(group.key);
+        else left = 'HELD'; // a rollout was retried meanwhile, so the group is read again
       }
     }
     after = groups.at(-1)?.number;

@@ -13,23 +13,23 @@ import type { StepsRead } from '../steps/read.ts';
 import { readRange } from '../steps/read.ts';
 import { stepBytes } from '../steps/step_bytes.ts';
 
-/** Rollouts fetched at a time: whole ones can be large. */
+/** Rollouts read by one statement. In FULL view they can be large. */
 const FETCH = { BASIC: 256, FULL: 16 };
 
-/** What a reader of a stage's rollouts stands on. */
+/** A call that reads the rollouts of a stage. */
 export interface StageReader {
   readonly app: App;
   readonly caller: Caller;
-  /** As it was when the call began. */
+  /** The stage when the call began. */
   readonly stage: Stage;
   readonly view: View;
 }
 
-/** What is told at once; fits into 1 MiB. */
+/** One message; at most 1 MiB. */
 export interface RolloutsRead {
-  /** One that begins; its steps follow. */
+  /** Set in the first message of a rollout. */
   readonly rollout: Rollout | undefined;
-  /** Of the one that began last. */
+  /** Steps of the rollout that was set last. */
   readonly steps: readonly StoredStep[];
   readonly rolloutDone: boolean;
   readonly groupDone: boolean;
@@ -37,9 +37,9 @@ export interface RolloutsRead {
 }
 
 /**
- * The rollouts of a group, as they were when this began, with the steps of their attempts; those without an attempt are
- * left out, unless the group has no others. False: nothing was told, since they are not `ready` any more. The next
- * rollout is on its way while one is being sent.
+ * Returns the rollouts of a group, as they were when this call began, with the steps of their attempts. Omits rollouts
+ * without an attempt, unless the group has no others. Returns false without messages if some rollouts are not `ready`.
+ * Reads the next rollout while one is sent.
  */
 export async function* readGroup(
   reader: StageReader,
@@ -50,7 +50,7 @@ export async function* readGroup(
   for await (const rollout of rolloutsOf(reader, id, 'BASIC')) siblings.push(rollout);
   if (!siblings.every(ready)) return false;
   const tried = siblings.filter(({ attempt }) => attempt > 0);
-  // Whoever counts groups is told of each.
+  // Clients that count groups receive every group.
   const shown = tried.length > 0 ? tried : siblings;
   const rows = asTheyWere(reader, id, shown);
   const opening = async (): Promise<Opened | undefined> => {
@@ -62,7 +62,7 @@ export async function* readGroup(
     const opened = await ahead;
     if (opened === undefined) break;
     ahead = opening();
-    ahead.catch(() => undefined); // thrown where it is awaited; nobody awaits it when the reader leaves before
+    ahead.catch(() => undefined); // rethrown by `await`, unless the client disconnects before
     yield* readOpened(reader, opened, left === 1);
   }
   return true;
@@ -81,7 +81,7 @@ async function* rolloutsOf(reader: StageReader, groupId: string, view: View): As
   }
 }
 
-/** The rollouts in the view asked for. One that was retried meanwhile is shown as it ended before. */
+/** Returns the rollouts in the requested view. A rollout that was retried meanwhile is returned as it had ended. */
 async function* asTheyWere(
   reader: StageReader,
   groupId: string,
@@ -94,7 +94,7 @@ async function* asTheyWere(
   const rows = rolloutsOf(reader, groupId, 'FULL');
   for (const was of shown) {
     let now = await rows.next();
-    // Siblings are never deleted alone: those in between are left out, or were made meanwhile.
+    // Skips rollouts that are omitted or were created meanwhile. A rollout is deleted only with its run.
     while (!now.done && now.value.key !== was.key) now = await rows.next();
     if (now.done) throw runDeleted(reader);
     const { attempt, status } = now.value;
@@ -111,20 +111,20 @@ function withJsonOf(whole: Rollout, basic: Rollout): Rollout {
 
 interface Opened {
   readonly rollout: Rollout;
-  /** Of its trajectory; 0 where that is empty or was deleted. */
+  /** The end of its trajectory; 0 if the trajectory is empty or was deleted. */
   readonly end: bigint;
   readonly reading: AsyncGenerator<StepsRead, void, undefined> | undefined;
   readonly first: Promise<IteratorResult<StepsRead, void>> | undefined;
 }
 
-/** Looks up the trajectory, and begins to read it. */
+/** Finds the trajectory of a rollout and starts to read it. */
 async function open({ app, caller, view }: StageReader, rollout: Rollout): Promise<Opened> {
   const { trajectoryId } = rollout;
   const found = trajectoryId === '' ? undefined : await app.store.getTrajectory(caller.namespace, trajectoryId);
   if (found === undefined) return { rollout, end: 0n, reading: undefined, first: undefined };
   const reading = readRange(app, caller, found, { startStepNumber: 0n, endStepNumber: undefined, view });
   const first = reading.next();
-  first.catch(() => undefined); // thrown where it is awaited
+  first.catch(() => undefined); // rethrown by `await`
   return { rollout, end: found.nextStepNumber, reading, first };
 }
 
@@ -156,7 +156,7 @@ function fitTogether(rollout: Rollout, steps: readonly StoredStep[]): boolean {
   return bytes <= ANSWER_BYTES;
 }
 
-/** What is not found any more went with its run, unless the stage is still there. Errors: RUN_DELETED. */
+/** Reports RUN_DELETED for a resource that was not found, if its stage does not exist any more. */
 export async function orDeleted<T>(reader: StageReader, reading: Promise<T>): Promise<T> {
   try {
     return await reading;
@@ -168,7 +168,7 @@ export async function orDeleted<T>(reader: StageReader, reading: Promise<T>): Pr
 
 const GONE: ReadonlySet<string> = new Set(['STAGE_NOT_FOUND', 'GROUP_NOT_FOUND', 'TRAJECTORY_DELETED']);
 
-/** Errors: RUN_DELETED. */
+/** Reads the stage again. Errors: RUN_DELETED. */
 export async function stageNow(reader: StageReader): Promise<Stage> {
   const { id, key } = reader.stage;
   const now = await reader.app.store.getStage(reader.caller.namespace, { id });

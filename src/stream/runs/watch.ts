@@ -9,37 +9,36 @@ import type { App } from '../app.ts';
 import { findRun } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';
 import { rowParts } from '../row_bytes.ts';
-import { readSiblings, SiblingsShown } from './watch_rollouts.ts';
+import { KnownSiblings, readSiblings } from './watch_rollouts.ts';
 
 export interface WatchRunArgs {
   readonly runId: string;
-  /** The snapshot has terminal stages too. */
+  /** Includes terminal stages in the snapshot. */
   readonly allStages: boolean;
-  /** End once the run is terminal, and that has been shown. */
+  /** Ends after the message that shows the run as terminal. */
   readonly untilTerminal: boolean;
-  /** Groups and rollouts too. */
+  /** Includes groups and rollouts. */
   readonly rollouts?: boolean;
-  /** Aborted when the caller is gone: waiting ends at once. */
+  /** Ends the wait when it is aborted. */
   readonly signal: AbortSignal;
 }
 
-/** What is told at once; fits into 1 MiB. */
+/** One message; at most 1 MiB. */
 export interface RunShown {
-  /** Undefined: it is as it was. */
+  /** Undefined if it has not changed. */
   readonly run: Run | undefined;
   readonly stages: readonly Stage[];
   readonly groups: readonly Group[];
   readonly rollouts: readonly Rollout[];
   readonly progress: Progress | undefined;
-  /** The snapshot is complete with this, or was before. */
+  /** Whether the snapshot is complete with this message or was complete before. */
   readonly caughtUp: boolean;
 }
 
 /**
- * M5: a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`.
- * Level-triggered: hints, polls and reconnects of the listener all mean "look from the last horizon", so none of them
- * has to be trusted.
- * Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING.
+ * M5: returns a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`.
+ * Each hint, poll or reconnection reads what changed since the last horizon, so no hint needs to be reliable. Errors:
+ * RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING.
  */
 export async function* watchRun(
   app: App,
@@ -48,7 +47,7 @@ export async function* watchRun(
 ): AsyncGenerator<RunShown, void, undefined> {
   const { id, key } = await findRun(app, caller, args.runId);
   const schedule = new LookSchedule(app.settings);
-  // Subscribes before the snapshot is read: what changes meanwhile is looked at again.
+  // Subscribes before it reads the snapshot, so that changes during the read cause another look.
   schedule.listen((listener) => app.changes.subscribe(key, listener), app.drain, args.signal);
   try {
     yield* watch(app, caller, { id, key }, args, schedule);
@@ -64,8 +63,8 @@ async function* watch(
   { allStages, untilTerminal, rollouts = false, signal }: WatchRunArgs,
   schedule: LookSchedule,
 ): AsyncGenerator<RunShown, void, undefined> {
-  const picture = new Picture();
-  const siblings = new SiblingsShown();
+  const known = new KnownRun();
+  const siblings = new KnownSiblings();
   let since: Horizon | undefined;
   while (!signal.aborted) {
     app.drain.throwIfBegun();
@@ -73,9 +72,9 @@ async function* watch(
     const read = await app.store.readRunChanges(caller.namespace, id, since, allStages);
     if (read?.run.key !== key) throw runDeleted(id);
     const snapshot = since === undefined;
-    // With groups and rollouts the snapshot is complete after these.
+    // With groups and rollouts, the snapshot is complete only after these.
     const marks = { snapshot, last: !rollouts, due: schedule.progressDue };
-    for (const shown of messagesOf(picture.news(read), marks)) {
+    for (const shown of messagesOf(known.news(read), marks)) {
       schedule.sent();
       yield shown;
     }
@@ -108,19 +107,16 @@ interface News {
   readonly progress: Progress | undefined;
 }
 
-/** What the watcher has been told. */
-class Picture {
+/** What the watcher has received about the run and its stages. */
+class KnownRun {
   #run = '';
   #progress = '';
-  /**
-   * Revisions of the stages of the last look. These are enough: a stage that a look finds again was found by the look
-   * before as well.
-   */
+  /** Revisions of the stages of the last look. A look repeats only stages that the previous look returned. */
   #stages: ReadonlyMap<bigint, bigint> = new Map();
 
   news({ run, stages, tally }: RunChangesRead): News {
     const progress = progressOf(run.status, run.plan, tally);
-    const [runText, progressText] = [textOf(runSigns(run)), textOf(progress)];
+    const [runText, progressText] = [textOf(versionOf(run)), textOf(progress)];
     const news = {
       run: runText === this.#run ? undefined : run,
       stages: stages.filter(({ key, revision }) => this.#stages.get(key) !== revision),
@@ -133,10 +129,8 @@ class Picture {
   }
 }
 
-/**
- * What tells one value of a run from another: its revision, and what is derived when it is read and changes without it.
- */
-function runSigns({ revision, stale, mainTrajectory, experiment }: Run): unknown[] {
+/** Returns values that differ if the run has changed: its revision, and derived values that change without it. */
+function versionOf({ revision, stale, mainTrajectory, experiment }: Run): unknown[] {
   const { id, nextStepNumber, rewardSum } = mainTrajectory ?? {};
   return [revision, stale, id, nextStepNumber, `${rewardSum}`, experiment.name];
 }
@@ -146,8 +140,8 @@ function textOf(value: unknown): string {
 }
 
 /**
- * The news in as many messages as they need: none if there are none, but for a mark that is due. The progress comes
- * with the last, which completes the snapshot if it is the `last` of it.
+ * Splits news into messages. Without news, returns one message for a snapshot or if a sign of progress is `due`. The
+ * last message has the progress. It completes the snapshot if `last` is set.
  */
 function* messagesOf(
   { run, stages, progress }: News,

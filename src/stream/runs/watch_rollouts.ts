@@ -7,21 +7,16 @@ import { rowParts } from '../row_bytes.ts';
 
 /** Rows read by one statement. */
 const ROWS = 256;
-/**
- * Rows of the last look that are remembered, so that they are not told again. More than these are merely told once
- * more.
- */
+/** Maximum number of rows of the last look that are remembered. Other rows that are found again are sent again. */
 const REMEMBERED = 10_000;
 
-/** Groups and rollouts that are told together; below 1 MiB. */
+/** Groups and rollouts of one message; less than 1 MiB. */
 export interface Siblings {
   readonly groups: readonly Group[];
   readonly rollouts: readonly Rollout[];
 }
 
-/**
- * Reads what changed of a run's groups, then of its rollouts and their groups, page by page: a snapshot may be large.
- */
+/** Reads the changed groups of a run, then its changed rollouts with their groups, page by page. */
 export async function* readSiblings(
   { store }: App,
   { namespace }: Caller,
@@ -38,7 +33,7 @@ export async function* readSiblings(
   yield* readLive(store, namespace, run, where);
 }
 
-/** Turns and rewards of live rollouts change without a change of their rows. A snapshot has them already. */
+/** Reads live rollouts, whose turns and rewards change without a change of their rows. A snapshot includes them. */
 async function* readLive(
   store: App['store'],
   namespace: string,
@@ -70,36 +65,35 @@ async function* pages<Found extends { readonly next: ChangeCursor | undefined }>
 }
 
 /**
- * What the watcher was told of groups and rollouts. As with stages, the last look is enough: a row that is found again
- * was found by the look before as well. A group is found once for its own change and once for each page of its
- * rollouts.
+ * What the watcher has received about groups and rollouts. A look repeats only rows that the previous look returned. It
+ * returns a group for its own change, and with each page of its rollouts.
  */
-export class SiblingsShown {
+export class KnownSiblings {
   #last: ReadonlyMap<string, string> = new Map();
 
   async *news(read: AsyncIterable<Siblings>): AsyncGenerator<Siblings, void, undefined> {
     const now = new Map<string, string>();
-    const isNew = (name: string, sign: string): boolean => {
-      const told = now.get(name) ?? this.#last.get(name);
-      if (now.size < REMEMBERED) now.set(name, sign);
-      return told !== sign;
+    const isNew = (name: string, version: string): boolean => {
+      const sent = now.get(name) ?? this.#last.get(name);
+      if (now.size < REMEMBERED) now.set(name, version);
+      return sent !== version;
     };
     for await (const some of read) {
-      const groups = some.groups.filter((group) => isNew(`g${group.key}`, groupSign(group)));
-      const rollouts = some.rollouts.filter((rollout) => isNew(`r${rollout.key}`, rolloutSign(rollout)));
+      const groups = some.groups.filter((group) => isNew(`g${group.key}`, groupVersion(group)));
+      const rollouts = some.rollouts.filter((rollout) => isNew(`r${rollout.key}`, rolloutVersion(rollout)));
       if (groups.length + rollouts.length > 0) yield { groups, rollouts };
     }
     this.#last = now;
   }
 }
 
-/** A rollout changes by its row, and while it is live with its trajectory. The end of its lease alone is no change. */
-function rolloutSign({ revision, turns, reward }: Rollout): string {
+/** A rollout changes with its row and, while it is live, with its trajectory. The end of its lease is no change. */
+function rolloutVersion({ revision, turns, reward }: Rollout): string {
   return `${revision} ${turns} ${reward}`;
 }
 
-/** A group changes with its rollouts, its own revision only where they end. */
-function groupSign({ revision, statistics }: Group): string {
+/** A group changes with its rollouts. Its own revision changes only when a rollout ends. */
+function groupVersion({ revision, statistics }: Group): string {
   const { pending, live, completed, failed, cancelled, judged, successes, rewards, best } = statistics;
   const counts = [revision, pending, live, completed, failed, cancelled, judged, successes, rewards.count];
   return [...counts, rewards.mean, best?.rolloutId].join(' ');

@@ -7,8 +7,8 @@ import type { ChangeHub } from '../change_hub.ts';
 import type { LineageCache } from '../lineage_cache.ts';
 import { byOwner, type OwnedSteps, readPage } from './step_page.ts';
 
-/** Pages kept for followers that come to the same place a moment later: together at most about 1 MiB. */
-const KEPT_PAGES = 4;
+/** Pages that are cached for followers that reach the same step a moment later: at most about 1 MiB. */
+const CACHED_PAGES = 4;
 
 export interface FeedDeps {
   readonly store: Store;
@@ -17,13 +17,10 @@ export interface FeedDeps {
   readonly pollMs: number;
 }
 
-/**
- * What all who follow one trajectory share: one subscription, one look at its end however many wait, and the pages at
- * the live edge.
- */
+/** Lets all followers of a trajectory share a subscription, the reads of its row, and the pages at its end. */
 export interface Feeds {
   join(namespace: string, trajectory: Trajectory, view: StepView): Follower;
-  /** Followers there are now. */
+  /** Number of followers. */
   readonly followers: number;
 }
 
@@ -34,9 +31,8 @@ export function createFeeds(deps: FeedDeps): Feeds {
       const name = tupleKey(trajectory.ref.key, view);
       let feed = feeds.get(name);
       if (feed === undefined) {
-        const made = new Feed(deps, namespace, trajectory, view, () => void feeds.delete(name));
-        feeds.set(name, made);
-        feed = made;
+        feed = new Feed(deps, namespace, trajectory, view, () => void feeds.delete(name));
+        feeds.set(name, feed);
       }
       feed.learn(trajectory);
       return feed.join();
@@ -51,7 +47,8 @@ export function createFeeds(deps: FeedDeps): Feeds {
 
 interface Waiter {
   readonly next: bigint;
-  ticks: number;
+  /** Polls that are left until the wait ends. */
+  polls: number;
   readonly resolve: () => void;
   readonly reject: (error: unknown) => void;
 }
@@ -65,9 +62,7 @@ class Feed {
   readonly #namespace: string;
   readonly #view: StepView;
   readonly #pages = new Map<bigint, Promise<OwnedSteps[]>>();
-  /**
-   * Something may have changed since the last look. True at first: what was read before the subscription may be old.
-   */
+  /** Whether the row may have changed since it was read. True at first: it was read before the subscription. */
   #dirty = true;
   #looking = false;
   readonly #stop: () => void;
@@ -99,7 +94,7 @@ class Feed {
     if (this.followers.delete(follower) && this.followers.size === 0) this.#stop();
   }
 
-  /** Takes over a row that was read, unless a newer one is known. */
+  /** Stores a row that was read, unless a newer one is known. */
   learn(row: Trajectory): void {
     if (row.nextStepNumber >= this.latest.nextStepNumber && !isSealed(this.latest.status)) this.latest = row;
   }
@@ -109,7 +104,7 @@ class Feed {
     this.look();
   }
 
-  /** Looks at the trajectory's row, once for all who wait, and again as long as hints come meanwhile. */
+  /** Reads the trajectory's row once for all waiting followers, and again if a hint arrived meanwhile. */
   look(): void {
     if (this.#looking || !this.#dirty || this.waiters.size === 0) return;
     this.#looking = true;
@@ -122,13 +117,13 @@ class Feed {
 
   page(from: bigint, live: boolean): Promise<readonly OwnedSteps[]> {
     if (!live) return this.#read(from);
-    const kept = this.#pages.get(from);
-    if (kept !== undefined) return kept;
+    const cached = this.#pages.get(from);
+    if (cached !== undefined) return cached;
     const page = this.#read(from);
     this.#pages.set(from, page);
     page.catch(() => this.#pages.delete(from));
     for (const oldest of this.#pages.keys()) {
-      if (this.#pages.size <= KEPT_PAGES) break;
+      if (this.#pages.size <= CACHED_PAGES) break;
       this.#pages.delete(oldest);
     }
     return page;
@@ -143,8 +138,8 @@ class Feed {
 
   #tick(): void {
     for (const [follower, waiter] of this.waiters) {
-      waiter.ticks -= 1;
-      if (waiter.ticks <= 0) this.release(follower, waiter);
+      waiter.polls -= 1;
+      if (waiter.polls <= 0) this.release(follower, waiter);
     }
     this.hint();
   }
@@ -176,7 +171,7 @@ class Feed {
   }
 }
 
-/** One follower's place at a feed. */
+/** A follower of a feed. */
 export class Follower {
   readonly #feed: Feed;
 
@@ -184,31 +179,31 @@ export class Follower {
     this.#feed = feed;
   }
 
-  /** The trajectory's end, as far as known; it never goes back. */
+  /** The known end of the trajectory. Never decreases. */
   get end(): bigint {
     return this.#feed.latest.nextStepNumber;
   }
 
-  /** Whether the trajectory is sealed, as far as known. */
+  /** Whether the trajectory is known to be sealed. */
   get sealed(): boolean {
     return isSealed(this.#feed.latest.status);
   }
 
-  /** The trajectory was deleted. */
+  /** Whether the trajectory is known to be deleted. */
   get deleted(): boolean {
     return this.#feed.deleted;
   }
 
-  /** The page of steps that begins at `from`, by owner; shared with the others once the follower is live. */
+  /** Returns the page of steps that begins at `from`, by owner. Live followers share pages. */
   page(from: bigint, live: boolean): Promise<readonly OwnedSteps[]> {
     return this.#feed.page(from, live);
   }
 
-  /** Resolves when the trajectory has grown beyond `next`, was sealed or deleted, after `ticks` polls, or by `wake`. */
-  change(next: bigint, ticks: number): Promise<void> {
+  /** Resolves when the trajectory has step `next`, is sealed or deleted, after `polls` polls, or by `wake`. */
+  change(next: bigint, polls: number): Promise<void> {
     if (this.#feed.hasNews(next)) return Promise.resolve();
     return new Promise((resolve, reject) => {
-      this.#feed.waiters.set(this, { next, ticks, resolve, reject });
+      this.#feed.waiters.set(this, { next, polls, resolve, reject });
       this.#feed.look();
     });
   }

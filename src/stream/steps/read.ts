@@ -18,26 +18,26 @@ export interface RequestedRange {
 export interface ReadStepsArgs extends RequestedRange {
   readonly view: StepView;
   readonly follow: boolean;
-  /** Aborted when the caller is gone: waiting ends at once. */
+  /** Ends the wait when it is aborted. */
   readonly signal: AbortSignal;
 }
 
-/** The next steps, all of one owner, about 64 KiB at most unless one step alone is larger; or a mark without steps. */
+/** The next steps, all of one owner, or a sign of progress without steps. About 64 KiB, unless one step is larger. */
 export interface StepsRead {
-  /** The owner; empty without steps. */
+  /** The owner. Empty without steps. */
   readonly trajectoryId: string;
   readonly steps: readonly StoredStep[];
-  /** The first step not read yet. */
+  /** The first step that was not read yet. */
   readonly nextStepNumber: bigint;
   readonly caughtUp: boolean;
   readonly sealed: boolean;
 }
 
 /**
- * RD1: steps [start, end) in order, across branch points. With `follow` (RD2, R2) then live, each step once, until
- * `end`, the seal, or the abort of the signal: hints, polls and reconnects of the listener all mean "read again by
- * number", so none of them has to be trusted. Nothing is read ahead of what was taken, but for one page. Errors:
- * TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * RD1: returns the steps [start, end) in order, across branch points. With `follow` (RD2, R2), then returns new steps
+ * live, each once, until `end`, the seal, or the abort of the signal. Each hint, poll or reconnection reads again by
+ * number, so no hint needs to be reliable. Reads at most one page ahead of the client. Errors: TRAJECTORY_NOT_FOUND,
+ * RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* readSteps(
   app: App,
@@ -49,16 +49,16 @@ export async function* readSteps(
     yield* readRange(app, caller, trajectory, args);
     return;
   }
-  // Subscribes; the row was read before, so the feed looks again before it waits.
+  // The row was read before this subscription, so the feed reads it again before it waits.
   const follower = app.feeds.join(caller.namespace, trajectory, args.view);
   const wake = () => follower.wake();
-  const stopWaitingForDrain = app.drain.onBegin(wake);
+  const ignoreDrain = app.drain.onBegin(wake);
   args.signal.addEventListener('abort', wake, { once: true });
   try {
     yield* follow(app, follower, trajectory, args);
   } finally {
     args.signal.removeEventListener('abort', wake);
-    stopWaitingForDrain();
+    ignoreDrain();
     follower.leave();
   }
 }
@@ -92,10 +92,7 @@ export function endOfRange({ nextStepNumber }: Trajectory, end: bigint | undefin
   return end === undefined || end > nextStepNumber ? nextStepNumber : end;
 }
 
-/**
- * Steps of a trajectory whose row was read just now, up to the end that it knows. Errors: TRAJECTORY_DELETED,
- * SERVER_DRAINING.
- */
+/** Returns steps of a trajectory up to the end in its row. Errors: TRAJECTORY_DELETED, SERVER_DRAINING. */
 export async function* readRange(
   app: App,
   caller: Caller,
@@ -105,7 +102,7 @@ export async function* readRange(
   const end = endOfRange(trajectory, args.endStepNumber);
   const fetch = (from: bigint): Promise<OwnedStep[]> => {
     const page = readPage(app, caller.namespace, trajectory, from, end, args.view);
-    page.catch(() => undefined); // thrown where it is awaited; nobody awaits it when the reader leaves before
+    page.catch(() => undefined); // rethrown by `await`, unless the client disconnects before
     return page;
   };
   let next = args.startStepNumber;
@@ -114,7 +111,7 @@ export async function* readRange(
     const page: OwnedStep[] = await ahead;
     const begin = next;
     next += BigInt(page.length);
-    // The next page is on its way while this one is being sent.
+    // Reads the next page while this one is sent.
     ahead = next < end ? fetch(next) : undefined;
     let at = begin;
     for (const { trajectoryId, steps } of byOwner(page)) {
@@ -132,9 +129,9 @@ async function* follow(
   args: ReadStepsArgs,
 ): AsyncGenerator<StepsRead, void, undefined> {
   const to = args.endStepNumber;
-  const progressTicks = Math.max(1, Math.floor(app.settings.progressMs / app.settings.pollMs) - 1);
+  const progressPolls = Math.max(1, Math.floor(app.settings.progressMs / app.settings.pollMs) - 1);
   let next = args.startStepNumber;
-  let told = false; // that it is caught up
+  let caughtUpSent = false;
   let live = false;
   while (!args.signal.aborted && (to === undefined || next < to)) {
     app.drain.throwIfBegun();
@@ -148,7 +145,7 @@ async function* follow(
         const caughtUp = next >= follower.end;
         const sealed = caughtUp && follower.sealed;
         live ||= caughtUp;
-        told = caughtUp;
+        caughtUpSent = caughtUp;
         yield { trajectoryId, steps, nextStepNumber: next, caughtUp, sealed };
         if (sealed) return;
       }
@@ -159,9 +156,9 @@ async function* follow(
       return;
     }
     live = true;
-    if (!told) yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: false };
-    await follower.change(next, progressTicks);
-    // Nothing new after all that time: say so, as a mark of progress.
-    told = next < follower.end;
+    if (!caughtUpSent) yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: false };
+    await follower.change(next, progressPolls);
+    // Without news, the next message is a sign of progress.
+    caughtUpSent = next < follower.end;
   }
 }

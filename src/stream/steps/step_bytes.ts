@@ -1,9 +1,6 @@
 import type { Content, Step } from '../../domain/step.ts';
 
-/**
- * No fewer bytes than the step takes when encoded without the data of its states. For answers that must stay below a
- * limit.
- */
+/** Returns an upper bound of the encoded size of a step, without the data of its states (RD3). */
 export function stepBytes(step: Step): number {
   let bytes = 256 + utf8(step.infoJson) + utf8(step.metadataJson);
   for (const { type, name, callId, content, tokenIds, logprobs } of step.actions) {

@@ -6,18 +6,15 @@ import type { Store } from '../../store/contract/store.ts';
 import type { LineageCache } from '../lineage_cache.ts';
 import { stepBytes } from './step_bytes.ts';
 
-/**
- * About what one page of a stream of steps holds: small enough that many readers fit into memory, large enough to be
- * fast.
- */
+/** Approximate size of a page. Small enough for the memory of many readers, large enough to be fast. */
 const PAGE_BYTES = 64 * 1024;
 const PAGE_STEPS = 250;
-/** What the store counts are payloads as they are stored; references to states, many and small, come on top. */
+/** Larger than a page, because the store counts only payloads, and not references to states. */
 const PART_BYTES = 384 * 1024;
 
 /**
- * The next steps of [from, to), at least one. All steps below a trajectory's end are there for as long as it lives, so
- * a missing one means that it was deleted meanwhile (RD1). Errors: TRAJECTORY_DELETED.
+ * Returns the next steps of [start, end), at least one. A trajectory has all steps below its end, so a missing step
+ * means that it was deleted meanwhile (RD1). Errors: TRAJECTORY_DELETED.
  */
 export async function readPage(
   from: { readonly store: Pick<Store, 'readSteps' | 'getLineage'>; readonly lineages: LineageCache },
@@ -28,7 +25,7 @@ export async function readPage(
   view: StepView,
 ): Promise<OwnedStep[]> {
   const range = { from: start, to: end, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES };
-  // The step before the page tells the sum of bytes up to it.
+  // Includes the step before the page, which has the sum of bytes up to it.
   const before = start === 0n ? 0n : start - 1n;
   const segments = await from.lineages.segments(from.store, namespace, trajectory, before, start + BigInt(PAGE_STEPS));
   const page = await from.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
