@@ -12,35 +12,32 @@ import type {
 import type { Caller } from '../domain/caller.ts';
 import type { App } from '../stream/app.ts';
 
-/** What a method knows of its call besides the request. */
+/** The context of a call: everything but the request. */
 export interface Call {
-  /** The context of this call: its statements end when the call does. */
+  /** The app within this call: its statements end with the call. */
   readonly app: App;
   readonly caller: Caller;
-  /** Aborted when the caller has gone, its deadline has passed, or the call is over. */
+  /** Aborted when the caller has disconnected, its deadline has passed, or the call has ended. */
   readonly signal: AbortSignal;
 }
 
-/** A call whose requests are frames of a stream: its method checks them itself. */
+/** A call whose requests are frames of a stream, which the method must check. */
 export interface FramesCall extends Call {
-  /**
-   * Checks a frame as the request of a unary method is checked; steps within it are checked where they are converted.
-   * Errors: INVALID_REQUEST.
-   */
+  /** Checks a frame like a request, except for its steps, which their conversion checks. Errors: INVALID_REQUEST. */
   readonly check: <Desc extends DescMessage>(schema: Desc, frame: MessageShape<Desc>) => void;
 }
 
-/** A unary method: takes the request, whose fields are checked, and returns what its response is made of. */
+/** A unary method: takes a checked request and returns the initial values of its response. */
 export type Unary<M extends DescMethodUnary> = (
   request: MessageShape<M['input']>,
   call: Call,
 ) => Promise<MessageInitShape<M['output']>>;
 
-/** How the messages of a response stream are sent. */
+/** Properties of the messages of a response stream. */
 export interface Sending<Message> {
-  /** Returns the step from which a reader that did not take a message can continue. */
+  /** Returns the step at which a client that did not receive the message can continue. */
   readonly resumeAt?: ((message: Message) => bigint | undefined) | undefined;
-  /** Returns whether a message takes so long to encode that it waits for a slot (A5). */
+  /** Returns whether encoding takes so long that the message waits for a slot (A5). */
   readonly isLarge?: ((message: Message) => boolean) | undefined;
 }
 
@@ -49,7 +46,7 @@ export interface ServerStream<M extends DescMethodServerStreaming> extends Sendi
   readonly messages: (request: MessageShape<M['input']>, call: Call) => AsyncGenerator<MessageShape<M['output']>>;
 }
 
-/** A method that takes a stream, and returns what its response is made of. */
+/** A method that takes a stream and returns the initial values of its response. */
 export type ClientStream<M extends DescMethodClientStreaming> = (
   frames: AsyncIterable<MessageShape<M['input']>>,
   call: FramesCall,

@@ -26,7 +26,7 @@ import { stepMethods } from './trajectory/step.ts';
 import { tagMethods } from './trajectory/tag.ts';
 import { trajectoryMethods } from './trajectory/trajectory.ts';
 
-/** All methods of a service. One that is missing does not compile. */
+/** All methods of a service. A missing method does not compile. */
 type AllMethods<S extends DescService> = Methods<S, keyof S['method']>;
 
 export const trajectoryService: AllMethods<typeof TrajectoryService> = {

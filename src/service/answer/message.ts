@@ -2,7 +2,7 @@ import { create, type DescMessage, type MessageInitShape, type MessageShape } fr
 
 type Fields<Desc extends DescMessage> = Omit<MessageShape<Desc>, '$typeName' | '$unknown'>;
 
-/** All fields of a message; undefined for one that is unset. So a field that was forgotten does not compile. */
+/** All fields of a message, undefined for unset ones. A missing field does not compile. */
 export type AllFields<Desc extends DescMessage> = {
   readonly [Name in keyof Required<Fields<Desc>>]: Fields<Desc>[Name] | undefined;
 };

@@ -9,33 +9,30 @@ import {
   readPageToken,
 } from '../request/page_token.ts';
 
-/**
- * Rows fetched at first, so that a page of large rows is never in memory as a whole. A page of the default size
- * takes one statement.
- */
+/** Rows of the first statement: few large rows are in memory, and one statement reads a page of the default size. */
 const FETCH = { BASIC: 256, FULL: LIMITS.defaultPageSize + 1 };
-/** Where those were small, so many times as many are fetched next. */
+/** Factor for the rows of the next statements, if the first rows were small. */
 const MORE = 3;
 
-/** Rows of a store in the order of a key, and the messages that show them. */
+/** How to read rows in the order of a key and to convert them to messages. */
 interface ShownRows<Row, Shown, Key> {
-  /** Default FULL. Rows with what can be large are fetched fewer at a time. */
+  /** Default FULL. Fewer rows are read at a time in FULL view, because they can be large. */
   readonly view?: View;
-  /** Returns the rows after the key: fewer than the limit only at the end. */
+  /** Returns the rows after the key. Fewer rows than the limit mean the end. */
   readonly fetch: (page: { readonly limit: number; readonly after: Key | undefined }) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
-  /** Reads what a page token holds of the key. Errors: INVALID_PAGE_TOKEN. */
+  /** Reads the key from a page token. Errors: INVALID_PAGE_TOKEN. */
   readonly readKey: (cursor: readonly string[]) => Key;
-  /** What a page token holds of the key. Default: the key alone. */
+  /** Writes the key to a page token. Default: as one text. */
   readonly writeKey?: (key: Key) => readonly string[];
   readonly show: (row: Row) => Shown;
-  /** At least what the message takes when it is encoded. */
+  /** Returns an upper bound of the encoded size. */
   readonly bytesOf: (shown: Shown) => number;
 }
 
 /**
- * Returns a page of rows in the order of a number: at most as many as the request asks for, fewer where they do not fit
- * into one response, but at least one if there is one. Errors: INVALID_PAGE_TOKEN.
+ * Returns a page of rows in the order of a number. The page has at most the requested number of rows, fewer if they do
+ * not fit into one response (RD3), and at least one if there is one. Errors: INVALID_PAGE_TOKEN.
  */
 export function pageOf<Row, Shown>(
   args: PageArgs,
@@ -44,7 +41,7 @@ export function pageOf<Row, Shown>(
   return pageByKey(args, { ...rows, readKey: (cursor) => cursorInt(cursor, 0) });
 }
 
-/** Returns a page as `pageOf` does, for keys that are not one number. */
+/** Like `pageOf`, for keys that are not a single number. */
 export async function pageByKey<Row, Shown, Key>(
   args: PageArgs,
   { view = 'FULL', fetch, keyOf, readKey, writeKey = (key) => [`${key}`], show, bytesOf }: ShownRows<Row, Shown, Key>,
@@ -56,7 +53,7 @@ export async function pageByKey<Row, Shown, Key>(
   let last: Key | undefined;
   const isSmall = () => (bytes / items.length) * limit < ANSWER_BYTES;
   for (let after = cursor && readKey(cursor); ; after = last) {
-    // One more than may be shown, to know whether there is another page.
+    // Reads one row more than the page can have, which tells whether there is a next page.
     const asked = Math.min(items.length > 0 && isSmall() ? MORE * FETCH[view] : FETCH[view], limit + 1 - items.length);
     const rows = await fetch({ limit: asked, after });
     for (const row of rows) {

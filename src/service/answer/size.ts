@@ -1,16 +1,13 @@
 import { type DescField, type DescMessage, type MessageShape, ScalarType } from '@bufbuild/protobuf';
 
-/** What a field takes besides its content: its number, and the length of the content. */
+/** Maximum size of a field's tag and length. */
 const FIELD_BYTES = 8;
-/** A number takes at most ten bytes. */
+/** Maximum size of a number. */
 const NUMBER_BYTES = 10;
 
 type SizeOf = (value: never) => number;
 
-/**
- * Returns a function that counts no fewer bytes than a message takes when it is encoded: for answers that must stay
- * below a limit (RD3).
- */
+/** Returns a function that computes an upper bound of the encoded size of a message (RD3). */
 export function sizerOf<Desc extends DescMessage>(schema: Desc): (message: MessageShape<Desc>) => number {
   return messageSizer(schema) as (message: MessageShape<Desc>) => number;
 }
@@ -50,7 +47,7 @@ function utf8(text: string): number {
   return Buffer.byteLength(text);
 }
 
-/** Returns how many of the items, from the first, take at most so many bytes together. */
+/** Returns how many items, from the first on, have at most `room` bytes together. */
 export function countFitting<Item>(items: readonly Item[], bytesOf: (item: Item) => number, room: number): number {
   let left = room;
   const cut = items.findIndex((item) => {

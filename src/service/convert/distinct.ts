@@ -2,8 +2,8 @@ import { invalidField } from '../../domain/errors.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 
 /**
- * Errors: INVALID_REQUEST with the field of the first item whose values an earlier item has too. Items without values
- * are not compared.
+ * Requires that no two items have the same values. Ignores items without values. Errors: INVALID_REQUEST for the first
+ * item that repeats the values of an earlier one.
  */
 export function requireDistinct<Item>(
   items: readonly Item[],

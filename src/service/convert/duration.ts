@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { type Duration, DurationSchema } from '@bufbuild/protobuf/wkt';
 
-/** Some 10,000 years: what a Duration may hold. */
+/** Range of google.protobuf.Duration: about 10,000 years. */
 const LONGEST_SECONDS = 315_576_000_000n;
 
 /** Returns what is wrong with a duration; undefined if nothing is wrong. */

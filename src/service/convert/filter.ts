@@ -1,6 +1,6 @@
 import { invalidField } from '../../domain/errors.ts';
 
-/** Returns the filters of a list that are set: neither undefined, nor empty, nor false. */
+/** Returns the filters that are set: not undefined, not empty, not false. */
 export function setFilters<Filters extends object>(
   filters: Filters,
 ): { [Name in keyof Filters]?: Exclude<Filters[Name], undefined> } {
@@ -13,8 +13,8 @@ function isUnset(value: unknown): boolean {
   return value === undefined || value === '' || value === false || (Array.isArray(value) && value.length === 0);
 }
 
-/** Returns a bound of a reward. Errors: INVALID_REQUEST for NaN. */
+/** Returns a bound for rewards. Errors: INVALID_REQUEST for NaN. */
 export function toBound(reward: number | undefined, field: string): number | undefined {
-  if (Number.isNaN(reward)) throw invalidField(field, 'must be a number, not NaN: nothing is below or above it');
+  if (Number.isNaN(reward)) throw invalidField(field, 'must be a number, not NaN: no reward is below or above NaN');
   return reward;
 }

@@ -1,7 +1,7 @@
 import { parseTagName } from '../../domain/ids.ts';
 import { required } from './required.ts';
 
-/** A step, by its number or by a tag of the trajectory. */
+/** A step by its number, or by a tag of the trajectory. */
 export type StepReference = { readonly stepNumber: bigint } | { readonly tag: string };
 
 export function toStepReference(request: {

@@ -9,7 +9,7 @@ import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatu
 import type { BranchPolicy } from '../../store/contract/run_deletion.ts';
 import type { View } from '../../store/contract/view.ts';
 
-/** Years 1 to 9999, which is what a Timestamp may hold. */
+/** Range of google.protobuf.Timestamp: the years 1 to 9999. */
 const FIRST_SECOND = -62_135_596_800n;
 const LAST_SECOND = 253_402_300_799n;
 
@@ -48,7 +48,7 @@ export function fromStatus(status: DomainStatus): Status {
   return STATUSES[status];
 }
 
-/** Undefined for none. */
+/** Returns undefined for STATUS_UNSPECIFIED. */
 export function toStatus(status: Status): DomainStatus | undefined {
   return (Object.keys(STATUSES) as DomainStatus[]).find((known) => STATUSES[known] === status);
 }
@@ -57,14 +57,14 @@ export function toStatuses(statuses: readonly Status[]): DomainStatus[] {
   return statuses.map(toStatus).filter((status) => status !== undefined);
 }
 
-/** The status that something begins in; `unset` where the request does not set it. */
+/** Returns the initial status of a resource, or `unset` if the request does not set it. */
 export function toInitialStatus(status: Status, unset: InitialStatus = 'PENDING'): InitialStatus {
   if (status === Status.UNSPECIFIED) return unset;
   if (status === Status.INITIALIZING) return 'INITIALIZING';
   return status === Status.RUNNING ? 'RUNNING' : 'PENDING';
 }
 
-/** Undefined for a status that no trajectory is ever in. */
+/** Returns undefined for statuses that trajectories never have (L1). */
 export function toTrajectoryStatus(status: Status): TrajectoryStatus | undefined {
   switch (status) {
     case Status.RUNNING:
@@ -80,7 +80,7 @@ export function toTrajectoryStatus(status: Status): TrajectoryStatus | undefined
   }
 }
 
-/** Errors: INVALID_REQUEST for a status that ends nothing. */
+/** Errors: INVALID_REQUEST for a status that is not terminal. */
 export function toSealStatus(status: Status, field: string): SealStatus {
   const known = toTrajectoryStatus(status);
   if (known === undefined || known === 'RUNNING') {
@@ -96,20 +96,20 @@ export function toMap<V>(entries: { readonly [key: string]: V }): ReadonlyMap<st
   return NO_ENTRIES;
 }
 
-/** Without a prototype, so that keys such as `__proto__` are ordinary keys. */
+/** Returns an object without a prototype, so that `__proto__` is an ordinary key. */
 export function fromMap<V>(map: ReadonlyMap<string, V>): { [key: string]: V } {
   const entries: { [key: string]: V } = Object.create(null);
   for (const [key, value] of map) entries[key] = value;
   return entries;
 }
 
-/** FM7: Get and Read show everything unless told otherwise, List does not. */
+/** FM7: `otherwise` is the default of the RPC: FULL for Get and Read, BASIC for List. */
 export function toView(view: WireView, otherwise: View): View {
   if (view === WireView.UNSPECIFIED) return otherwise;
   return view === WireView.BASIC ? 'BASIC' : 'FULL';
 }
 
-/** B4: how a delete treats branches that would remain. */
+/** B4: returns what a deletion does with branches outside of the deleted runs. */
 export function toBranchPolicy(onBranches: OnBranches): BranchPolicy {
   return onBranches === OnBranches.CASCADE ? 'CASCADE' : 'REFUSE';
 }

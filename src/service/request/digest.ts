@@ -5,12 +5,12 @@ import { versionedDigest } from '../../domain/request_digest.ts';
 import { stateDigest } from '../../domain/state_digest.ts';
 import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 
-/** How the elements of a list enter a digest. */
+/** Whether the order of list elements changes a digest. */
 type ListOrder = 'as sent' | 'as a set';
 
 /**
- * ID1: returns the idempotency key of a request; undefined without a `request_id`. Its digest covers all other fields
- * that are set, by their numbers: a field that is added to a message changes no digest of a request without it.
+ * ID1: returns the idempotency key of a request; undefined without a `request_id`. Its digest covers the numbers and
+ * values of all other fields that are set. So a new field does not change the digests of requests without it.
  */
 export function idempotencyKeyOf<M extends DescMethod>(
   method: M,
@@ -23,8 +23,8 @@ export function idempotencyKeyOf<M extends DescMethod>(
 }
 
 /**
- * Returns what page tokens of a query are bound to: the caller's namespace, the RPC, and all fields of the request but
- * the page's own. Values of a filter may come in any order.
+ * Returns what page tokens of a query are bound to: the caller's namespace, the RPC, and all fields of the request
+ * except page size and token. The order of list elements does not matter.
  */
 export function pageBindingOf<M extends DescMethod>(
   { namespace }: Caller,
@@ -62,7 +62,7 @@ function fieldValue(message: ReflectMessage, field: DescField, order: ListOrder)
   }
 }
 
-/** A value that JSON can write, different for different values of a field. */
+/** Returns a value that JSON can represent, unique for each value of a field. */
 function plainValue(value: unknown, order: ListOrder): unknown {
   if (typeof value === 'bigint') return `${value}`;
   if (Object.is(value, -0)) return '-0';

@@ -4,22 +4,19 @@ import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { pageBindingOf } from './digest.ts';
 
-/** What every list call takes beside its filter. */
+/** Fields that all list requests share. */
 export interface PageArgs {
-  /** 0: the default; more than the cap: the cap. */
+  /** 0 means the default. Values above the maximum mean the maximum. */
   readonly pageSize: number;
-  /** Empty: the first page. */
+  /** Empty for the first page. */
   readonly pageToken: string;
-  /**
-   * What the token is bound to: who asks, by which RPC, with which filter and order. A token of another query is
-   * refused.
-   */
+  /** Digest of caller, RPC, filter and order. A token of another query is rejected. */
   readonly binding: string;
 }
 
 export interface PageOf<Item> {
   readonly items: Item[];
-  /** Empty: this was the last page. */
+  /** Empty after the last page. */
   readonly nextPageToken: string;
 }
 
@@ -40,7 +37,7 @@ export function makePageToken(binding: string, cursor: readonly string[]): strin
   return Buffer.from(JSON.stringify([binding, ...cursor])).toString('base64url');
 }
 
-/** Returns the cursor that `makePageToken` was given; undefined for the first page. Errors: INVALID_PAGE_TOKEN. */
+/** Returns the cursor of a page token; undefined for the first page. Errors: INVALID_PAGE_TOKEN. */
 export function readPageToken({ binding, pageToken }: Omit<PageArgs, 'pageSize'>): string[] | undefined {
   if (pageToken === '') return undefined;
   const [bound, ...cursor] = decode(pageToken);
@@ -51,12 +48,12 @@ export function readPageToken({ binding, pageToken }: Omit<PageArgs, 'pageSize'>
 export function invalidPageToken(): AnabranchError {
   return new AnabranchError(
     'INVALID_PAGE_TOKEN',
-    'page_token: is not of this query: pass next_page_token of the page before, with all other fields unchanged, or leave it empty to begin again.',
+    'page_token: belongs to another query: pass next_page_token of the previous page with all other fields unchanged, or leave it empty for the first page.',
     { violations: [{ field: 'page_token', description: 'must be next_page_token of a page of the same query' }] },
   );
 }
 
-/** A whole number of a cursor, of at most so many bits: 64 is what the databases know. */
+/** Returns an integer of a cursor with at most `bits` bits. Errors: INVALID_PAGE_TOKEN. */
 export function cursorInt(cursor: readonly string[], index: number, bits = 64): bigint {
   const text = cursor[index];
   if (text === undefined || !/^-?\d{1,40}$/.test(text)) throw invalidPageToken();
@@ -70,7 +67,7 @@ function decode(token: string): string[] {
     const parsed: unknown = JSON.parse(Buffer.from(token, 'base64url').toString());
     if (Array.isArray(parsed) && parsed.every((part) => typeof part === 'string')) return parsed;
   } catch {
-    // not one of ours: refused below
+    // rejected below
   }
   throw invalidPageToken();
 }

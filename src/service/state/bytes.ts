@@ -7,9 +7,9 @@ import type { StateInfo, StateStore } from '../../store/contract/state.ts';
 type Reader = Pick<StateStore, 'readState'>;
 
 /**
- * Bytes [from, to) of a state in pieces of at most 256 KiB, read as they are asked for. The store verifies what it cuts
- * pieces from; a state read whole is hashed over the stream as well, and its last piece is given only when the digest
- * is right (S3). Errors: STATE_NOT_FOUND, STATE_CORRUPT.
+ * Returns the bytes [from, to) of a state in pieces of at most 256 KiB, and reads them on demand. The store verifies
+ * the chunks that it reads. A whole state is hashed as well, and its last piece is returned only if the digest matches
+ * (S3). Errors: STATE_NOT_FOUND, STATE_CORRUPT.
  */
 export async function* stateBytes(
   store: Reader,

@@ -11,7 +11,7 @@ import type { Call } from '../method.ts';
 import { addressOf, contentBytes, findContent } from './content.ts';
 
 /**
- * S3, S4: at least one chunk, perhaps an empty one. Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND,
+ * Returns at least one chunk (S3, S4). Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND,
  * RANGE_BEYOND_END, STATE_CORRUPT.
  */
 export async function* getState(
@@ -39,7 +39,7 @@ export function fromState({ digest, size }: StateInfo): State {
 function rangeBeyondState(offset: bigint, { digest, size }: StateInfo): AnabranchError {
   return new AnabranchError(
     'RANGE_BEYOND_END',
-    `offset is ${offset}, but state ${digest} has ${size} bytes: begin there or before.`,
+    `offset is ${offset}, but state ${digest} has ${size} bytes: use an offset of at most ${size}.`,
     { metadata: { digest, size: `${size}` } },
   );
 }

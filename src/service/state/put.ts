@@ -6,15 +6,15 @@ import type { StateInfo, StateUpload } from '../../store/contract/state.ts';
 import type { App } from '../../stream/app.ts';
 
 export interface PutStateArgs {
-  /** Digest that the first frame gives. Empty or undefined if it gives none. */
+  /** Digest in the first frame. Optional; empty means unset. */
   readonly digest: string | undefined;
-  /** The bytes, in pieces of any size; asked for one at a time, so that memory stays bounded. */
+  /** Pieces of any size. Each is requested when the previous one was written, which bounds the memory. */
   readonly chunks: AsyncIterable<Uint8Array>;
 }
 
 /**
- * S4: durable when this resolves. Errors: DIGEST_MISMATCH, INVALID_REQUEST (over 256 MiB), STORAGE_FULL,
- * SERVER_DRAINING.
+ * Stores a state (S4), and resolves when it is durable. Errors: DIGEST_MISMATCH, INVALID_REQUEST (over 256 MiB),
+ * STORAGE_FULL, SERVER_DRAINING.
  */
 export async function putState(app: App, caller: Caller, args: PutStateArgs): Promise<StateInfo> {
   const stated = args.digest === undefined || args.digest === '' ? undefined : parseDigest(args.digest, 'digest');
@@ -46,6 +46,6 @@ async function abortQuietly(app: App, upload: StateUpload): Promise<void> {
   try {
     await upload.abort();
   } catch (error) {
-    app.logger.warn({ err: error }, 'the data of a failed upload could not be removed; maintenance will remove it');
+    app.logger.warn({ err: error }, 'the data of a failed upload could not be removed now; maintenance will remove it');
   }
 }

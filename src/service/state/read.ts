@@ -18,12 +18,12 @@ import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';
 
 export type ReadStatesArgs = RequestedRange & Pick<ReadStatesRequest, 'name' | 'every'>;
 
-/** References looked up by one statement, and pieces of one message at most. */
+/** References read by one statement, and maximum number of pieces in a message. */
 const PAGE = 256;
 
 /**
- * S5. Memory is bounded by a few chunks, whatever the sizes. Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END,
- * TRAJECTORY_DELETED, STATE_CORRUPT.
+ * S5: returns the states of a range of steps in pieces. Holds only a few chunks in memory. Errors:
+ * TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT.
  */
 export async function* readStates(
   app: App,
@@ -35,8 +35,8 @@ export async function* readStates(
   let bytes = 0;
   for await (const { trajectoryId, piece } of readPieces(app, caller, trajectory, args)) {
     const { pieces } = message;
-    const others = message.trajectoryId !== trajectoryId;
-    if (pieces.length > 0 && (bytes + piece.data.length > LIMITS.chunkBytes || pieces.length === PAGE || others)) {
+    const isFull = bytes + piece.data.length > LIMITS.chunkBytes || pieces.length === PAGE;
+    if (pieces.length > 0 && (isFull || message.trajectoryId !== trajectoryId)) {
       app.drain.throwIfBegun();
       yield message;
       message = create(ReadStatesResponseSchema);
@@ -64,16 +64,15 @@ async function* readPieces(
     for await (const found of pickStates(app, caller, trajectory, args)) yield* piecesOf(app, caller, found);
   } catch (error) {
     if (!isMissing(error)) throw error;
-    // A step's states live as long as the step: either both are gone, or the store has lost one.
+    // States exist as long as their step. So the step was deleted too, or the store has lost the state.
     await requireAlive(app, caller, trajectory);
     throw stateCorrupt(error.metadata.digest ?? '');
   }
-  // Steps without such a state are no gap, so only the trajectory's being there tells a whole answer from a short one
-  // (RD1).
+  // Not every step has such a state. So only the trajectory's existence proves that the response is complete (RD1).
   await requireAlive(app, caller, trajectory);
 }
 
-/** Every k-th of the states found. */
+/** Returns every k-th state, where k is `every`. */
 async function* pickStates(
   app: App,
   caller: Caller,

@@ -10,13 +10,13 @@ import { fromState, getState } from './get.ts';
 import { putState } from './put.ts';
 import { readStates } from './read.ts';
 
-/** States: puts, looks, and reads of their bytes (S1 to S6). */
+/** Methods of states (S1 to S6). */
 export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' | 'batchGetStates' | 'readStates'> = {
   async putState(requests, call) {
     const frames = requests[Symbol.asyncIterator]();
     const first = await frames.next();
     if (first.done === true)
-      throw invalidField('chunk', 'at least one frame must be sent; for an empty state, an empty one');
+      throw invalidField('chunk', 'must be sent in at least one frame; an empty state needs an empty frame');
     call.check(PutStateRequestSchema, first.value);
     const args = { digest: first.value.digest, chunks: chunksOf(first.value, frames, call) };
     return { state: fromState(await putState(call.app, call.caller, args)) };
@@ -32,7 +32,7 @@ export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' 
   readStates: { messages: (request, { app, caller }) => readStates(app, caller, request) },
 };
 
-/** One chunk at a time, as the store asks for them: memory is bounded by the chunks (S4). */
+/** Returns one chunk at a time, when the store requests it, which bounds the memory (S4). */
 async function* chunksOf(
   first: PutStateRequest,
   frames: AsyncIterator<PutStateRequest>,

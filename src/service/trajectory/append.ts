@@ -1,4 +1,4 @@
-import { type DescMessage, type MessageShape, toBinary } from '@bufbuild/protobuf';
+import { toBinary } from '@bufbuild/protobuf';
 import {
   type AppendOpened,
   type AppendSealed,
@@ -24,8 +24,8 @@ import { requireStepSize, toSeal } from './single_step.ts';
 import { toNewSteps } from './step_in.ts';
 
 /**
- * The write stream (W1 to W5). Frames are read while answers are written. A frame is only read when the session has
- * room, so that HTTP/2 flow control holds the client back.
+ * Appends a stream of frames (W1 to W5). Reads frames while responses are written. Reads a frame only when the session
+ * has room, so that HTTP/2 flow control slows down the client.
  */
 export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps> = async function* (requests, call) {
   const frames = requests[Symbol.asyncIterator]();
@@ -33,8 +33,8 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
   const first = await call.app.drain.race(frames.next());
   if (first.done === true) throw invalidField('open', 'must be the first frame of the stream; the stream was empty');
   const open = toOpenRequest(first.value, call);
-  // A grant is a write: who opens and leaves at once, by the thousand, must not hold up the others. Whether they left
-  // is known a turn later.
+  // A grant is a write, so clients that disconnect at once must not get one. The event loop learns of a disconnection
+  // in its next iteration.
   await new Promise((resolve) => setImmediate(resolve));
   if (call.signal.aborted) return;
   yield* converse(await openAppendSession(call.app, call.caller, open), frames, call);
@@ -45,7 +45,7 @@ async function* converse(
   frames: AsyncIterator<AppendStepsRequest>,
   call: FramesCall,
 ): AsyncGenerator<AppendStepsResponse> {
-  // What was read is still committed when the client is gone.
+  // Frames that were read are committed even if the client disconnects.
   const leave = () => session.abandon();
   call.signal.addEventListener('abort', leave, { once: true });
   if (call.signal.aborted) leave();
@@ -60,8 +60,8 @@ async function* converse(
 }
 
 /**
- * Takes frames to the session until the client has sent everything, a frame cannot be read, or the session takes no
- * more. Never rejects: a frame that cannot be read ends the session, whose events throw the error.
+ * Passes frames to the session until the client has sent all, a frame is invalid, or the session accepts no more. Never
+ * rejects: the session's events throw the error of an invalid frame.
  */
 async function readFrames(
   session: AppendSession,
@@ -80,7 +80,7 @@ async function readFrames(
   }
 }
 
-/** The first frame of an append stream. Errors: INVALID_REQUEST. */
+/** Converts the first frame of an append stream. Errors: INVALID_REQUEST. */
 function toOpenRequest(frame: AppendStepsRequest, { check }: FramesCall): OpenRequest {
   const { open, steps, seal } = frame;
   if (open === undefined) throw invalidField('open', 'must be the first frame of the stream, before any steps');
@@ -92,10 +92,10 @@ function toOpenRequest(frame: AppendStepsRequest, { check }: FramesCall): OpenRe
   return { trajectoryId, uid: uid === '' ? undefined : uid, writerId, takeOverEpoch, expectedNextStepNumber };
 }
 
-/** What a step, an action or an observation takes in memory at least, however few bytes it had on the wire. */
+/** Minimum size of a step, action or observation in memory. */
 const PART_BYTES = 128;
 
-/** Every frame after the first. Errors: INVALID_REQUEST. */
+/** Converts a frame after the first. Errors: INVALID_REQUEST. */
 function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): AppendFrame {
   const { open, steps, seal } = frame;
   if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
@@ -110,7 +110,7 @@ function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): Append
   }
   if (suspect) {
     check(AppendStepsRequestSchema, frame);
-    bytes = sizeOf(AppendStepsRequestSchema, frame);
+    bytes = toBinary(AppendStepsRequestSchema, frame).length;
   }
   if (bytes > LIMITS.stepBytes) {
     for (let i = 0; i < steps.length; i += 1) requireStepSize(steps[i]!, `steps[${i}]`);
@@ -121,10 +121,6 @@ function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): Append
     seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
     bytes: Math.max(bytes, parts * PART_BYTES),
   };
-}
-
-function sizeOf<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): number {
-  return toBinary(schema, message).length;
 }
 
 function openedMessage({ epoch, uid, nextStepNumber, status }: Opened): AppendOpened {

@@ -15,7 +15,7 @@ import { wholeContent } from '../state/content.ts';
 import { stepAt } from './find_step.ts';
 import { fromStoredStep } from './step_out.ts';
 
-/** RD3: returns the step with the bytes of its states, as many as fit. Errors: as GetCheckpoint. */
+/** RD3: returns a checkpoint with the bytes of its states that fit. Errors: as GetCheckpoint. */
 export async function getCheckpoint(
   app: App,
   caller: Caller,
@@ -27,13 +27,13 @@ export async function getCheckpoint(
   const wire = fromStoredStep(step);
   await Promise.all([
     inlineStates(app, caller, trajectory, step, wire),
-    // While a trajectory is deleted, the latest checkpoint that is left of it, or of its ancestors, is not its latest.
+    // The checkpoint of a trajectory that is being deleted may not be its latest one.
     requireStillThere(app, caller, trajectory),
   ]);
   return { trajectoryId: owner.id, step: wire };
 }
 
-/** Returns exactly the step that is named; or the latest at or before one; or the latest. */
+/** Returns the requested step, or the latest checkpoint at or before `at_or_before`, or the latest checkpoint. */
 async function findCheckpoint(
   app: App,
   caller: Caller,
@@ -53,7 +53,7 @@ async function findCheckpoint(
   const found = await app.store.findCheckpoint(caller.namespace, trajectory.ref.tree, segments, from, names);
   if (found !== undefined) return found;
   await requireStillThere(app, caller, trajectory);
-  const searched = last < 0n ? 'which has no steps yet, none has a' : `no step up to ${from} has a`;
+  const searched = last < 0n ? 'there is no step with a' : `no step up to ${from} has a`;
   throw checkpointNotFound(trajectory, searched, names);
 }
 
@@ -62,7 +62,7 @@ function isCheckpoint(step: StoredStep, names: readonly string[]): boolean {
   return names.every((name) => step.states.some((state) => state.name === name));
 }
 
-/** Adds the bytes of states in order of name, of each that still fits, verified against their digests. */
+/** Adds the verified bytes of states, in the order of their names. Skips states that do not fit. */
 async function inlineStates(
   app: App,
   caller: Caller,
@@ -82,7 +82,7 @@ function checkpointNotFound(trajectory: Trajectory, what: string, names: readonl
   const wanted = names.length === 0 ? 'state' : `state named ${names.map((name) => `"${name}"`).join(' and ')}`;
   return new AnabranchError(
     'CHECKPOINT_NOT_FOUND',
-    `In trajectory ${trajectory.id} ${what} ${wanted}: ListSteps with has_state or has_any_state shows those that have.`,
+    `In trajectory ${trajectory.id}, ${what} ${wanted}: use ListSteps with has_state or has_any_state to find checkpoints.`,
     {
       metadata: { trajectory_id: trajectory.id },
     },

@@ -17,18 +17,17 @@ import type { App } from '../../stream/app.ts';
 import { requireRange } from '../../stream/steps/read.ts';
 import { readPage, trajectoryDeleted } from '../../stream/steps/step_page.ts';
 
-/** Over which numbers rewards are listed. */
+/** The steps whose rewards are listed. */
 export interface ListRange {
-  /** First step of the list of rewards. */
   readonly startStepNumber: bigint;
-  /** First step after the list; undefined: no list. */
+  /** Exclusive. If it is unset, no rewards are listed. */
   readonly endStepNumber?: bigint | undefined;
 }
 
-/** Steps looked at by one statement. */
+/** Steps read by one statement. */
 const PAGE = 1000;
 
-/** RD5. Errors: TRAJECTORY_DELETED. */
+/** Compares two trajectories (RD5). Errors: TRAJECTORY_DELETED. */
 export async function compareTrajectories(
   app: App,
   caller: Caller,
@@ -53,24 +52,21 @@ export async function compareTrajectories(
 }
 
 /**
- * Shared rewards cancel out, so they are left out where that takes no reading of steps: large ones would hide small
- * differences.
+ * Returns the difference of the reward sums. Omits shared rewards if that needs no read of steps, because large sums
+ * would hide small differences.
  */
 function rewardDifference(a: Trajectory, b: Trajectory, shared: bigint): number {
   const [one, other] = [rewardAfter(a, shared), rewardAfter(b, shared)];
   return one === undefined || other === undefined ? b.rewardSum - a.rewardSum : other - one;
 }
 
-/**
- * The sum of the rewards after the shared steps; undefined if some of these steps are inherited, or some of its own
- * steps are shared.
- */
+/** Returns the sum of the rewards after the shared steps; undefined unless these are all of its own steps. */
 function rewardAfter(trajectory: Trajectory, shared: bigint): number | undefined {
   if (trajectory.nextStepNumber === shared) return 0;
   return ownBegin(trajectory) === shared ? (trajectory.branchRewardSum ?? 0) : undefined;
 }
 
-/** One of the two, as it was when the call began: steps that come later are not looked at. */
+/** One of the two trajectories, as it was when the call began. */
 interface Side {
   readonly app: App;
   readonly caller: Caller;
@@ -82,17 +78,14 @@ async function openSide(app: App, caller: Caller, trajectory: Trajectory): Promi
   return { app, caller, trajectory, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
 }
 
-/** The list is of at most `most` numbers. Errors: INVALID_REQUEST. */
+/** Requires a valid range of at most `most` steps. Errors: INVALID_REQUEST. */
 export function requireListRange({ startStepNumber, endStepNumber }: ListRange, most: number): void {
   requireRange(startStepNumber, endStepNumber);
   if (endStepNumber === undefined || endStepNumber - startStepNumber <= BigInt(most)) return;
   throw invalidField('end_step_number', `must be at most ${most} after start_step_number`);
 }
 
-/**
- * Shared steps cannot differ. Of the others only those are read whole whose digests differ, since equal digests mean
- * equal steps (W6).
- */
+/** Finds the first difference after the shared steps. Reads only steps with different digests (W6). */
 async function firstDifference(one: Side, other: Side, shared: bigint): Promise<StepDifference | undefined> {
   const common = lesser(one.trajectory.nextStepNumber, other.trajectory.nextStepNumber);
   for (let from = shared; from < common; from += BigInt(PAGE)) {
@@ -113,7 +106,8 @@ async function firstDifference(one: Side, other: Side, shared: bigint): Promise<
 }
 
 /**
- * The first difference of a page of steps, and how many were compared: what does not count as one also changes digests.
+ * Returns the first difference in a page of steps, and the number of compared steps. There may be none, because digests
+ * also cover fields that the comparison ignores.
  */
 async function compareSteps(
   one: Side,
@@ -141,7 +135,7 @@ async function listRewards(one: Side, other: Side, range: ListRange): Promise<Re
   return Array.from({ length: numbers }, (_, i) => rewardPair(start + BigInt(i), rewards[i], otherRewards[i]));
 }
 
-/** The rewards at one number that at least one of the two holds. */
+/** Returns the rewards at a step number that at least one of the trajectories has. */
 function rewardPair(stepNumber: bigint, reward: number | undefined, otherReward: number | undefined): RewardPair {
   const wire = create(RewardPairSchema);
   wire.stepNumber = stepNumber;
@@ -151,7 +145,7 @@ function rewardPair(stepNumber: bigint, reward: number | undefined, otherReward:
   return wire;
 }
 
-/** The rewards of [start, end), as far as the trajectory goes; undefined where a step has none. */
+/** Returns the rewards of the steps [start, end) that exist, with undefined for steps without a reward. */
 async function rewardsOf(side: Side, start: bigint, end: bigint): Promise<(number | undefined)[]> {
   const last = lesser(end, side.trajectory.nextStepNumber);
   const rewards: (number | undefined)[] = [];
@@ -162,13 +156,13 @@ async function rewardsOf(side: Side, start: bigint, end: bigint): Promise<(numbe
   return rewards;
 }
 
-/** One outline a number of [from, to). Errors: TRAJECTORY_DELETED. */
+/** Returns an outline of each step of [from, to). Errors: TRAJECTORY_DELETED. */
 async function readOutlines(side: Side, from: bigint, to: bigint): Promise<StepOutline[]> {
   const { app, caller, trajectory, segments } = side;
   const found = await app.store.readOutlines(caller.namespace, trajectory.ref.tree, segments, from, Number(to - from));
-  const whole =
+  const isComplete =
     found.length === Number(to - from) && found.every((outline, i) => outline.stepNumber === from + BigInt(i));
-  if (!whole) throw trajectoryDeleted(trajectory.id);
+  if (!isComplete) throw trajectoryDeleted(trajectory.id);
   return found;
 }
 

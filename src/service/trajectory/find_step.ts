@@ -6,8 +6,8 @@ import type { App } from '../../stream/app.ts';
 import type { StepReference } from '../convert/step_reference.ts';
 
 /**
- * Returns an own or an inherited step, by its number or by a tag. Errors: STEP_NOT_FOUND, TAG_NOT_FOUND,
- * TRAJECTORY_NOT_FOUND (it was deleted meanwhile: its steps are there as long as it lives).
+ * Returns an own or inherited step by number or tag. Errors: STEP_NOT_FOUND, TAG_NOT_FOUND, and TRAJECTORY_NOT_FOUND if
+ * the trajectory was deleted meanwhile.
  */
 export async function stepAt(
   app: App,

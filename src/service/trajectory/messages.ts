@@ -4,9 +4,9 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { View } from '../../store/contract/view.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
-/** BASIC leaves out what can be large (FM7). */
+/** BASIC omits `metadata_json`, which can be large (FM7). */
 export function fromTrajectory(trajectory: Trajectory, view: View): WireTrajectory {
-  // A literal, as of a run.
+  // A literal, for the reason given in `fromRun`.
   const wire: WireTrajectory = {
     $typeName: 'anabranch.v1.Trajectory',
     id: trajectory.id,
@@ -35,7 +35,7 @@ export function fromTrajectory(trajectory: Trajectory, view: View): WireTrajecto
   return wire;
 }
 
-/** Of a deleted trajectory only its place in the tree is told. */
+/** Returns only the position of a deleted trajectory in its tree. */
 export function fromDeletedTrajectory(trajectory: Trajectory): WireTrajectory {
   const wire = create(TrajectorySchema);
   wire.id = trajectory.id;

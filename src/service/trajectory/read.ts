@@ -20,19 +20,19 @@ export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps> 
   isLarge: hasManySteps,
 };
 
-/** Encoding fewer steps takes less time than waiting for a slot. */
+/** Fewer steps are encoded without a slot: encoding takes less time than waiting. */
 const MANY_STEPS = 32;
 
 export function hasManySteps({ steps }: { readonly steps: readonly unknown[] }): boolean {
   return steps.length >= MANY_STEPS;
 }
 
-/** Those who follow live are given the same steps, and so the same answer. */
-const made = new WeakMap<StepsRead['steps'], ReadStepsResponse>();
+/** Responses by their steps. Live followers of a trajectory share both. */
+const shared = new WeakMap<StepsRead['steps'], ReadStepsResponse>();
 
 function fromStepsRead(read: StepsRead): ReadStepsResponse {
   const { nextStepNumber, caughtUp, sealed } = read;
-  const known = made.get(read.steps);
+  const known = shared.get(read.steps);
   if (known?.nextStepNumber === nextStepNumber && known.caughtUp === caughtUp && known.sealed === sealed) return known;
   const answer = create(ReadStepsResponseSchema);
   answer.trajectoryId = read.trajectoryId;
@@ -40,6 +40,6 @@ function fromStepsRead(read: StepsRead): ReadStepsResponse {
   answer.nextStepNumber = nextStepNumber;
   answer.caughtUp = caughtUp;
   answer.sealed = sealed;
-  made.set(read.steps, answer);
+  shared.set(read.steps, answer);
   return answer;
 }

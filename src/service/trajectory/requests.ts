@@ -20,7 +20,7 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): Trajectory
     throw invalidField('parent_id', 'must be set when branch_point is: a branch point is a step of a parent');
   }
   if (withoutRun && runId !== '') {
-    throw invalidField('without_run', 'must be false when run_id is set: a trajectory of that run belongs to a run');
+    throw invalidField('without_run', 'must be false when run_id is set: it selects trajectories without a run');
   }
   const createTimeFrom = toInstant(request.createTimeFrom);
   const createTimeTo = toInstant(request.createTimeTo);
@@ -40,7 +40,7 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): Trajectory
     ...times,
   });
   if (request.statuses.length === 0) return filter;
-  // A trajectory is never PENDING, INITIALIZING or PAUSED (L1): asking for these alone finds nothing.
+  // A trajectory is never PENDING, INITIALIZING or PAUSED (L1), so a filter by these alone selects nothing.
   const statuses = request.statuses.map(toTrajectoryStatus).filter((status) => status !== undefined);
   return { ...filter, statuses };
 }

@@ -1,13 +1,13 @@
 import type { Content, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
 
-/** What `screenStep` says of a step that the full validator must look at. */
+/** Result of `screenStep` for a step that the full validator must check. */
 export const SUSPECT = -1;
 
 /**
- * A quick look at a step: at least its encoded size in bytes if it surely keeps all rules of the proto, SUSPECT if the
- * validator must say. The validator costs ten times as much, and nearly every step is in order; a test holds that no
- * step passes here which it refuses.
+ * Checks a step quickly: returns an upper bound of its encoded size if it satisfies all rules of the proto, or SUSPECT
+ * if the validator must decide. The validator takes ten times as long. A test proves that no step passes here that the
+ * validator rejects.
  */
 export function screenStep(step: Step): number {
   const { actions, observations, states } = step;
@@ -62,7 +62,7 @@ function screenContent(content: Content | undefined): number {
   }
   if (stateDigest !== undefined) {
     set += 1;
-    // The proto's rule counts code points, of up to four bytes.
+    // The rule of the proto counts code points, which have up to four bytes.
     if ([...stateDigest].length !== 64) return SUSPECT;
     bytes += 4 * 64;
   }
@@ -74,7 +74,7 @@ function screenContent(content: Content | undefined): number {
   return set === 1 && fits(mediaType, 128) ? bytes : SUSPECT;
 }
 
-/** At most so many bytes in UTF-8; counted only where it could be more. */
+/** Whether a text has at most `bytes` bytes in UTF-8. Counts them only if its length does not decide. */
 function fits(text: string, bytes: number): boolean {
   return text.length * 3 <= bytes || (text.length <= bytes && Buffer.byteLength(text) <= bytes);
 }

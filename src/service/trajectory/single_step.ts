@@ -10,16 +10,13 @@ import { toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { toOneStep } from './step_in.ts';
 
-/**
- * A step that stands alone in its request, with its inline states; the request keeps its rules already. Errors:
- * INVALID_REQUEST.
- */
+/** Converts the only step of a checked request, with its inline states. Errors: INVALID_REQUEST. */
 export function toSingleStep(step: Step, field: string): NewSteps {
   requireStepSize(step, field);
   return toOneStep(step, field);
 }
 
-/** The root of a new trajectory, with its inline states. Errors: INVALID_REQUEST. */
+/** Converts the root of a new trajectory, with its inline states. Errors: INVALID_REQUEST. */
 export function toRoot(root: Step | undefined, field: string): Pick<NewTrajectory, 'root' | 'states'> {
   if (root === undefined) return { root: undefined, states: [] };
   if (root.stepNumber !== 0n) {
@@ -33,7 +30,7 @@ export function toSeal(seal: Seal, field: string): SealRequest {
   return { status: toSealStatus(seal.status, `${field}.status`), message: seal.message };
 }
 
-/** W3: a step must fit into a message of its own when it is sent back. */
+/** W3: requires that a step fits into one message when it is read. Errors: INVALID_REQUEST. */
 export function requireStepSize(step: Step, field: string): void {
   const estimate = screenStep(step);
   if (estimate !== SUSPECT && estimate <= LIMITS.stepBytes) return;
@@ -41,12 +38,12 @@ export function requireStepSize(step: Step, field: string): void {
   if (bytes > LIMITS.stepBytes) {
     throw invalidField(
       field,
-      `has ${bytes} bytes, and a step may have ${LIMITS.stepBytes}: put large states and contents first (PutState) and name them by digest`,
+      `must have at most ${LIMITS.stepBytes} bytes, not ${bytes} bytes: store large states and contents with PutState first, and send their digests`,
     );
   }
 }
 
-/** A state that a content names comes back with its size, which the client did not send: at most so many bytes. */
+/** Maximum size of `Content.size`, which the server adds to each content that refers to a state. */
 const SIZE_BYTES = 6;
 
 function referredStates({ actions, observations }: Step): number {

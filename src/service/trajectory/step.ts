@@ -15,7 +15,7 @@ import { toOneState } from './step_in.ts';
 import { listSteps } from './step_list.ts';
 import { fromStateRef, fromStoredStep } from './step_out.ts';
 
-/** Methods of single steps: writes without a stream (W8), and reads. */
+/** Methods of single steps: unary writes (W8), and reads. */
 export const stepMethods: Methods<
   typeof TrajectoryService,
   'appendStep' | 'sealTrajectory' | 'attachState' | 'getStep' | 'listSteps' | 'getCheckpoint'
@@ -27,12 +27,12 @@ export const stepMethods: Methods<
     return { nextStepNumber, commitTime: fromInstant(commitTime), duplicate: duplicates > 0 };
   },
 
-  /** Ends the trajectory for good (W5). */
+  /** Ends appends permanently (W5). */
   async sealTrajectory(request, { app, caller }) {
     const seal = toSeal(required(request.seal, 'seal'), 'seal');
     await commitUnary(app, caller, fenceOf(request), { steps: [], states: [] }, seal);
     const sealed = await findTrajectory(app, caller, request.trajectoryId);
-    // Deleted and made again in between: it is another one.
+    // The trajectory was deleted and another one was created with its id.
     if (!isSealed(sealed.status)) throw trajectoryNotFound(sealed.id);
     return { trajectory: fromTrajectory(sealed, 'FULL') };
   },
@@ -58,7 +58,7 @@ export const stepMethods: Methods<
   getCheckpoint: (request, { app, caller }) => getCheckpoint(app, caller, request),
 };
 
-/** Returns the trajectory and the writer that a unary write names (W8). */
+/** Returns the trajectory and the writer of a unary write (W8). */
 function fenceOf(request: {
   readonly trajectoryId: string;
   readonly uid: string;

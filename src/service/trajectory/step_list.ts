@@ -27,12 +27,12 @@ import {
 } from '../request/page_token.ts';
 import { fromStoredStep } from './step_out.ts';
 
-/** Of payloads as they are stored; metrics and references to states come on top. */
+/** Maximum size of stored payloads in a page. Metrics and references to states are not counted. */
 const PAGE_BYTES = 512 * 1024;
-/** Of steps as they are encoded: leaves room for the page token. */
+/** Maximum size of encoded steps in a page. Leaves room for the page token. */
 const MESSAGE_BYTES = LIMITS.messageBytes - 1024;
 
-/** RD4. A page ends early where steps are large, and holds at least one step if there is one. Errors: as ListSteps. */
+/** Lists steps (RD4). Pages of large steps are shorter, but have at least one step. Errors: as ListSteps. */
 export async function listSteps(request: ListStepsRequest, { app, caller }: Call): Promise<ListStepsResponse> {
   const { namespace } = caller;
   const { trajectoryId } = request;
@@ -49,7 +49,7 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const fitting = countFitting(found, ({ step }) => stepBytes(step), MESSAGE_BYTES);
   const page = found.slice(0, Math.max(1, fitting));
   const last = page.at(-1);
-  // A page may end early by its bytes, so only a look behind it tells whether it was the last.
+  // A page may be short because of its size, so only another read tells whether it is the last.
   const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
   await requireThere(app, caller, request, trajectory);
   return create(ListStepsResponseSchema, {

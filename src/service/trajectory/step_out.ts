@@ -14,7 +14,7 @@ import {
 import type { Action, Content, Observation, StateRef, StoredStep } from '../../domain/step.ts';
 import { fromInstant, fromMap } from '../convert/values.ts';
 
-/** Messages are made empty and filled: `create` with an initialiser looks at every field again. */
+/** Fills empty messages, because `create` with initial values visits every field again, which is slower. */
 export function fromStoredStep(step: StoredStep): WireStep {
   const wire = create(StepSchema);
   wire.stepNumber = step.stepNumber;

@@ -72,7 +72,7 @@ export const trajectoryMethods: Methods<
   async listTrajectories(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const filter = toTrajectoryFilter(request);
-    // None of the statuses asked for is one that a trajectory is ever in (L1).
+    // A filter by statuses that trajectories never have (L1).
     const findsNothing = filter.statuses?.length === 0;
     const page = await pageOf(pageArgsOf(caller, rpc.listTrajectories, request), {
       view,
@@ -92,8 +92,8 @@ export const trajectoryMethods: Methods<
   },
 
   /**
-   * Followers are told as soon as the trajectory cannot be found. If the call ends before the last row is removed,
-   * maintenance removes the rest (B2).
+   * Followers receive TRAJECTORY_DELETED as soon as the trajectory is hidden. If the call ends before the last row is
+   * removed, maintenance removes the rest (B2).
    */
   async deleteTrajectory({ trajectoryId, onBranches }, { app, caller }) {
     try {
@@ -106,7 +106,7 @@ export const trajectoryMethods: Methods<
     }
   },
 
-  /** Lists who owns which steps, from the root on. The last segment is the trajectory's own and may be empty. */
+  /** Lists the owners of all steps, from the root on. The last segment is the trajectory's own and may be empty. */
   async getLineage(request, { app, caller }) {
     const trajectory = await findTrajectory(app, caller, request.trajectoryId);
     const args = pageArgsOf(caller, rpc.getLineage, request);
@@ -116,7 +116,7 @@ export const trajectoryMethods: Methods<
     const begin = cursor === undefined ? 0 : Number(cursorInt(cursor, 0));
     const end = begin + pageLimit(args.pageSize);
     const page = segments.slice(begin, end);
-    // Read anew: names and deletions of ancestors change, only their links do not.
+    // Owners are not cached: ancestors can be renamed and deleted.
     const keys = page.map(({ key }) => key);
     const owners = await app.store.getOwners(caller.namespace, trajectory.ref.tree, keys);
     if (segments.length === 0 || owners.size < page.length) throw trajectoryNotFound(trajectory.id);
@@ -127,11 +127,11 @@ export const trajectoryMethods: Methods<
     return { segments: shown, nextPageToken: end < segments.length ? makePageToken(binding, [`${end}`]) : '' };
   },
 
-  /** Lists a parent before its branches, with trajectories that are deleted but shared. */
+  /** Lists each parent before its branches. Includes deleted trajectories whose steps are shared. */
   async getTree(request, { app, caller }) {
     const trajectory = await findTrajectory(app, caller, request.trajectoryId);
     const { tree } = trajectory.ref;
-    // A token is of the tree, whichever of its trajectories is named.
+    // A page token is valid for all trajectories of the tree.
     const args = pageArgsOf(caller, rpc.getTree, { ...request, trajectoryId: '' });
     const page = await pageOf(
       { ...args, binding: `${args.binding}/${tree}` },
@@ -158,7 +158,7 @@ export const trajectoryMethods: Methods<
   },
 };
 
-/** What a root and a branch have in common. */
+/** Returns the fields that roots and branches share. */
 function commonFields(
   app: App,
   request: {
@@ -172,7 +172,7 @@ function commonFields(
   return { id: id || app.ids.uuid(), uid: app.ids.uid(), name, labels: toMap(labels), metadataJson };
 }
 
-/** Whether the deletion was refused. */
+/** Whether the deletion was rejected before it changed anything. */
 function deletesNothing(error: unknown): boolean {
   return (
     error instanceof AnabranchError && (error.reason === 'TRAJECTORY_NOT_FOUND' || error.reason === 'HAS_BRANCHES')
