@@ -32,23 +32,28 @@ export const DEFAULT_EXPERIMENT = 'default';
 /** Default time after the last heartbeat at which a run is stale. */
 export const DEFAULT_HEARTBEAT_TIMEOUT_MS = 5 * 60_000;
 
-export interface Run {
+/** Fields of a run that its creation sets and updates change. */
+export interface RunSettings {
+  readonly name: string;
+  readonly description: string;
+  readonly labels: ReadonlyMap<string, string>;
+  readonly metadataJson: string;
+  readonly plan: Plan | undefined;
+  readonly failWhenStale: boolean;
+}
+
+export interface Run extends RunSettings {
   readonly key: bigint;
   /** Row key and id of the root of the run's tree. */
   readonly tree: { readonly key: bigint; readonly id: string };
   readonly id: string;
   readonly number: bigint;
   readonly experiment: { readonly key: bigint; readonly id: string; readonly name: string };
-  readonly name: string;
-  readonly description: string;
   /** The effective config (M4). Empty in the BASIC view, like all JSON fields. */
   readonly configJson: string;
   readonly configOverridesJson: string;
   /** The values of the client. Empty in the BASIC view. */
   readonly removedConfigPaths: readonly string[];
-  readonly labels: ReadonlyMap<string, string>;
-  readonly metadataJson: string;
-  readonly plan: Plan | undefined;
   readonly parent: { readonly key: bigint; readonly id: string; readonly branchPoint: bigint } | undefined;
   /** Current state of the main trajectory. Undefined if there is none, or if it was deleted. */
   readonly mainTrajectory:
@@ -60,7 +65,6 @@ export interface Run {
   readonly metrics: ReadonlyMap<string, number>;
   readonly resultJson: string;
   readonly heartbeatTimeoutMs: number;
-  readonly failWhenStale: boolean;
   readonly heartbeatTime: Instant | undefined;
   /** By the database's clock at the time of the read. */
   readonly stale: boolean;

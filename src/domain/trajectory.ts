@@ -10,7 +10,15 @@ export interface TrajectoryRef {
   readonly key: bigint;
 }
 
-export interface Trajectory {
+/** Fields of a trajectory that its creation sets and updates change. */
+export interface TrajectorySettings {
+  readonly name: string;
+  readonly labels: ReadonlyMap<string, string>;
+  /** JSON text; empty for none. */
+  readonly metadataJson: string;
+}
+
+export interface Trajectory extends TrajectorySettings {
   readonly ref: TrajectoryRef;
   readonly id: string;
   /** UUID of the row, never used again (B3). */
@@ -18,13 +26,10 @@ export interface Trajectory {
   readonly treeId: string;
   /** The owner of the branch point, and the last shared step. Undefined for a root. */
   readonly parent: { readonly key: bigint; readonly id: string; readonly branchPoint: bigint } | undefined;
-  readonly name: string;
   readonly taskId: string;
   /** Ids of the run and the experiment of the trajectory. Empty: none. */
   readonly runId: string;
   readonly experimentId: string;
-  readonly labels: ReadonlyMap<string, string>;
-  readonly metadataJson: string;
   readonly metrics: ReadonlyMap<string, number>;
   readonly status: TrajectoryStatus;
   readonly statusMessage: string;

@@ -72,22 +72,15 @@ export const experimentMethods: Methods<
 
 /** BASIC leaves out what holds JSON (FM7). */
 function toMessage(experiment: Experiment, view: View): WireExperiment {
-  const { id, name, description, environmentName, agentType, maxSteps, seed, tags, runCount } = experiment;
+  const { key: _, tags, ...fields } = experiment;
   const json = (text: string) => (view === 'FULL' ? text : '');
   return messageOf(ExperimentSchema, {
-    id,
-    name,
-    description,
-    environmentName,
+    ...fields,
     environmentConfigJson: json(experiment.environmentConfigJson),
-    agentType,
     agentConfigJson: json(experiment.agentConfigJson),
     defaultConfigJson: json(experiment.defaultConfigJson),
-    maxSteps,
-    seed,
     tags: [...tags],
     metadataJson: json(experiment.metadataJson),
-    runCount,
     createTime: fromInstant(experiment.createTime),
     updateTime: fromInstant(experiment.updateTime),
   });

@@ -27,19 +27,16 @@ export function toNewRunFields(
   own: { readonly configJson: string; readonly field: string },
   unset: InitialStatus,
 ): NewRunFields {
-  const { name, description, metadataJson, failWhenStale } = request;
+  const { $typeName: _, $unknown: __, ...fields } = request;
   return {
+    ...fields,
     id,
-    name,
-    description,
     configJson: requireConfig(own.configJson, own.field),
     removedConfigPaths: requireRemovedPaths(request.removedConfigPaths),
     labels: toMap(request.labels),
-    metadataJson,
     plan: toPlan(request.plan),
     status: toInitialStatus(request.initialStatus, unset),
     heartbeatTimeoutMs: toMillis(request.heartbeatTimeout),
-    failWhenStale,
   };
 }
 

@@ -50,22 +50,8 @@ export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTas
   },
 };
 
-function toUpsert(task: WireUpsert): TaskUpsert {
-  const { id, name, description, difficulty, category, appName, sourceType, maxTurns, inputJson, metadataJson } = task;
-  return {
-    id,
-    name,
-    description,
-    difficulty,
-    category,
-    appName,
-    sourceType,
-    maxTurns,
-    tags: task.tags?.values,
-    prerequisites: task.prerequisites?.values,
-    inputJson,
-    metadataJson,
-  };
+function toUpsert({ tags, prerequisites, $typeName: _, $unknown: __, ...fields }: WireUpsert): TaskUpsert {
+  return { ...fields, tags: tags?.values, prerequisites: prerequisites?.values };
 }
 
 /** BASIC leaves out what holds JSON (FM7). */

@@ -22,8 +22,8 @@ export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators'
         (i) => `validators[${i}].type`,
         'must be unique for a task within a request',
       );
-      const upserts = validators.map(({ taskId, type, query, method, expectedResult, configJson, advisory }) => {
-        return { newId: app.ids.uuid(), taskId, type, query, method, expectedResult, configJson, advisory };
+      const upserts = validators.map(({ $typeName: _, $unknown: __, ...fields }) => {
+        return { ...fields, newId: app.ids.uuid() };
       });
       const { ids, created } = await app.store.upsertValidators(caller.namespace, upserts);
       return { validatorIds: [...ids], createdCount: created };

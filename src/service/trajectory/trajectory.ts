@@ -1,5 +1,9 @@
 import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type BranchTrajectoryRequest,
+  type CreateTrajectoryRequest,
+  TrajectoryService,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
@@ -159,17 +163,9 @@ export const trajectoryMethods: Methods<
 };
 
 /** Returns the fields that roots and branches share. */
-function commonFields(
-  app: App,
-  request: {
-    readonly name: string;
-    readonly labels: { readonly [key: string]: string };
-    readonly metadataJson: string;
-  },
-  id: string,
-): TrajectoryMaking {
-  const { name, labels, metadataJson } = request;
-  return { id: id || app.ids.uuid(), uid: app.ids.uid(), name, labels: toMap(labels), metadataJson };
+function commonFields(app: App, request: CreateTrajectoryRequest | BranchTrajectoryRequest, id: string): TrajectoryMaking {
+  const { $typeName: _, $unknown: __, ...fields } = request;
+  return { ...fields, id: id || app.ids.uuid(), uid: app.ids.uid(), labels: toMap(request.labels) };
 }
 
 /** Whether the deletion was rejected before it changed anything. */

@@ -3,7 +3,7 @@ import type { Instant } from '../../domain/instant.ts';
 import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
 import type { RunTally } from '../../domain/progress.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
-import type { Plan, Run, Stage } from '../../domain/run.ts';
+import type { Run, RunSettings, Stage } from '../../domain/run.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { ExperimentReference } from './experiment.ts';
@@ -138,22 +138,16 @@ export interface RunStore {
   purgeDeleted(limit: number): Promise<boolean>;
 }
 
-export interface NewRunFields {
+/** An empty name becomes `run-NUMBER`. */
+export interface NewRunFields extends RunSettings {
   readonly id: string;
-  /** Empty for `run-NUMBER`. */
-  readonly name: string;
-  readonly description: string;
   /** A JSON object or empty: the run's own config, or its overrides. */
   readonly configJson: string;
   /** JSON Pointers to keys that are removed from the inherited config. */
   readonly removedConfigPaths: readonly string[];
-  readonly labels: ReadonlyMap<string, string>;
-  readonly metadataJson: string;
-  readonly plan: Plan | undefined;
   readonly status: InitialStatus;
   /** Undefined for the default; in a branch, for the parent's timeout. */
   readonly heartbeatTimeoutMs: number | undefined;
-  readonly failWhenStale: boolean;
 }
 
 export interface NewRun extends NewRunFields {
@@ -205,17 +199,11 @@ export interface RunFilter {
 /**
  * Absent fields are not changed. A present but undefined plan is cleared, and such a timeout is reset to its default.
  */
-export interface RunChanges {
-  readonly name?: string;
-  readonly description?: string;
-  readonly labels?: ReadonlyMap<string, string>;
-  readonly metadataJson?: string;
-  readonly plan?: Plan | undefined;
+export interface RunChanges extends Partial<RunSettings> {
   readonly statusMessage?: string;
   readonly phase?: string;
   readonly metrics?: ReadonlyMap<string, number>;
   readonly heartbeatTimeoutMs?: number | undefined;
-  readonly failWhenStale?: boolean;
 }
 
 export interface RunMove {

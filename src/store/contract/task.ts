@@ -28,20 +28,9 @@ export interface TaskStore {
 }
 
 /** Undefined fields are not changed; in a new task they are empty. */
-export interface TaskUpsert {
-  readonly id: string;
-  readonly name: string | undefined;
-  readonly description: string | undefined;
-  readonly difficulty: string | undefined;
-  readonly category: string | undefined;
-  readonly appName: string | undefined;
-  readonly sourceType: string | undefined;
-  readonly maxTurns: bigint | undefined;
-  readonly tags: readonly string[] | undefined;
-  readonly prerequisites: readonly string[] | undefined;
-  readonly inputJson: string | undefined;
-  readonly metadataJson: string | undefined;
-}
+export type TaskUpsert = Pick<Task, 'id'> & Given<Omit<Task, 'key' | 'id' | 'createTime' | 'updateTime'>>;
+
+type Given<Fields> = { readonly [Name in keyof Fields]?: Fields[Name] | undefined };
 
 export interface Upserted {
   readonly created: number;
@@ -50,16 +39,8 @@ export interface Upserted {
 }
 
 /** Undefined fields are not changed; in a new validator they are empty. `newId` is the id of a new validator. */
-export interface ValidatorUpsert {
-  readonly newId: string;
-  readonly taskId: string;
-  readonly type: string;
-  readonly query: string | undefined;
-  readonly method: string | undefined;
-  readonly expectedResult: string | undefined;
-  readonly configJson: string | undefined;
-  readonly advisory: boolean | undefined;
-}
+export type ValidatorUpsert = { readonly newId: string } & Pick<Validator, 'taskId' | 'type'> &
+  Given<Omit<Validator, 'key' | 'id' | 'taskId' | 'type' | 'createTime' | 'updateTime'>>;
 
 /** Conditions are combined with AND. */
 export interface TaskFilter {

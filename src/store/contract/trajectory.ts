@@ -3,7 +3,7 @@ import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Link } from '../../domain/lineage.ts';
 import type { NewState, NewStep } from '../../domain/step.ts';
-import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
+import type { Trajectory, TrajectoryRef, TrajectorySettings } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
 
@@ -69,13 +69,9 @@ export interface TrajectoryStore {
   expireRequests(days: number, limit: number): Promise<number>;
 }
 
-export interface TrajectoryMaking {
+export interface TrajectoryMaking extends TrajectorySettings {
   readonly id: string;
   readonly uid: string;
-  readonly name: string;
-  readonly labels: ReadonlyMap<string, string>;
-  /** JSON text; empty for none. */
-  readonly metadataJson: string;
 }
 
 export interface NewTrajectory extends TrajectoryMaking {
@@ -113,10 +109,7 @@ export interface TrajectoryFilter {
   readonly experimentId?: string;
 }
 
-export interface TrajectoryChanges {
-  readonly name?: string;
-  readonly labels?: ReadonlyMap<string, string>;
-  readonly metadataJson?: string;
+export interface TrajectoryChanges extends Partial<TrajectorySettings> {
   readonly metrics?: ReadonlyMap<string, number>;
 }
 
