@@ -2,83 +2,89 @@ import type { DescField, DescMessage, Message } from '@bufbuild/protobuf';
 import { type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
 import { AnabranchError, type Reason } from '../domain/errors.ts';
 
-/** Reasons that are about something that the request named, and the key under which their metadata says what. */
-const NAMED: Readonly<Partial<Record<Reason, string>>> = {
-  TRAJECTORY_NOT_FOUND: 'trajectory_id',
-  STEP_NOT_FOUND: 'step_number',
-  TAG_NOT_FOUND: 'tag',
-  STATE_NOT_FOUND: 'digest',
-  TRAJECTORY_EXISTS: 'trajectory_id',
-  REQUEST_ID_REUSED: 'request_id',
-  BRANCH_POINT_BEYOND_END: 'step_number',
-  EXPERIMENT_NOT_FOUND: 'experiment',
-  RUN_NOT_FOUND: 'run',
-  STAGE_NOT_FOUND: 'stage',
-  EXPERIMENT_EXISTS: 'experiment',
-  RUN_EXISTS: 'run',
-  NO_MAIN_TRAJECTORY: 'run_id',
-  TASK_NOT_FOUND: 'task',
-  VALIDATOR_NOT_FOUND: 'validator',
-  GROUP_NOT_FOUND: 'group',
-  ROLLOUT_NOT_FOUND: 'rollout',
-  ENVIRONMENT_NOT_FOUND: 'environment',
-  ROLLOUT_EXISTS: 'rollout',
-  ENVIRONMENT_EXISTS: 'environment',
+interface Named {
+  /** Key of the error's metadata that holds the id or the name of what the error is about. */
+  readonly key: string;
+  /**
+   * Fields of requests that hold such an id or name. If several hold it, the first of these is named: of a request that
+   * creates one thing from another, what it creates.
+   */
+  readonly fields: readonly string[];
+}
+
+/** Reasons that are about something that a request names. */
+export const NAMED: { readonly [R in Reason]?: Named } = {
+  TRAJECTORY_NOT_FOUND: { key: 'trajectory_id', fields: ['trajectory_id', 'other_trajectory_id'] },
+  STEP_NOT_FOUND: { key: 'step_number', fields: ['step_number'] },
+  TAG_NOT_FOUND: { key: 'tag', fields: ['tag', 'name'] },
+  STATE_NOT_FOUND: { key: 'digest', fields: ['digest', 'state_digest'] },
+  TRAJECTORY_EXISTS: { key: 'trajectory_id', fields: ['branch_trajectory_id', 'branch_id', 'trajectory_id'] },
+  REQUEST_ID_REUSED: { key: 'request_id', fields: ['request_id'] },
+  BRANCH_POINT_BEYOND_END: { key: 'step_number', fields: ['step_number'] },
+  EXPERIMENT_NOT_FOUND: { key: 'experiment', fields: ['experiment_id', 'experiment_name', 'name'] },
+  RUN_NOT_FOUND: { key: 'run', fields: ['run_id', 'run_ids', 'run_name'] },
+  STAGE_NOT_FOUND: { key: 'stage', fields: ['stage_id'] },
+  EXPERIMENT_EXISTS: { key: 'experiment', fields: ['experiment_id', 'name'] },
+  RUN_EXISTS: { key: 'run', fields: ['branch_id', 'run_id', 'name'] },
+  NO_MAIN_TRAJECTORY: { key: 'run_id', fields: ['run_id'] },
+  TASK_NOT_FOUND: { key: 'task', fields: ['task_id', 'task_ids'] },
+  VALIDATOR_NOT_FOUND: { key: 'validator', fields: ['validator_id'] },
+  GROUP_NOT_FOUND: { key: 'group', fields: ['group_id'] },
+  ROLLOUT_NOT_FOUND: { key: 'rollout', fields: ['rollout_id'] },
+  ENVIRONMENT_NOT_FOUND: { key: 'environment', fields: ['environment_id', 'environment_ids'] },
+  ROLLOUT_EXISTS: { key: 'rollout', fields: ['rollout_id'] },
+  ENVIRONMENT_EXISTS: { key: 'environment', fields: ['environment_id'] },
 };
 
 /**
- * What was thrown, with the field of the request in which the caller named what it is about, where there is one:
- * `rollouts[3].task_id`. One of many stands in the text as well, since it cannot be told from its value alone.
+ * Returns the error with the path of the request's field that holds what the error is about: `rollouts[3].task_id`. The
+ * message of the error also begins with a path into a list. Any other error is returned as it is.
+ *
+ * The field is found by its name and its value. That is exact: a request may only name the same missing thing several
+ * times, and then its first field is as wrong as the others. Only a step number may be right in one trajectory and wrong
+ * in another, so it is named only if the request has it once.
  */
 export function nameField(error: unknown, schema: DescMessage, request: Message): unknown {
   if (!(error instanceof AnabranchError) || error.violations.length > 0) return error;
-  const key = NAMED[error.reason];
-  const value = key === undefined ? undefined : error.metadata[key];
-  if (key === undefined || value === undefined) return error;
-  const sought = { noun: key.replace(/_id$/, ''), value: value.toLowerCase(), own: makesOwn(error.reason) };
-  const fields = [...fieldsOf(reflect(schema, request), sought, '')];
-  const field = fieldAmong(fields, error.reason, key);
-  if (field === undefined) return error;
   const { reason, message, metadata, cause } = error;
+  const named = NAMED[reason];
+  const value = named && metadata[named.key];
+  if (named === undefined || value === undefined) return error;
+  const found = [...holders(reflect(schema, request), named.fields, value, '')];
+  if (named.key === 'step_number' && found.length > 1) return error;
+  const field = named.fields.flatMap((name) => found.filter((holder) => holder.name === name))[0]?.path;
+  if (field === undefined) return error;
   const text = field.includes('[') ? `${field}: ${message}` : message;
   return new AnabranchError(reason, text, { metadata, violations: [{ field, description: message }], cause });
 }
 
-function fieldAmong(fields: readonly string[], reason: Reason, key: string): string | undefined {
-  // The same number may be a step of many trajectories, of which only one has an end before it.
-  if (key === 'step_number') return fields.length === 1 ? fields[0] : undefined;
-  // What a request makes stands behind what it makes it of.
-  return makesOwn(reason) ? fields.at(-1) : fields[0];
+interface Holder {
+  readonly name: string;
+  readonly path: string;
 }
 
-/** The request makes something of its own, under an id or a name that is taken. */
-function makesOwn(reason: Reason): boolean {
-  return reason.endsWith('_EXISTS');
-}
-
-/** Paths of the fields that name that thing. */
-function* fieldsOf(message: ReflectMessage, sought: Sought, path: string): Generator<string> {
-  for (const field of message.fields) {
-    const hasMessages = field.message !== undefined && field.fieldKind !== 'map';
-    // Lists of a million numbers are not looked through for a name.
-    if (!(hasMessages || names(field.name, sought, path)) || !message.isSet(field)) continue;
-    for (const [place, part] of partsOf(message, field)) {
-      const at = `${path}${field.name}${place}`;
-      if (isMessage(part)) yield* fieldsOf(part, sought, `${at}.`);
-      else if (String(part).toLowerCase() === sought.value) yield at;
+/** Finds the fields with one of these names that hold the value. Those of a message precede those of messages in it. */
+function* holders(
+  message: ReflectMessage,
+  names: readonly string[],
+  value: string,
+  above: string,
+): Generator<Holder, void, undefined> {
+  const set = message.fields.filter((field) => field.fieldKind !== 'map' && message.isSet(field));
+  for (const field of set.filter(({ name }) => names.includes(name))) {
+    for (const [index, part] of partsOf(message, field)) {
+      if (String(part) === value) yield { name: field.name, path: `${above}${field.name}${index}` };
+    }
+  }
+  for (const field of set.filter((each) => each.message !== undefined)) {
+    for (const [index, part] of partsOf(message, field)) {
+      if (isMessage(part)) yield* holders(part, names, value, `${above}${field.name}${index}.`);
     }
   }
 }
 
-interface Sought {
-  readonly noun: string;
-  readonly value: string;
-  /** It may be the id or the name of what the request makes. */
-  readonly own: boolean;
-}
-
-/** What a field holds, each with its place in it. */
-function* partsOf(message: ReflectMessage, field: DescField): Generator<[place: string, part: unknown]> {
+/** Returns the values of a field, each with its index. */
+function* partsOf(message: ReflectMessage, field: DescField): Generator<readonly [index: string, part: unknown]> {
   if (field.fieldKind !== 'list') yield ['', message.get(field)];
   else for (const [i, part] of [...message.get(field)].entries()) yield [`[${i}]`, part];
 }
@@ -86,12 +92,3 @@ function* partsOf(message: ReflectMessage, field: DescField): Generator<[place: 
 function isMessage(part: unknown): part is ReflectMessage {
   return typeof part === 'object' && part !== null && 'desc' in part && 'fields' in part;
 }
-
-/** Whether a field of that name names things of a kind: `task`, `task_id`, `branch_trajectory_id`. */
-function names(field: string, { noun, own }: Sought, path: string): boolean {
-  if (own && path === '' && OWN.has(field)) return true;
-  const bare = field.replace(/_(id|ids|name)$/, '');
-  return bare === noun || bare.endsWith(`_${noun}`);
-}
-
-const OWN: ReadonlySet<string> = new Set(['id', 'name', 'branch_id']);

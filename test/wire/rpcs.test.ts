@@ -29,6 +29,8 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import type { Reason } from '../../src/domain/errors.ts';
+import { NAMED } from '../../src/rpc/named_field.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
@@ -37,7 +39,7 @@ import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { RUN_RPCS } from './rpcs/runs.ts';
 import { makeScene, type Rpc, richStep, type Scene } from './rpcs/scene.ts';
 import { expectShown, pathsOf } from './rpcs/shown.ts';
-import { variants } from './rpcs/spots.ts';
+import { pathsWith, variants } from './rpcs/spots.ts';
 import { STATE_RPCS } from './rpcs/states.ts';
 import { TRAJECTORY_RPCS } from './rpcs/trajectories.ts';
 import { collect, type WireClient } from './story.ts';
@@ -156,6 +158,10 @@ const PREPARED = [
   'Summarize',
   'WatchRun',
 ];
+
+function takesFrames({ methodKind }: DescMethod): boolean {
+  return methodKind === 'client_streaming' || methodKind === 'bidi_streaming';
+}
 
 function isRead({ idempotency }: DescMethod): boolean {
   return idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
@@ -360,6 +366,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
       const messages = frames.map((frame) => create(method.input, frame));
       const error = await refusalOf(call(transport, method, messages));
       expect(reasonOf(error), error?.message).toBe(reason);
+      if (!takesFrames(method)) expectNamed(error!, reason as Reason, [method.input, messages[0]!]);
     }
   });
 
@@ -459,6 +466,17 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
       expect(await show({})).toEqual(await show(show === many ? basic : full));
     }
   });
+
+  /** Expects that the error names a field of the request that holds what it is about, if there is one. */
+  function expectNamed(error: ConnectError, reason: Reason, [schema, request]: [DescMessage, Message]): void {
+    const key = NAMED[reason]?.key;
+    const value = key === undefined ? undefined : error.findDetails(ErrorInfoSchema)[0]?.metadata[key];
+    if (value === undefined) return;
+    const holders = pathsWith(schema, request, value);
+    const named = error.findDetails(BadRequestSchema)[0]?.fieldViolations.map(({ field }) => field) ?? [];
+    expect(named, `${reason}: ${value}`).toHaveLength(Math.min(1, holders.length));
+    expect(holders).toEqual(expect.arrayContaining(named));
+  }
 
   function expectInvalid(error: ConnectError | undefined, path: string): void {
     expect(error?.code, `${path}: ${error?.message ?? 'was taken'}`).toBe(Code.InvalidArgument);

@@ -5,6 +5,7 @@ import { type ReflectList, type ReflectMap, type ReflectMessage, reflect } from 
 interface Spot {
   readonly path: string;
   readonly scalar: ScalarType;
+  readonly value: unknown;
   put(value: unknown): void;
 }
 
@@ -26,7 +27,7 @@ function* spotsOfField(message: ReflectMessage, field: DescField, path: string):
   const value: unknown = message.get(field);
   switch (field.fieldKind) {
     case 'scalar':
-      yield { path, scalar: field.scalar, put: (other) => message.set(field, other as never) };
+      yield { path, value, scalar: field.scalar, put: (other) => message.set(field, other as never) };
       break;
     case 'message':
       yield* spotsOf(value as ReflectMessage, `${path}.`);
@@ -36,7 +37,12 @@ function* spotsOfField(message: ReflectMessage, field: DescField, path: string):
         const at = `${path}[${i}]`;
         if (field.listKind === 'message') yield* spotsOf(item as ReflectMessage, `${at}.`);
         if (field.listKind !== 'scalar') continue;
-        yield { path: at, scalar: field.scalar, put: (other) => (value as ReflectList).set(i, other as never) };
+        yield {
+          path: at,
+          value: item,
+          scalar: field.scalar,
+          put: (other) => (value as ReflectList).set(i, other as never),
+        };
       }
       break;
     case 'map':
@@ -46,12 +52,18 @@ function* spotsOfField(message: ReflectMessage, field: DescField, path: string):
           map.delete(key);
           map.set(other as never, item as never);
         };
-        yield { path, scalar: field.mapKey, put: rename };
+        yield { path, value: key, scalar: field.mapKey, put: rename };
         if (field.mapKind === 'message') yield* spotsOf(item as ReflectMessage, `${path}[${JSON.stringify(key)}].`);
         if (field.mapKind !== 'scalar') continue;
-        yield { path, scalar: field.scalar, put: (other) => map.set(key, other as never) };
+        yield { path, value: item, scalar: field.scalar, put: (other) => map.set(key, other as never) };
       }
   }
+}
+
+/** Paths of the fields that have a value, as text. */
+export function pathsWith(schema: DescMessage, message: Message, value: string): string[] {
+  const spots = [...spotsOf(reflect(schema, message))];
+  return spots.filter((spot) => String(spot.value) === value).map(({ path }) => path);
 }
 
 /** The frames, once for each such field, with another value there. */
