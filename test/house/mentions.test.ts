@@ -1,0 +1,30 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { expect, it } from 'vitest';
+import { ROOT, sources } from './source.ts';
+
+/** Lines of the protos and of src that a text field may take by hand, without comments (CONTRIBUTING.md). */
+const MOST_MENTIONS = 12;
+
+const PROTOS = 'proto/anabranch/v1';
+
+/** Lines with a field name, by file: `path: line`. */
+function mentions(field: RegExp): string[] {
+  const protos = readdirSync(path.join(ROOT, PROTOS)).map((name) => {
+    const text = readFileSync(path.join(ROOT, PROTOS, name), 'utf8');
+    return { path: `${PROTOS}/${name}`, code: text.replace(/\/\/.*/g, '') };
+  });
+  return [...protos, ...sources('src')].flatMap(({ path: file, code }) =>
+    code.split('\n').flatMap((line) => (field.test(line) ? [`${file}: ${line.trim()}`] : [])),
+  );
+}
+
+it.each([
+  // Summaries by model are a feature of their own.
+  ['rollout', /^(?!.*(stage|summar|\/runs?[._]|_runs\.))/],
+  ['stage', /^(?!.*summar).*(stage|\/runs?[._]|_runs\.)/],
+] as const)('a text field of a %s takes few lines: model_uri', (_, files) => {
+  const lines = mentions(/model_uri|modelUri/).filter((line) => files.test(line.slice(0, line.indexOf(':'))));
+  expect(lines.length, lines.join('\n')).toBeGreaterThan(5);
+  expect(lines.length, lines.join('\n')).toBeLessThanOrEqual(MOST_MENTIONS);
+});
