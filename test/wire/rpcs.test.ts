@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs';
 import {
+  clearField,
   clone,
   create,
   type DescField,
@@ -7,6 +8,7 @@ import {
   type DescMethod,
   type DescMethodStreaming,
   type DescMethodUnary,
+  isFieldSet,
   type Message,
   type MessageShape,
   ScalarType,
@@ -16,9 +18,15 @@ import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { RolloutSchema, TaskSchema, ValidatorSchema } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import {
+  RolloutResultSchema,
+  RolloutSchema,
+  TaskSchema,
+  ValidatorSchema,
+} from '../../gen/es/anabranch/v1/rollout_pb.js';
 import {
   NewRolloutSchema,
+  NewValidationSchema,
   RolloutService,
   TaskUpsertSchema,
   ValidatorUpsertSchema,
@@ -424,6 +432,27 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
       if (path !== 'step_number' && path !== 'name') continue;
       const error = await refusalOf(call(transport, method, frames));
       expect(reasonOf(error), `with another ${path}`).toBe('REQUEST_ID_REUSED');
+    }
+  });
+
+  it('L5: CompleteRollout distinguishes repeated requests by every field of result and validations', async () => {
+    const method = RolloutService.method.completeRollout;
+    const [frames] = await framesOf(method, await makeRolloutScene(client()));
+    const made = frames![0] as MessageShape<typeof method.input>;
+    await call(transport, method, [made]);
+    await call(transport, method, [made]);
+    const partsOf = ({ result, validations }: typeof made): [DescMessage, Message][] => [
+      [RolloutResultSchema, result!],
+      [NewValidationSchema, validations[0]!],
+    ];
+    for (const [i, [schema, part]] of partsOf(made).entries()) {
+      for (const field of schema.fields.filter((each) => isFieldSet(part, each))) {
+        if (['name', 'success'].includes(field.name) && schema === NewValidationSchema) continue; // Required.
+        const other = clone(method.input, made);
+        clearField(partsOf(other)[i]![1], field);
+        const error = await refusalOf(call(transport, method, [other]));
+        expect(reasonOf(error), `without ${field}`).toBe('RESULT_CONFLICT');
+      }
     }
   });
 
