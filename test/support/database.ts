@@ -83,10 +83,14 @@ export function dropPostgresDatabase(server: string, { user }: Login): Promise<v
   return administer(server, [`DROP DATABASE IF EXISTS ${user} WITH (FORCE)`, `DROP ROLE IF EXISTS ${user}`]);
 }
 
-/** A copy of the database that has this role's name. The role owns what is in it. */
+/**
+ * A copy of the database that has this role's name. The role owns what is in it. Files are copied, which takes half of
+ * the CPU time of writing all pages to the log.
+ */
 export async function copyPostgresDatabase(server: string, login: Login): Promise<TestDatabase> {
   const name = newName();
-  await administer(server, [`CREATE DATABASE ${name} TEMPLATE ${login.user}`, ...grantOnly(name, login)]);
+  const copy = `CREATE DATABASE ${name} TEMPLATE ${login.user} STRATEGY FILE_COPY`;
+  await administer(server, [copy, ...grantOnly(name, login)]);
   return postgresDatabase(server, name, login, () =>
     administer(server, [`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`]),
   );
