@@ -4,7 +4,8 @@ import { describe, expect, it } from 'vitest';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient, readSteps } from '../../src/client/index.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { AppendCall } from '../wire/append-call.ts';
@@ -15,7 +16,7 @@ describe.each(ENGINES)('bytes of a dead connection that arrive late, on %s', (en
     ['has written', 3],
     ['was granted and has not written yet', 0],
   ])('F1, W2: are refused once another writer %s', async (_, written) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     await using older = await startTestServer({ database });
     // SQLite allows one process: there the newer writer uses the same server.
     await using newer = engine === 'postgres' ? await startTestServer({ database }) : undefined;

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { reportFigures } from './figures.ts';
 import { checkHistory } from './history/check.ts';
@@ -13,7 +14,7 @@ const DRAINS = 5;
 describe.each(ENGINES)('SIGTERM under load on %s', (engine) => {
   it('A2, D1, R2: five times, no helper reports an error, no stream ends without a status, and every acked step is stored', async () => {
     const random = seededRandom();
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     let server = await spawnServer({ database: database.url });
     const listen = `127.0.0.1:${server.port}`;
     // Each helper has a trajectory of its own and lives through all drains; any error it reports is caused by a drain.

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { createDatabase, type Engine } from '../support/database.ts';
+import type { Engine } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { type Figures, reportFigures } from './figures.ts';
@@ -46,7 +47,7 @@ const WAY_MS = 8;
 export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   const random = seededRandom();
   const { kills } = plan;
-  await using database = await createDatabase(plan.engine);
+  await using database = await createMigratedDatabase(plan.engine);
   const start = () => spawnServer({ ...plan, database: database.url });
   let server = await start();
   await using proxy = await startTcpProxy(server);

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { reportFigures } from './figures.ts';
@@ -18,7 +19,7 @@ describe.each(ENGINES)(
   (engine) => {
     it('D1, O1, O2, R1: every read that is answered OK is complete, and acked data is stored unless its deletion was started', async () => {
       const random = seededRandom();
-      await using database = await createDatabase(engine);
+      await using database = await createMigratedDatabase(engine);
       let server = await spawnServer({ database: database.url });
       await using proxy = await startTcpProxy(server);
       const client = connectClient({ address: proxy.url });

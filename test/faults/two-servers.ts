@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { createDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import type { Figures } from './figures.ts';
@@ -26,7 +26,7 @@ export interface TwoServersOutcome {
 /** Writers, readers and followers of 8 branches use two servers at random, which get faults in turn. */
 export async function injectFaultsIntoTwoServers(rounds: number): Promise<TwoServersOutcome> {
   const random = seededRandom();
-  await using database = await createDatabase('postgres');
+  await using database = await createMigratedDatabase('postgres');
   await using first = await spawnServer({ database: database.url });
   await using second = await spawnServer({ database: database.url });
   await using way = await startTcpProxy(first);

@@ -1,7 +1,8 @@
 import { access } from 'node:fs/promises';
 import { describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
-import { createDatabase, ENGINES } from './database.ts';
+import { ENGINES } from './database.ts';
+import { createMigratedDatabase } from './migrated_database.ts';
 import { spawnServer } from './spawned-server.ts';
 import { startTestServer } from './test-server.ts';
 
@@ -18,7 +19,7 @@ describe.each(ENGINES)('startTestServer on %s', (engine) => {
   });
 
   it('leaves a database that the test created to the test', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const trajectoryId = '0199f0a0-0000-7000-8000-000000000001';
     const first = await startTestServer({ database });
     await call(first.url, (client) => client.trajectories.createTrajectory({ trajectoryId }));
@@ -31,7 +32,7 @@ describe.each(ENGINES)('startTestServer on %s', (engine) => {
 
 describe.each(ENGINES)('spawnServer on %s', (engine) => {
   it('is a process of its own, ready when it resolves, that exits normally after SIGTERM', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
     expect(server.pid).not.toBe(process.pid);
@@ -41,7 +42,7 @@ describe.each(ENGINES)('spawnServer on %s', (engine) => {
   });
 
   it('can be killed, and another one on the same database finds its data', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const trajectoryId = '0199f0a0-0000-7000-8000-000000000002';
     const first = await spawnServer({ database: database.url });
     await call(first.url, (client) => client.trajectories.createTrajectory({ trajectoryId }));
@@ -53,7 +54,7 @@ describe.each(ENGINES)('spawnServer on %s', (engine) => {
 
 describe('spawnServer', () => {
   it('reports the output of a server that does not become ready', async () => {
-    await using database = await createDatabase('sqlite');
+    await using database = await createMigratedDatabase('sqlite');
     await expect(spawnServer({ database: database.url, listen: 'nowhere' })).rejects.toThrow(/nowhere/);
   });
 });

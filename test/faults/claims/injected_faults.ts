@@ -3,7 +3,8 @@ import type { Attempt } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../../src/client/index.ts';
-import { createDatabase, type Engine } from '../../support/database.ts';
+import type { Engine } from '../../support/database.ts';
+import { createMigratedDatabase } from '../../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../../support/tcp-proxy.ts';
 import type { Figures } from '../figures.ts';
@@ -58,7 +59,7 @@ interface Instance {
  * their leases.
  */
 export async function injectFaultsIntoClaims(plan: ClaimsPlan): Promise<ClaimsOutcome> {
-  await using database = await createDatabase(plan.engine);
+  await using database = await createMigratedDatabase(plan.engine);
   await using stack = new AsyncDisposableStack();
   const instances: Instance[] = [];
   for (let i = 0; i < plan.servers; i += 1) {

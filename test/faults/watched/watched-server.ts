@@ -7,8 +7,9 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { ServerCounts } from '../../../src/server.ts';
-import { createDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
+import type { Engine, TestDatabase } from '../../support/database.ts';
 import { exitOf } from '../../support/janitor.ts';
+import { createMigratedDatabase } from '../../support/migrated_database.ts';
 
 /** What the process reports about itself. */
 export interface Glance {
@@ -46,7 +47,7 @@ export interface WatchOptions {
 }
 
 export async function watchServer({ engine, settings = {}, heap }: WatchOptions): Promise<WatchedServer> {
-  const database = await createDatabase(engine);
+  const database = await createMigratedDatabase(engine);
   const child = fork(path.join(import.meta.dirname, 'child.ts'), [database.url, JSON.stringify(settings)], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     execArgv: heap === undefined ? [] : [`--max-old-space-size=${heap}`],
