@@ -5,6 +5,7 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { makeFleFile } from '../fle/fle_database.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { speak } from '../wire/raw.ts';
@@ -186,7 +187,7 @@ describe('serve', () => {
 
 describe.each(ENGINES)('the process, on %s', (engine) => {
   it.each(['SIGTERM', 'SIGINT'] as const)('A2: exits on %s after an orderly shutdown, with code 0', async (signal) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     await using server = await spawnServer({ database: database.url });
     expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
     server.signal(signal);
@@ -212,7 +213,7 @@ describe.each(ENGINES)('the process, on %s', (engine) => {
 
 describe('flags that repeat', () => {
   it('A7: --allowed-host and --allowed-origin accept every value given', async () => {
-    await using database = await createDatabase('sqlite');
+    await using database = await createMigratedDatabase('sqlite');
     const hosts = ['--allowed-host', 'a.example', '--allowed-host', 'b.example'];
     const origins = ['--allowed-origin', 'https://c.example', '--allowed-origin', 'https://d.example'];
     await using server = await spawnServer({ database: database.url, args: [...hosts, ...origins] });
@@ -230,7 +231,7 @@ describe('flags that repeat', () => {
 
 describe('the process', () => {
   it('exits at once on a second signal', async () => {
-    await using database = await createDatabase('sqlite');
+    await using database = await createMigratedDatabase('sqlite');
     await using server = await spawnServer({ database: database.url });
     const open = net.connect(server.port, server.host);
     open.write(
@@ -238,14 +239,14 @@ describe('the process', () => {
     );
     await new Promise((resolve) => open.once('connect', resolve));
     server.signal('SIGTERM');
-    while (!server.output().includes('stopping')) await new Promise((resolve) => setImmediate(resolve));
+    await expect.poll(server.output, { interval: 5 }).toContain('stopping');
     server.signal('SIGTERM');
     expect(await server.exited).toEqual({ code: 143, signal: null });
     open.destroy();
   });
 
   it('exits on an uncaught error after an orderly shutdown, with code 1 and the error as text', async () => {
-    await using database = await createDatabase('sqlite');
+    await using database = await createMigratedDatabase('sqlite');
     const planted = "process.once('SIGUSR2', () => { throw new Error('planted') })";
     const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(planted)}`];
     await using server = await spawnServer({ database: database.url, nodeArgs });
