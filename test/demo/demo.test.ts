@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
@@ -255,7 +255,7 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
     const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
       signal: stop.signal,
       onOutput: (text) => {
-        if (text.includes('"event":"claimed_again"')) stop.abort();
+        if (text.split('"event":"worker",').length > 3) stop.abort(); // three workers are ready
       },
     });
     expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
@@ -267,9 +267,12 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
 
 // A demo takes some seconds of two cores, and a multiple of that if tests share them.
 describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
-  it('keeps a scratch database, draws the tree, prints the summary of the training and commands that read the database', async () => {
+  it('keeps a scratch database, draws the picture of README.md, prints the summary of the training and commands that read the database', async () => {
     const { code, stdout, stderr } = await runCli(['demo']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const picture = /^```\n([^`]+)\n```$/mu.exec(readFileSync('README.md', 'utf8'))?.[1] ?? '';
+    expect(picture.split('\n')).toHaveLength(6);
+    expect(stdout).toContain(picture);
     expect(stdout).toMatch(
       /replayed from its step 250 in a fresh environment:\n.*every observation and state is identical/,
     );

@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, expect, it } from 'vitest';
@@ -83,26 +82,6 @@ describe.each(ENGINES)('the rollouts of README.md, on %s', (engine) => {
     client.close();
   });
 });
-
-it('the picture of README.md is what the demo draws', async () => {
-  await using server = await startTestServer({ engine: 'sqlite' });
-  const child = spawn(process.execPath, ['src/main.ts', 'demo', '--address', `${server.host}:${server.port}`], {
-    cwd: ROOT,
-    timeout: 240_000,
-    env: { ...process.env, NO_COLOR: '1' },
-  });
-  const picture = /^```\n([^`]+)\n```$/mu.exec(readFileSync(resolve(ROOT, 'README.md'), 'utf8'))?.[1] ?? '';
-  expect(picture.split('\n')).toHaveLength(6);
-  const closed = once(child, 'close');
-  let output = '';
-  for await (const piece of child.stdout.setEncoding('utf8')) {
-    output += piece;
-    // The rest of its work is not in the picture.
-    if (output.includes(picture)) child.kill('SIGINT');
-  }
-  await closed;
-  expect(output).toContain(picture);
-}, 240_000);
 
 /** Runs a program as if it were a file in the root of the repository. */
 async function runTypeScript(program: string): Promise<{ output: string[]; complaints: string; code: number | null }> {
