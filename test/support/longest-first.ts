@@ -2,17 +2,29 @@ import path from 'node:path';
 import type { TestSpecification } from 'vitest/node';
 import { BaseSequencer } from 'vitest/node';
 
-/** Files that take longest; the list affects only the duration of a run. */
+/**
+ * Files that take longest, and files that wait for timers: beside the former, these leave them their cores. The list
+ * affects only the duration of a run.
+ */
 const LONG = [
-  'test/demo/demo.test.ts',
   'test/wire/rpcs.test.ts',
-  'test/docs/readme.test.ts',
+  'test/demo/demo.test.ts',
+  'test/store/held_rows.test.ts',
+  'test/store/silence.test.ts',
+  'test/store/database_down.test.ts',
+  'test/wire/broken_streams.test.ts',
+  'test/wire/drain.test.ts',
+  'test/wire/half_sent.test.ts',
+  'test/stream/watch.test.ts',
+  'test/wire/slow_reader.test.ts',
+  'test/wire/large_states.test.ts',
   'test/faults-checker/kill-server.test.ts',
+  'test/docs/readme.test.ts',
   'test/faults-checker/two-servers.test.ts',
-  'test/faults-checker/postgres-killed.test.ts',
   'test/faults/kill-server.test.ts',
   'test/faults/drain.test.ts',
   'test/faults/claims.test.ts',
+  'test/faults/mix.test.ts',
   'test/faults/disk-full.test.ts',
 ];
 
