@@ -5,6 +5,7 @@ import { createDrain, type Drain } from './drain.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
 import type { Logger } from './logger.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
+import { PatchQueue } from './patches/patch_queue.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
 import { type AppSettings, DEFAULT_SETTINGS } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
@@ -36,6 +37,7 @@ export interface App {
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
+  readonly patches: Pick<PatchQueue, 'patch'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** A2: when it begins, streams end with SERVER_DRAINING; append streams end after the acks of all their frames. */
   readonly drain: Drain;
@@ -50,15 +52,31 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const committer = new Committer(store, logger, { lanes: settings.commitLanes });
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
+  const patches = new PatchQueue(settings.patchMs);
   const drain = createDrain();
   const maintenance = startMaintenance(store, logger, settings);
   const close = async (): Promise<void> => {
     drain.begin();
-    await Promise.all([committer.idle(), claims.idle(), maintenance.stop()]);
+    await Promise.all([committer.idle(), claims.idle(), maintenance.stop(), patches.close()]);
     changes.close();
   };
   const call: CallScope = { signal: new AbortController().signal };
-  return { call, store, ids, logger, settings, committer, claims, lineages, changes, feeds, maintenance, drain, close };
+  return {
+    call,
+    store,
+    ids,
+    logger,
+    settings,
+    committer,
+    claims,
+    lineages,
+    changes,
+    feeds,
+    patches,
+    maintenance,
+    drain,
+    close,
+  };
 }
 
 /** Returns the context for one call: its statements end when the call does. */

@@ -36,7 +36,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
   // Long-lived parts, which know neither wire nor engine.
-  'src/stream': { rooms: STORE, packages: [] },
+  'src/stream': { rooms: STORE, packages: ['node:events', 'node:worker_threads'] },
   // The methods of the services, a folder a noun, with what they share in `request`.
   'src/service': {
     rooms: [...STORE, 'src/stream', 'gen'],
