@@ -6,12 +6,16 @@ import {
 import { invalidField } from '../../domain/errors.ts';
 import { parseDigest } from '../../domain/ids.ts';
 import type { FramesCall, Methods } from '../method.ts';
+import { diffStates } from './diff.ts';
 import { fromState, getState } from './get.ts';
 import { putState } from './put.ts';
 import { readStates } from './read.ts';
 
-/** Methods of states (S1 to S6). */
-export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' | 'batchGetStates' | 'readStates'> = {
+/** Methods of states (S1 to S7). */
+export const stateMethods: Methods<
+  typeof StateService,
+  'putState' | 'getState' | 'batchGetStates' | 'readStates' | 'diffStates'
+> = {
   async putState(requests, call) {
     const frames = requests[Symbol.asyncIterator]();
     const first = await frames.next();
@@ -30,6 +34,8 @@ export const stateMethods: Methods<typeof StateService, 'putState' | 'getState' 
   },
 
   readStates: { messages: (request, { app, caller }) => readStates(app, caller, request) },
+
+  diffStates,
 };
 
 /** Returns one chunk at a time, when the store requests it, which bounds the memory (S4). */

@@ -12,7 +12,7 @@ export declare const file_anabranch_v1_state: GenFile;
 
 /**
  * An immutable snapshot: bytes that are identified by their SHA-256 and stored once per namespace. The server never
- * parses or executes them.
+ * executes them. Only DiffStates parses them.
  *
  * @generated from message anabranch.v1.State
  */

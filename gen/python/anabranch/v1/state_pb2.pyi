@@ -19,7 +19,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 @_typing.final
 class State(_message.Message):
     """An immutable snapshot: bytes that are identified by their SHA-256 and stored once per namespace. The server never
-    parses or executes them.
+    executes them. Only DiffStates parses them.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

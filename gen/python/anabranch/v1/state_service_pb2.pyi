@@ -8,6 +8,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -18,6 +19,50 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _NoPatchReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NoPatchReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoPatchReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NO_PATCH_REASON_UNSPECIFIED: _NoPatchReason.ValueType  # 0
+    """There is a patch, or the states are identical."""
+    NO_PATCH_REASON_NOT_JSON: _NoPatchReason.ValueType  # 1
+    """A state is not strict JSON text (RFC 8259) in UTF-8. Media types are ignored."""
+    NO_PATCH_REASON_TOO_LARGE: _NoPatchReason.ValueType  # 2
+    """A state has more than 4 MiB."""
+    NO_PATCH_REASON_DUPLICATE_KEYS: _NoPatchReason.ValueType  # 3
+    """An object has two members with the same key, so JSON parsers read different values."""
+    NO_PATCH_REASON_TOO_COMPLEX: _NoPatchReason.ValueType  # 4
+    """A state is nested deeper than 1,000 levels or has more than 1,000,000 values, its keys are too long for their
+    number, or the comparison took more than 10 seconds.
+    """
+    NO_PATCH_REASON_PATCH_TOO_LARGE: _NoPatchReason.ValueType  # 5
+    """The patch has more than 960 KiB."""
+    NO_PATCH_REASON_BUSY: _NoPatchReason.ValueType  # 6
+    """Too many other calls wait for their patches. Try again later."""
+
+class NoPatchReason(_NoPatchReason, metaclass=_NoPatchReasonEnumTypeWrapper):
+    """Why DiffStates returns no JSON Patch."""
+
+NO_PATCH_REASON_UNSPECIFIED: NoPatchReason.ValueType  # 0
+"""There is a patch, or the states are identical."""
+NO_PATCH_REASON_NOT_JSON: NoPatchReason.ValueType  # 1
+"""A state is not strict JSON text (RFC 8259) in UTF-8. Media types are ignored."""
+NO_PATCH_REASON_TOO_LARGE: NoPatchReason.ValueType  # 2
+"""A state has more than 4 MiB."""
+NO_PATCH_REASON_DUPLICATE_KEYS: NoPatchReason.ValueType  # 3
+"""An object has two members with the same key, so JSON parsers read different values."""
+NO_PATCH_REASON_TOO_COMPLEX: NoPatchReason.ValueType  # 4
+"""A state is nested deeper than 1,000 levels or has more than 1,000,000 values, its keys are too long for their
+number, or the comparison took more than 10 seconds.
+"""
+NO_PATCH_REASON_PATCH_TOO_LARGE: NoPatchReason.ValueType  # 5
+"""The patch has more than 960 KiB."""
+NO_PATCH_REASON_BUSY: NoPatchReason.ValueType  # 6
+"""Too many other calls wait for their patches. Try again later."""
+Global___NoPatchReason: _TypeAlias = NoPatchReason  # noqa: Y015
 
 @_typing.final
 class PutStateRequest(_message.Message):
@@ -328,3 +373,136 @@ class StatePiece(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatePiece: _TypeAlias = StatePiece  # noqa: Y015
+
+@_typing.final
+class DiffStatesRequest(_message.Message):
+    """Request of DiffStates. Exactly one of digest and reference, and exactly one of other_digest and other_reference is
+    required. The first state is the base; the other one is compared with it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    REFERENCE_FIELD_NUMBER: _builtins.int
+    OTHER_DIGEST_FIELD_NUMBER: _builtins.int
+    OTHER_REFERENCE_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """SHA-256 of the first state, 64 lower-case hex characters."""
+    other_digest: _builtins.str
+    """SHA-256 of the other state, 64 lower-case hex characters."""
+    @_builtins.property
+    def reference(self) -> Global___StateReference:
+        """The step that has the first state, and the name of the state."""
+
+    @_builtins.property
+    def other_reference(self) -> Global___StateReference:
+        """The step that has the other state, and the name of the state."""
+
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        reference: Global___StateReference | None = ...,
+        other_digest: _builtins.str = ...,
+        other_reference: Global___StateReference | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["other_reference", b"other_reference", "reference", b"reference"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "other_digest", b"other_digest", "other_reference", b"other_reference", "reference", b"reference"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiffStatesRequest: _TypeAlias = DiffStatesRequest  # noqa: Y015
+
+@_typing.final
+class ByteRange(_message.Message):
+    """Bytes [start_offset, end_offset) of a state."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_OFFSET_FIELD_NUMBER: _builtins.int
+    END_OFFSET_FIELD_NUMBER: _builtins.int
+    start_offset: _builtins.int
+    """Offset of the first byte. A multiple of 64."""
+    end_offset: _builtins.int
+    """End of the range, exclusive. A multiple of 64, or the size of the larger state."""
+    def __init__(
+        self,
+        *,
+        start_offset: _builtins.int = ...,
+        end_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "start_offset", b"start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ByteRange: _TypeAlias = ByteRange  # noqa: Y015
+
+@_typing.final
+class DiffStatesResponse(_message.Message):
+    """Response of DiffStates."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    OTHER_STATE_FIELD_NUMBER: _builtins.int
+    OTHER_MEDIA_TYPE_FIELD_NUMBER: _builtins.int
+    IDENTICAL_FIELD_NUMBER: _builtins.int
+    PATCH_JSON_FIELD_NUMBER: _builtins.int
+    NO_PATCH_REASON_FIELD_NUMBER: _builtins.int
+    CHANGED_RANGES_FIELD_NUMBER: _builtins.int
+    TRUNCATED_FIELD_NUMBER: _builtins.int
+    media_type: _builtins.str
+    """Media type that its step gives the first state. Empty if the request has its digest."""
+    other_media_type: _builtins.str
+    """Media type that its step gives the other state. Empty if the request has its digest."""
+    identical: _builtins.bool
+    """True if both states have the same bytes. Then the response has neither a patch nor ranges."""
+    patch_json: _builtins.str
+    """JSON Patch (RFC 6902) that makes the other state of the first, as JSON text of at most 960 KiB. `[]` if the states
+    differ only in white space, in the order of keys or in the escapes of strings. Numbers are compared as they are
+    written: 1 and 1.0 differ.
+    """
+    no_patch_reason: Global___NoPatchReason.ValueType
+    """Why there is no patch."""
+    truncated: _builtins.bool
+    """True if there are further ranges after the last one of `changed_ranges`."""
+    @_builtins.property
+    def state(self) -> _state_pb2.State:
+        """Digest and size of the first state."""
+
+    @_builtins.property
+    def other_state(self) -> _state_pb2.State:
+        """Digest and size of the other state."""
+
+    @_builtins.property
+    def changed_ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ByteRange]:
+        """If there is no patch: ranges in which the bytes of the states differ at equal offsets, in order, in blocks of 64
+        bytes. Bytes that only the larger state has differ. At most 10,000.
+        """
+
+    def __init__(
+        self,
+        *,
+        state: _state_pb2.State | None = ...,
+        media_type: _builtins.str = ...,
+        other_state: _state_pb2.State | None = ...,
+        other_media_type: _builtins.str = ...,
+        identical: _builtins.bool = ...,
+        patch_json: _builtins.str | None = ...,
+        no_patch_reason: Global___NoPatchReason.ValueType = ...,
+        changed_ranges: _abc.Iterable[Global___ByteRange] | None = ...,
+        truncated: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_patch_json", b"_patch_json", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_patch_json", b"_patch_json", "changed_ranges", b"changed_ranges", "identical", b"identical", "media_type", b"media_type", "no_patch_reason", b"no_patch_reason", "other_media_type", b"other_media_type", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state", "truncated", b"truncated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__patch_json: _TypeAlias = _typing.Literal["patch_json"]  # noqa: Y015
+    _WhichOneofArgType__patch_json: _TypeAlias = _typing.Literal["_patch_json", b"_patch_json"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__patch_json) -> _WhichOneofReturnType__patch_json | None: ...
+
+Global___DiffStatesResponse: _TypeAlias = DiffStatesResponse  # noqa: Y015

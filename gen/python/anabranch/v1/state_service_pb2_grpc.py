@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StateServiceStub:
-    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -56,10 +56,15 @@ class StateServiceStub:
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.FromString,
                 _registered_method=True)
+        self.DiffStates = channel.unary_unary(
+                '/anabranch.v1.StateService/DiffStates',
+                request_serializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.FromString,
+                _registered_method=True)
 
 
 class StateServiceServicer:
-    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -98,6 +103,15 @@ class StateServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DiffStates(self, request, context):
+        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
+        which their bytes differ at equal offsets.
+        Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StateServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -121,6 +135,11 @@ def add_StateServiceServicer_to_server(servicer, server):
                     request_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.SerializeToString,
             ),
+            'DiffStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiffStates,
+                    request_deserializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'anabranch.v1.StateService', rpc_method_handlers)
@@ -130,7 +149,7 @@ def add_StateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StateService:
-    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -232,6 +251,33 @@ class StateService:
             '/anabranch.v1.StateService/ReadStates',
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.SerializeToString,
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiffStates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.StateService/DiffStates',
+            anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.SerializeToString,
+            anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

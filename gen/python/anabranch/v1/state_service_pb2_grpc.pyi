@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class StateServiceStub:
-    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -54,10 +54,15 @@ class StateServiceStub:
     """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
+    DiffStates: _grpc.UnaryUnaryMultiCallable[_state_service_pb2.DiffStatesRequest, _state_service_pb2.DiffStatesResponse]
+    """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
+    which their bytes differ at equal offsets.
+    Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+    """
 
 @_typing.type_check_only
 class StateServiceAsyncStub(StateServiceStub):
-    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -81,9 +86,14 @@ class StateServiceAsyncStub(StateServiceStub):
     """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
+    DiffStates: _aio.UnaryUnaryMultiCallable[_state_service_pb2.DiffStatesRequest, _state_service_pb2.DiffStatesResponse]  # type: ignore[assignment]
+    """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
+    which their bytes differ at equal offsets.
+    Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+    """
 
 class StateServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Stores states, and returns them one by one or as a sequence along a trajectory.
+    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -128,6 +138,17 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_state_service_pb2.ReadStatesResponse], _abc.AsyncIterator[_state_service_pb2.ReadStatesResponse]]:
         """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        """
+
+    @_abc_1.abstractmethod
+    def DiffStates(
+        self,
+        request: _state_service_pb2.DiffStatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_state_service_pb2.DiffStatesResponse, _abc.Awaitable[_state_service_pb2.DiffStatesResponse]]:
+        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
+        which their bytes differ at equal offsets.
+        Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
         """
 
 def add_StateServiceServicer_to_server(servicer: StateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
