@@ -4,6 +4,7 @@ import { ConfigError } from '../config/values.ts';
 import { StartError } from '../start_error.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
+import { diffCommand } from './diff.ts';
 import { importFleCommand } from './import_fle.ts';
 import { migrateCommand } from './migrate.ts';
 import { rolloutCommand } from './rollout.ts';
@@ -32,7 +33,8 @@ function program(cli: CliContext): Command {
     .addCommand(rolloutCommand(cli))
     .addCommand(watchCommand(cli))
     .addCommand(treeCommand(cli))
-    .addCommand(tailCommand(cli));
+    .addCommand(tailCommand(cli))
+    .addCommand(diffCommand(cli));
 }
 
 /** Runs one command line. Resolves with the exit code: 0 success, 1 failure, 2 invalid command line. */

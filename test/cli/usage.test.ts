@@ -17,7 +17,7 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each(['import-fle', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail'])(
+  it.each(['import-fle', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail', 'diff'])(
     '%s --help shows its flags and examples',
     async (command) => {
       const { code, stdout, stderr } = await runCli([command, '--help']);
@@ -43,6 +43,7 @@ describe('the command line', () => {
       'watch',
       'tree',
       'tail',
+      'diff',
     ])
       expect(stdout).toContain(`\n  ${command} `);
     expect(stdout).not.toContain('demo-');
@@ -73,6 +74,10 @@ describe('the command line', () => {
     [['rollout', 'x'], 'ROLLOUT is "x": expected the id of a rollout; `rollouts RUN` lists ids.'],
     [['rollout', MAIN_LINE, '--turns', '10001'], '--turns is "10001": expected a whole number, 0 to 10000.'],
     [['rollout', MAIN_LINE, '--attempt', '0'], '--attempt is "0": expected a whole number, 1 to 2147483647.'],
+    [['diff', MAIN_LINE], "missing required argument 'B'"],
+    [['diff', 'x', `${MAIN_LINE}@1`], 'A is "x": expected a digest (64 lower-case hex characters), or a trajectory'],
+    [['diff', `${MAIN_LINE}@1`, MAIN_LINE], `B is "${MAIN_LINE}": expected a digest`],
+    [['diff', `${MAIN_LINE}@1/`, `${MAIN_LINE}@1`], 'expected a step number or a tag after @'],
     [['tail'], "missing required argument 'TRAJECTORY'"],
     [['tail', `${MAIN_LINE}@`], 'expected a step number or a tag after @'],
     [['tail', MAIN_LINE, '-n', 'x'], '-n is "x": expected a whole number, 0 or more.'],
