@@ -77,11 +77,6 @@ function rangeLines({ changedRanges, truncated }: DiffStatesResponse): string[] 
 const { rawJSON } = JSON as unknown as { rawJSON(text: string): unknown };
 
 /** Numbers keep their text: 1.0 is not drawn as 1. */
-function withExactNumbers(
-  this: unknown,
-  _key: string,
-  value: unknown,
-  context?: { readonly source?: string },
-): unknown {
+function withExactNumbers(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
   return typeof value === 'number' && context?.source !== undefined ? rawJSON(context.source) : value;
 }
