@@ -50,6 +50,15 @@ const READS: Readonly<Record<string, Read>> = {
       .map((n) => `no state of step ${n}, or another`);
   },
 
+  async GetState({ client, random }, known) {
+    const stepNumber = random.pick(numbers(known.end).filter(hasState));
+    const reference = { trajectoryId: known.node.id, stepNumber: BigInt(stepNumber) };
+    const chunks: Uint8Array[] = [];
+    for await (const { chunk } of client.states.getState({ reference }, DEADLINE)) chunks.push(chunk);
+    const expected = stateOf(ownerOf(known.node, stepNumber), stepNumber, 'env');
+    return Buffer.concat(chunks).equals(expected) ? [] : [`no state of step ${stepNumber}, or another`];
+  },
+
   async GetStep({ client, random }, known) {
     const stepNumber = random.between(0, known.end - 1);
     const request = { trajectoryId: known.node.id, stepNumber: BigInt(stepNumber) };
