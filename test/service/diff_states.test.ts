@@ -177,6 +177,19 @@ describeApp('DiffStates', (on) => {
     expect(await reasonFor({ otherReference: reference })).toBe('TRAJECTORY_NOT_FOUND');
   });
 
+  it('S7: of two wrong digests the malformed one is refused, and nothing is looked up', async () => {
+    const scene = on.scene();
+    const [unknown, malformed] = ['0'.repeat(64), 'A'.repeat(64)];
+    for (const [digest, otherDigest, field] of [
+      [unknown, malformed, 'other_digest'],
+      [malformed, unknown, 'digest'],
+    ] as const) {
+      expect(await refusalOf(diff(scene, { digest, otherDigest }))).toMatchObject({ violations: [{ field }] });
+    }
+    const refused = await refusalOf(diff(scene, { digest: unknown, otherDigest: '1'.repeat(64) }));
+    expect(refused.reason).toBe('STATE_NOT_FOUND');
+  });
+
   it('A6, S7: a call that ends meanwhile reads no further', async () => {
     const scene = on.scene();
     const [digest, otherDigest] = [

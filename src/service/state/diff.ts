@@ -22,10 +22,9 @@ export async function diffStates(
   call: Call,
 ): Promise<MessageInitShape<typeof DiffStatesResponseSchema>> {
   const { digest, reference, otherDigest, otherReference } = request;
-  const [one, other] = await Promise.all([
-    findContent(call, addressOf(digest, reference, 'digest')),
-    findContent(call, addressOf(otherDigest, otherReference, 'other_digest')),
-  ]);
+  const address = addressOf(digest, reference);
+  const otherAddress = addressOf(otherDigest, otherReference, 'other_digest');
+  const [one, other] = await Promise.all([findContent(call, address), findContent(call, otherAddress)]);
   const states = {
     state: fromState(one),
     mediaType: one.mediaType,
