@@ -520,8 +520,8 @@ export enum NoPatchReason {
   DUPLICATE_KEYS = 3,
 
   /**
-   * A state is nested deeper than 1,000 levels or has more than 1,000,000 values, its keys are too long for their
-   * number, or the comparison took more than 10 seconds.
+   * A state is nested deeper than 1,000 levels, has more than 1,000,000 values, or has long keys at many levels. Or the
+   * comparison took more than 10 seconds.
    *
    * @generated from enum value: NO_PATCH_REASON_TOO_COMPLEX = 4;
    */

@@ -35,8 +35,8 @@ class _NoPatchReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoPatch
     NO_PATCH_REASON_DUPLICATE_KEYS: _NoPatchReason.ValueType  # 3
     """An object has two members with the same key, so JSON parsers read different values."""
     NO_PATCH_REASON_TOO_COMPLEX: _NoPatchReason.ValueType  # 4
-    """A state is nested deeper than 1,000 levels or has more than 1,000,000 values, its keys are too long for their
-    number, or the comparison took more than 10 seconds.
+    """A state is nested deeper than 1,000 levels, has more than 1,000,000 values, or has long keys at many levels. Or the
+    comparison took more than 10 seconds.
     """
     NO_PATCH_REASON_PATCH_TOO_LARGE: _NoPatchReason.ValueType  # 5
     """The patch has more than 960 KiB."""
@@ -55,8 +55,8 @@ NO_PATCH_REASON_TOO_LARGE: NoPatchReason.ValueType  # 2
 NO_PATCH_REASON_DUPLICATE_KEYS: NoPatchReason.ValueType  # 3
 """An object has two members with the same key, so JSON parsers read different values."""
 NO_PATCH_REASON_TOO_COMPLEX: NoPatchReason.ValueType  # 4
-"""A state is nested deeper than 1,000 levels or has more than 1,000,000 values, its keys are too long for their
-number, or the comparison took more than 10 seconds.
+"""A state is nested deeper than 1,000 levels, has more than 1,000,000 values, or has long keys at many levels. Or the
+comparison took more than 10 seconds.
 """
 NO_PATCH_REASON_PATCH_TOO_LARGE: NoPatchReason.ValueType  # 5
 """The patch has more than 960 KiB."""
