@@ -18,10 +18,12 @@ export async function findNode20(): Promise<string> {
   throw new Error(`The tests of the package need Node 20 on the PATH. Found: ${found.join(', ')}. Install Node 20.`);
 }
 
-/** Packs the package and installs it into an empty project, with engine-strict. Returns the project's folder. */
+/**
+ * Installs the package into an empty project, with engine-strict. Packs it, unless PACKED names a package that is packed
+ * already. Returns the project's folder.
+ */
 export async function installPackage(folder: string, node20: string): Promise<string> {
-  const packed = await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: ROOT, minutes: 5 });
-  const tarball = path.join(folder, packed.trim().split('\n').at(-1) ?? '');
+  const tarball = process.env.PACKED ?? (await pack(folder));
   const project = path.join(folder, 'project');
   await mkdir(project);
   await writeFile(path.join(project, 'package.json'), JSON.stringify({ private: true, type: 'module' }));
@@ -29,4 +31,10 @@ export async function installPackage(folder: string, node20: string): Promise<st
   const env = { PATH: `${path.dirname(node20)}${path.delimiter}${process.env.PATH}` };
   await run(npm, ['install', '--silent', '--engine-strict', tarball], { cwd: project, env, minutes: 5 });
   return project;
+}
+
+/** Returns the file of the package. */
+async function pack(folder: string): Promise<string> {
+  const packed = await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: ROOT, minutes: 5 });
+  return path.join(folder, packed.trim().split('\n').at(-1) ?? '');
 }
