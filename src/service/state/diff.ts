@@ -66,7 +66,7 @@ async function compareBytes(call: Call, one: FoundContent, other: FoundContent):
   const common = Math.min(one.size, other.size);
   const pieces = sideBySide(contentBytes(call, one, 0, common), contentBytes(call, other, 0, common));
   for await (const { offset, bytes, otherBytes } of pieces) {
-    await call.app.store.turns.take();
+    await call.app.store.slots.take();
     changed.compare(offset, bytes, otherBytes);
     if (changed.isTruncated) break;
   }
