@@ -163,7 +163,11 @@ export const trajectoryMethods: Methods<
 };
 
 /** Returns the fields that roots and branches share. */
-function commonFields(app: App, request: CreateTrajectoryRequest | BranchTrajectoryRequest, id: string): TrajectoryMaking {
+function commonFields(
+  app: App,
+  request: CreateTrajectoryRequest | BranchTrajectoryRequest,
+  id: string,
+): TrajectoryMaking {
   const { $typeName: _, $unknown: __, ...fields } = request;
   return { ...fields, id: id || app.ids.uuid(), uid: app.ids.uid(), labels: toMap(request.labels) };
 }
