@@ -71,7 +71,7 @@ export const environmentMethods: Methods<
 
 type MoveRequest = Omit<StartEnvironmentRequest, '$typeName' | '$unknown'>;
 
-/** Moves the status and records the change (L2, L5). */
+/** Changes the status and records the change (L2, L5). */
 async function move(verb: Exclude<Verb, 'reopen'>, request: MoveRequest, { app, caller }: Call) {
   const { environmentId, message, metadataJson, phase, externalId } = request;
   const details = { message, metadataJson, phase, resultJson: '' };

@@ -70,7 +70,7 @@ export const experimentMethods: Methods<
   },
 };
 
-/** BASIC leaves out what holds JSON (FM7). */
+/** BASIC omits fields with JSON (FM7). */
 function toMessage(experiment: Experiment, view: View): WireExperiment {
   const { key: _, tags, ...fields } = experiment;
   const json = (text: string) => (view === 'FULL' ? text : '');

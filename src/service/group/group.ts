@@ -81,13 +81,13 @@ function toGroupReference({ groupId, stageId = '', number }: GetGroupRequest): G
   return { id: groupId };
 }
 
-/** Undefined if it is unset. */
+/** Returns undefined for an unset policy. */
 export function toOnSuccess(policy: OnSuccess): DomainPolicy | undefined {
   if (policy === OnSuccess.CANCEL_PENDING) return 'CANCEL_PENDING';
   return policy === OnSuccess.CONTINUE ? 'CONTINUE' : undefined;
 }
 
-/** BASIC leaves out what holds JSON (FM7). */
+/** BASIC omits fields with JSON (FM7). */
 export function groupMessage(group: Group, view: View): WireGroup {
   const { id, run, stage, number, batch, statistics, revision } = group;
   return messageOf(GroupSchema, {

@@ -23,7 +23,7 @@ import { tokenOf } from './requests.ts';
 const DEFAULT_LEASE_MS = 60_000;
 const claimBytes = sizerOf(ClaimSchema);
 
-/** The queue, as its workers see it. */
+/** Methods of workers: claims and heartbeats. */
 export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'heartbeatRollouts'> = {
   async claimRollouts(request, { app, caller, signal }) {
     const { runId, stageId, taskIds, minPriority, maxRollouts, workerId } = request;
@@ -54,18 +54,19 @@ export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'hea
   },
 };
 
-/** WHOLE: all of a claim; INPUT: no validators, and of the JSON only `input_json`; BARE: ids, numbers and times. */
+/** WHOLE: all fields. INPUT: no validators and no JSON but `input_json`. BARE: ids, numbers and times. */
 type Extent = 'WHOLE' | 'INPUT' | 'BARE';
 
-/** Returns how many claims, from the first, fit whole into one answer (Q2). At least one. */
+/** Returns how many claims, from the first on, fit into one response with all fields (Q2). At least one. */
 function countFittingClaims(claims: readonly Claim[]): number {
   const bytesOf = (claim: Claim) => claimBytes(claimMessage(claim, 'WHOLE'));
   return Math.max(1, countFitting(claims, bytesOf, ANSWER_BYTES));
 }
 
 /**
- * Returns the claims whole, unless there are very many validators, or rollouts and tasks have grown since the claims
- * were granted. Then all claims keep their `input_json` if there is room, and the first ones are whole (RD3).
+ * Returns the claims with all fields if they fit. They may not fit if there are many validators, or if rollouts and
+ * tasks have grown since the claims were granted. Then the first claims have all fields, and the others at least their
+ * `input_json` if it fits (RD3).
  */
 function fitClaims(claims: readonly Claim[]): WireClaim[] {
   const inExtent = (extent: Extent) => claims.map((claim) => claimMessage(claim, extent));

@@ -23,10 +23,10 @@ export const rolloutBytes = sizerOf(RolloutSchema);
 export const attemptBytes = sizerOf(AttemptSchema);
 export const validationBytes = sizerOf(ValidationSchema);
 
-/** BASIC leaves out what holds JSON (FM7). */
+/** BASIC omits fields with JSON (FM7). */
 export function fromRollout(rollout: Rollout, view: View): WireRollout {
   const isFull = view === 'FULL';
-  // A literal, as of a run.
+  // A literal, for the reason given in `fromRun`.
   const wire: WireRollout = {
     $typeName: 'anabranch.v1.Rollout',
     id: rollout.id,
@@ -123,7 +123,7 @@ export function fromBareAttempt(attempt: Attempt): WireAttempt {
   return wire;
 }
 
-/** BASIC leaves out what holds JSON (FM7). */
+/** BASIC omits fields with JSON (FM7). */
 export function fromValidation(rolloutId: string, validation: Validation, view: View): WireValidation {
   const wire = fromBareValidation(rolloutId, validation);
   wire.query = validation.query;

@@ -11,7 +11,7 @@ import { DEFAULT_ATTEMPTS } from './requests.ts';
 
 const DEFAULT_RETRY_DELAY_MS = 1000;
 
-/** Errors: INVALID_REQUEST for two rollouts of one number or id, and for a group with two policies. */
+/** Errors: INVALID_REQUEST for two rollouts with the same number or id, and for a group with two policies. */
 export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => string): NewRollout[] {
   requireDistinct(
     rollouts,
@@ -53,7 +53,7 @@ export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => str
   });
 }
 
-/** The policies of groups. Any of a group's rollouts may set it. */
+/** Returns the policies of groups. Any rollout of a group can set its policy. */
 function policiesOf(rollouts: readonly WireRollout[]): ReadonlyMap<bigint | undefined, OnSuccess> {
   const policies = new Map<bigint | undefined, OnSuccess>();
   for (const [i, rollout] of rollouts.entries()) {
@@ -61,7 +61,7 @@ function policiesOf(rollouts: readonly WireRollout[]): ReadonlyMap<bigint | unde
     const onSuccess = toOnSuccess(rollout.onSuccess);
     if (onSuccess === undefined) continue;
     if ((policies.get(groupNumber) ?? onSuccess) !== onSuccess) {
-      throw invalidField(`rollouts[${i}].on_success`, `must be the same for all of group ${groupNumber}`);
+      throw invalidField(`rollouts[${i}].on_success`, `must be the same for all rollouts of group ${groupNumber}`);
     }
     policies.set(groupNumber, onSuccess);
   }

@@ -17,14 +17,14 @@ import {
   validationBytes,
 } from './messages.ts';
 
-/** Bytes of an environment id in the answer. */
+/** Maximum size of an environment id in the response. */
 const ID_BYTES = 48;
 
 /**
- * Returns a rollout with as much of its attempts as fits into one answer (RD3): first the validations of the attempt
- * that the rollout shows, in the largest form in which all fit, then its attempts, the newest first. Results,
- * validations, metrics, timings and environments of attempts come last, and of these the shown attempt's, because the
- * answer has them already.
+ * Returns a rollout with as much of its attempts as fits into one response (RD3). At most half of the room is for the
+ * newest attempts without details. Next come the validations of the shown attempt, in the largest form in which all
+ * fit. The rest is for details of attempts: results, validations, metrics, timings and environments. Those of the shown
+ * attempt come last, because the rollout itself has them.
  */
 export function recordAnswer(
   { rollout: row, attempts: rows }: RolloutRecord,
@@ -34,7 +34,6 @@ export function recordAnswer(
   const shown = shownAttempt(row, rows);
   const environmentIds = [...(shown?.environmentIds ?? [])];
   const rest = ANSWER_BYTES - rolloutBytes(rollout) - ID_BYTES * environmentIds.length;
-  // A rollout has many attempts only if each of them is small.
   const newest = countFitting(rows.map(fromBareAttempt).toReversed(), attemptBytes, rest / 2);
   const kept = rows.slice(rows.length - newest);
   const room = rest - totalBytes(kept.map(fromBareAttempt), attemptBytes);
@@ -47,14 +46,14 @@ export function recordAnswer(
   return { rollout, attempts, validations, environmentIds, truncated: !isWhole };
 }
 
-/** The validations in all forms that the view allows, the largest first. */
+/** Returns the validations in all forms that the view allows, the largest form first. */
 function formsOf(rolloutId: string, validations: readonly Validation[], view: View) {
   const whole = (form: View) => validations.map((each) => fromValidation(rolloutId, each, form));
   const bare = validations.map((each) => fromBareValidation(rolloutId, each));
   return view === 'FULL' ? [whole('FULL'), whole('BASIC'), bare] : [whole('BASIC'), bare];
 }
 
-/** Returns the attempts that fit with all that was found of them: the newest first, and the shown one last. */
+/** Returns the attempts that fit with their details. Tries the newest first, and the shown one last. */
 function fillAttempts(
   rolloutId: string,
   attempts: readonly Attempt[],

@@ -38,7 +38,7 @@ export function toRolloutChanges(request: UpdateRolloutRequest): RolloutChanges 
   });
 }
 
-/** Errors: INVALID_REQUEST if nothing bounds the list. */
+/** Errors: INVALID_REQUEST if no filter limits the list. */
 export function toRolloutFilter(request: ListRolloutsRequest): RolloutFilter {
   const { taskId, workerId, minReward, maxReward, success } = request;
   const of = toOwner(request);
@@ -59,14 +59,14 @@ export function toRolloutFilter(request: ListRolloutsRequest): RolloutFilter {
   return success === undefined ? filter : { ...filter, success };
 }
 
-/** At most one of them is set. */
+/** Returns the owner of the rollouts; the rules of the proto allow at most one. */
 function toOwner({ runId, stageId, groupId }: ListRolloutsRequest): RolloutFilter['of'] {
   if (runId !== '') return { runId };
   if (stageId !== '') return { stageId };
   return groupId === '' ? undefined : { groupId };
 }
 
-/** Fields that the verbs of rollouts share. */
+/** Fields that all verbs of rollouts share. */
 export interface MoveDetailsRequest {
   readonly message: string;
   readonly metadataJson: string;
@@ -92,7 +92,7 @@ export function toResult(result: WireResult | undefined): RolloutResult | undefi
   return { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson };
 }
 
-/** Errors: INVALID_REQUEST for two validations of one name. */
+/** Errors: INVALID_REQUEST for two validations with the same name. */
 export function toReport(request: Pick<ReleaseRolloutRequest, 'validations' | 'metrics' | 'timings'>): AttemptReport {
   const validations = request.validations.map((each, i) => toNewValidation(each, `validations[${i}]`));
   requireDistinct(

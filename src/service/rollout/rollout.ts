@@ -40,7 +40,7 @@ export const rolloutMethods: Methods<
   | 'releaseRollout'
   | 'retryRollout'
 > = {
-  /** Creates the rollouts that do not exist, all or none (Q6). */
+  /** Creates the rollouts that do not exist yet, all or none (Q6). */
   async createRollouts({ stageId, rollouts }, { app, caller }) {
     return { rollouts: await app.store.createRollouts(caller, stageId, toNewRollouts(rollouts, app.ids.uuid)) };
   },
@@ -106,7 +106,7 @@ export const rolloutMethods: Methods<
       report: toReport(request),
     }),
 
-  /** Ends the rollout whichever worker holds it. */
+  /** Ends the rollout, also if a worker holds it. */
   cancelRollout: (request, call) => end(request, call, 'CANCELLED', {}),
 
   /** Returns the rollout to the queue, or fails it after its last attempt; keeps the report of the attempt (Q1). */
@@ -129,7 +129,7 @@ function readPosition(cursor: readonly string[]): RolloutCursor {
 
 const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new Map(), timings: new Map() });
 
-/** Ends the rollout and stores result and report in one transaction (L3, Q1). */
+/** Ends the rollout, and stores its result and report in the same transaction (L3, Q1). */
 async function end(
   request: MoveDetailsRequest & { readonly rolloutId: string },
   { app, caller }: Call,

@@ -3,9 +3,9 @@ import type { RolloutsOf } from '../../store/contract/run.ts';
 import type { App } from '../../stream/app.ts';
 
 /**
- * Cancels the rollouts of a run or stage that was marked when it was cancelled, batch by batch. If the call ends before
- * the last batch, maintenance does the rest, also after a restart. Returns how many rollouts were cancelled since the
- * mark, by whomever. A reopening ends it early. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, SERVER_DRAINING.
+ * Cancels the rollouts of a marked run or stage in batches. If the call ends before the last batch, maintenance
+ * continues, also after a restart. Returns how many rollouts any process cancelled since the mark. Reopening the run or
+ * stage ends the cancellation early. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, SERVER_DRAINING.
  */
 export async function cancelRollouts(app: App, caller: Caller, of: RolloutsOf): Promise<bigint> {
   let cancelled = 0n;

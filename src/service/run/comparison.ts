@@ -22,18 +22,17 @@ import { countFitting, totalBytes } from '../answer/size.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { compareTrajectories, type ListRange, requireListRange } from '../trajectory/comparison.ts';
 
-/** Bytes of a comparison without differences. */
+/** Maximum sizes of a comparison without differences, a reward, a difference without texts, a path without text. */
 const COMPARISON_BYTES = 512;
 const REWARD_BYTES = 48;
 const DIFFERENCE_BYTES = 32;
 const PATH_BYTES = 4;
-/** A character of JSON text takes at most so many bytes, also where the text is cut and stands in a string. */
+/** Maximum size of a character of JSON text, also if the text was cut and is inside a string. */
 const CHARACTER_BYTES = 3;
 
 /**
- * Compares the main trajectories (RD5) and the effective configs. Values that are long are cut, and differences that do
- * not fit are left out and marked, so that the answer stays below 1 MiB (RD3). Errors: RUN_NOT_FOUND,
- * TRAJECTORY_DELETED.
+ * Compares the main trajectories (RD5) and the effective configs of runs. Cuts long values, and omits differences that
+ * do not fit into 1 MiB (RD3). Errors: RUN_NOT_FOUND, TRAJECTORY_DELETED.
  */
 export async function compareRuns(app: App, caller: Caller, request: CompareRunsRequest): Promise<CompareRunsResponse> {
   requireListRange(request, LIMITS.compareRunSteps);
@@ -41,7 +40,7 @@ export async function compareRuns(app: App, caller: Caller, request: CompareRuns
     request.runIds,
     (id) => [id],
     () => 'run_ids',
-    'must name each run once',
+    'must be unique',
   );
   const sides: Side[] = [];
   for (const id of request.runIds) sides.push(await openSide(app, caller, id));
@@ -104,7 +103,7 @@ function pathBytes(path: string): number {
   return PATH_BYTES + Buffer.byteLength(path);
 }
 
-/** Returns how many bytes its values take then. */
+/** Cuts the values of the first difference to `bytes` each. Returns their size. */
 function cutFirstDifference(comparison: CompareTrajectoriesResponse | undefined, bytes: number): number {
   const first = comparison?.firstDifference;
   if (first === undefined) return 0;
@@ -129,7 +128,7 @@ interface Values {
   readonly otherValueJson: string;
 }
 
-/** Each of the two in at most so many bytes. */
+/** Cuts each of the two values to at most `bytes`. */
 function cutValues({ valueJson, otherValueJson }: Values, bytes: number): Values {
   const length = Math.floor(bytes / CHARACTER_BYTES) - 8;
   return { valueJson: cutJson(valueJson, length), otherValueJson: cutJson(otherValueJson, length) };

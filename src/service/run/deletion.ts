@@ -1,7 +1,7 @@
 import type { RunDeletion } from '../../store/contract/run_deletion.ts';
 import type { App } from '../../stream/app.ts';
 
-/** Announces what a deletion of a run or an experiment hides: whoever follows or watches it is told at once (B4). */
+/** Announces a deletion of a run or experiment, so that its followers and watchers end at once (B4). */
 export function announceDeletion(app: App, { keys, runs, trajectories }: RunDeletion) {
   for (const key of keys) {
     app.lineages.forget(key);

@@ -19,12 +19,12 @@ import type { View } from '../../store/contract/view.ts';
 import { fromMillis, fromSeconds } from '../convert/duration.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
-/** BASIC leaves out what holds JSON (FM7). */
+/** BASIC omits fields with JSON (FM7). */
 export function fromRun(run: Run, view: View): WireRun {
   const { experiment, parent, mainTrajectory } = run;
   const isFull = view === 'FULL';
-  // A literal: `create` sets fields by computed names, and an object that gets more than some twelve so is a hash table
-  // from then on.
+  // A literal, because `create` sets fields by computed names, and V8 turns an object with more than about twelve such
+  // fields into a slow hash table.
   const wire: WireRun = {
     $typeName: 'anabranch.v1.Run',
     id: run.id,

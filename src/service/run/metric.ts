@@ -18,20 +18,20 @@ import type {
 import { requireDistinct } from '../convert/distinct.ts';
 import type { Call, Methods } from '../method.ts';
 
-/** A part of a series, and what there is of it in all. */
+/** Some points of a series, and the extent of all of them. */
 interface SeriesRead {
   readonly series: Series;
   readonly extent: SeriesExtent;
   readonly points: MetricPoints;
 }
 
-/** Series looked up at a time. */
+/** Series read by one statement. */
 const SERIES = 200;
-/** Points that stand in memory at a time. */
+/** Maximum number of downsampled points in memory. */
 const POINTS = 16_384;
-/** Points of one statement: converting them must not take the serving thread for long. */
+/** Points read by one statement, so that their conversion does not block the serving thread for long. */
 const PAGE_POINTS = 4096;
-/** What a point takes at most: a varint and a double. */
+/** Maximum size of a point: a varint and a double. */
 const POINT_BYTES = 18;
 const MESSAGE_BYTES = 512 * 1024;
 
@@ -49,8 +49,8 @@ export const metricMethods: Methods<typeof RunService, 'logMetrics' | 'readMetri
 };
 
 /**
- * Sends series by run (in the order of the request), stage, then key: whole, or downsampled to `max_points` numbers
- * (M1). A run that is deleted meanwhile is RUN_NOT_FOUND: a short answer is never a success.
+ * Returns series by run (in the order of the request), stage and key, in full or downsampled to `max_points` numbers
+ * (M1). Errors: RUN_NOT_FOUND, also if a run is deleted meanwhile, so that no incomplete response succeeds.
  */
 async function* readMetrics(request: ReadMetricsRequest, call: Call): AsyncGenerator<ReadMetricsResponse> {
   const filter = toFilter(request);
@@ -75,7 +75,7 @@ function toMessage({ series, extent, points }: SeriesRead): MetricSeries {
   wire.runId = series.runId;
   wire.stageId = series.stageId;
   wire.key = series.name;
-  // The lists are of this answer alone: nobody else changes them.
+  // The store returns new lists, which nothing else changes.
   wire.metricSteps = points.metricSteps as bigint[];
   wire.values = points.values as number[];
   wire.pointCount = extent.points;
@@ -88,12 +88,12 @@ function toFilter({ runIds, keys, stageId, runLevelOnly }: ReadMetricsRequest): 
     runIds,
     (id) => [id],
     () => 'run_ids',
-    'must name each run once',
+    'must be unique',
   );
   if (stageId !== '' && runLevelOnly) {
     throw invalidField(
       'run_level_only',
-      'must be false when stage_id is set: series are of a stage or of the run itself',
+      'must be false when stage_id is set: a series belongs to a stage or to the run itself',
     );
   }
   return {
@@ -118,7 +118,7 @@ async function* readPieces(
   let after: Series | undefined;
   while (!call.signal.aborted) {
     const page = await app.store.listSeries(caller.namespace, filter, SERIES, after);
-    // The last look finds nothing more, and that all runs are still there.
+    // The last read finds no series, and that all runs still exist.
     if (page.length === 0) return;
     after = page.at(-1);
     const extents = await app.store.measureSeries(
@@ -169,9 +169,7 @@ function toMeasured({ series, extent }: Measured): MeasuredSeries {
 
 const NONE: MetricPoints = { metricSteps: [], values: [] };
 
-/**
- * Returns all points up to the last one that was measured, so that the read ends although a client continues to log.
- */
+/** Returns all points up to the last one in the extent, so that the read ends while a client continues to log. */
 async function* readWhole(
   call: Call,
   { series, extent }: Measured,

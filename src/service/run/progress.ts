@@ -8,14 +8,14 @@ import { fromProgress } from './messages.ts';
 
 export const progressBytes = sizerOf(ProgressSchema);
 
-/** Returns the progress of runs in their order (M2). The statements do not grow with the runs (K-C6). */
+/** Returns the progress of runs, in their order (M2). Uses a fixed number of statements (K-C6). */
 export async function progressesOf(app: App, caller: Caller, runs: readonly Run[]): Promise<WireProgress[]> {
   if (runs.length === 0) return [];
   const keys = runs.map(({ key }) => key);
   const tallies = await app.store.tallyRuns(caller.namespace, keys);
   return runs.map(({ key, id, status, plan }) => {
     const tally = tallies.get(key);
-    if (tally === undefined) throw new Error(`the store has tallied nothing of run ${id}`);
+    if (tally === undefined) throw new Error(`the store returned no tally of run ${id}`);
     return fromProgress(progressOf(status, plan, tally));
   });
 }

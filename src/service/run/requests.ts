@@ -20,7 +20,7 @@ import { maskedFields } from '../convert/mask.ts';
 import { toInitialStatus, toInstant, toMap, toStatuses } from '../convert/values.ts';
 import { requireStageKind } from '../stage/stage.ts';
 
-/** What a root and a branch have in common. Errors: INVALID_REQUEST. */
+/** Converts the fields that new runs and branches share. Errors: INVALID_REQUEST. */
 export function toNewRunFields(
   request: CreateRunRequest | BranchRunRequest,
   id: string,
@@ -40,14 +40,14 @@ export function toNewRunFields(
   };
 }
 
-/** Errors: INVALID_REQUEST if a kind is there twice. */
+/** Errors: INVALID_REQUEST for two plans of a kind. */
 export function toPlan(plan: WirePlan | undefined): Plan | undefined {
   if (plan === undefined) return undefined;
   requireDistinct(
     plan.stagePlans,
     ({ kind }) => [kind],
     () => 'plan.stage_plans',
-    ({ kind }) => `must name each kind once, but ${StageKind[kind]} is there twice`,
+    ({ kind }) => `must have one plan for each kind, but has two for ${StageKind[kind]}`,
   );
   return {
     stagePlans: plan.stagePlans.map(({ kind, stages, groupsPerStage, groupSize, maxTurns, substeps }, i) => ({
@@ -100,7 +100,7 @@ export function toExperimentReference(request: {
 }): ExperimentReference | undefined {
   const { experimentId: id, experimentName: name } = request;
   if (id !== '' && name !== '') {
-    throw invalidField('experiment_name', 'must be empty when experiment_id is set: name the experiment once');
+    throw invalidField('experiment_name', 'must be empty when experiment_id is set: use one of the two');
   }
   if (id !== '') return { id };
   return name === '' ? undefined : { name };

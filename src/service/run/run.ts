@@ -34,12 +34,12 @@ export const runMethods: Methods<
     const own = { configJson: request.configJson, field: ROOT_CONFIG.own };
     const returnExisting = request.ifExists === IfExists.RETURN_EXISTING;
     if (returnExisting && request.name === '') {
-      throw invalidField('name', 'must be set when if_exists is RETURN_EXISTING: a run is found by its name');
+      throw invalidField('name', 'must be set when if_exists is RETURN_EXISTING, which finds the run by its name');
     }
     const reference = toExperimentReference(request);
     const newRun = {
       ...toNewRunFields(request, runId || app.ids.uuid(), own, 'PENDING'),
-      // The experiment of runs that name none is created where it is missing, also for those that do name it.
+      // Undefined creates the experiment `default` if it is missing, also for requests that name it.
       experiment: experimentName === DEFAULT_EXPERIMENT ? undefined : reference,
       defaultExperimentId: app.ids.uuid(),
       returnExisting,
@@ -84,10 +84,7 @@ export const runMethods: Methods<
     return { run: fromRun(found, toView(view, 'FULL')) };
   },
 
-  /**
-   * Lists the newest first, each with its progress. A page has as many runs as fit into one response with their
-   * progress (RD3).
-   */
+  /** Lists the newest first, with their progress. A page has only runs that fit with their progress (RD3). */
   async listRuns(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const filter = toRunFilter(request);
@@ -120,7 +117,7 @@ export const runMethods: Methods<
     return announceDeletion(app, await app.store.deleteRun(caller.namespace, runId, policy, cancelLive));
   },
 
-  /** Lists a parent before its branches, whatever the depth: one tree, or all trees of an experiment. */
+  /** Lists each parent before its branches, at any depth: one tree, or all trees of an experiment. */
   async getRunTree(request, { app, caller }) {
     const { runId, experimentId } = request;
     const { namespace } = caller;
@@ -142,12 +139,12 @@ export const runMethods: Methods<
   compareRuns: (request, { app, caller }) => compareRuns(app, caller, request),
 };
 
-/** Shows the run whole, unless the answer would be too large with what comes beside it (RD3). */
+/** Returns the run in FULL view, or in BASIC view if the response would be too large (RD3). */
 function fromCreated({ run: row, mainTrajectory: main }: CreatedRun, resumable: Stage | undefined) {
   const mainTrajectory = main && fromTrajectory(main, 'BASIC');
   const resumeStage = resumable && stageMessage(resumable, 'BASIC');
-  const beside = (mainTrajectory ? trajectoryBytes(mainTrajectory) : 0) + (resumeStage ? stageBytes(resumeStage) : 0);
-  const whole = fromRun(row, 'FULL');
-  const run = runBytes(whole) + beside > ANSWER_BYTES ? fromRun(row, 'BASIC') : whole;
+  const others = (mainTrajectory ? trajectoryBytes(mainTrajectory) : 0) + (resumeStage ? stageBytes(resumeStage) : 0);
+  const full = fromRun(row, 'FULL');
+  const run = runBytes(full) + others > ANSWER_BYTES ? fromRun(row, 'BASIC') : full;
   return { run, mainTrajectory, resumeStage };
 }

@@ -27,27 +27,27 @@ import { toInstant, toMap } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { toStageKinds } from '../stage/stage.ts';
 
-interface TrajectoriesShown {
+interface TrajectoryCounts {
   readonly counts: TrajectorySummaryRow;
   readonly finalRewards: FinalRewards;
-  /** By name, in order of bytes. */
+  /** In the byte order of names. */
   readonly metricSums: readonly (readonly [string, number])[];
 }
 
-/** A combination that is about to be shown. */
+/** Counts of the rollouts and trajectories that have the same values. */
 interface Combination {
   readonly counts: SummaryRow;
-  readonly trajectories: TrajectoriesShown | undefined;
+  readonly trajectories: TrajectoryCounts | undefined;
 }
 
-/** Sums of metrics that a combination shows: as many as one step may have metrics. */
-const MOST_SUMS = LIMITS.metrics;
+/** Maximum number of metric sums of a combination. */
+const MAX_SUMS = LIMITS.metrics;
 
-/** What a summary takes in the answer besides its content. */
+/** Maximum size of the tag and length of a summary. */
 const SUMMARY_BYTES = 8;
 
 export const summaryMethods: Methods<typeof RunService, 'summarize'> = {
-  /** Summarizes in order of values; no more than one answer holds (M3, RD3). */
+  /** Returns summaries in the order of their values, as many as fit into one response (M3, RD3). */
   async summarize(request, { app, caller }) {
     const by = request.dimensions.map(toKey);
     requireDistinct(
@@ -108,24 +108,24 @@ function toKey({ key, label }: SummaryDimension, index: number): StoreKey {
   const field = `dimensions[${index}]`;
   if (known !== undefined) {
     if (label !== '')
-      throw invalidField(`${field}.label`, 'must be empty when key is set: a dimension has either a key or a label');
+      throw invalidField(`${field}.label`, 'must be empty when key is set: a dimension has a key or a label');
     return known;
   }
-  if (label === '') throw invalidField(`${field}.key`, 'must be set, or label');
+  if (label === '') throw invalidField(`${field}.key`, 'must be set, or label must be set');
   return { label };
 }
 
-/** One combination for rollouts and trajectories that have the same values. */
+/** Combines rows of rollouts and trajectories that have the same values. */
 function combine(rows: readonly SummaryRow[], trajectoryRows: readonly TrajectorySummaryRow[]): Combination[] {
   const trajectoriesOf = new Map(trajectoryRows.map((row) => [JSON.stringify(row.values), row]));
   const combinations = rows.map((counts): Combination => {
     const key = JSON.stringify(counts.values);
     const trajectories = trajectoriesOf.get(key);
     trajectoriesOf.delete(key);
-    return { counts, trajectories: trajectories && toShown(trajectories) };
+    return { counts, trajectories: trajectories && toTrajectoryCounts(trajectories) };
   });
   for (const row of trajectoriesOf.values()) {
-    combinations.push({ counts: { ...NO_ROLLOUTS, values: row.values }, trajectories: toShown(row) });
+    combinations.push({ counts: { ...NO_ROLLOUTS, values: row.values }, trajectories: toTrajectoryCounts(row) });
   }
   return combinations;
 }
@@ -147,12 +147,12 @@ const NO_ROLLOUTS: SummaryRow = {
   tasks: [],
 };
 
-function toShown(counts: TrajectorySummaryRow): TrajectoriesShown {
-  const metricSums = [...counts.metricSums].sort(([one], [other]) => compareText(one, other)).slice(0, MOST_SUMS);
+function toTrajectoryCounts(counts: TrajectorySummaryRow): TrajectoryCounts {
+  const metricSums = [...counts.metricSums].sort(([one], [other]) => compareText(one, other)).slice(0, MAX_SUMS);
   return { counts, finalRewards: finalRewardsOf(counts.rewards), metricSums };
 }
 
-/** Numbers by number, all else by bytes. */
+/** Compares numbers by value and other texts by bytes. */
 function compareValues(a: readonly string[], b: readonly string[], by: readonly StoreKey[]): number {
   for (const [i, key] of by.entries()) {
     const [one = '', other = ''] = [a[i], b[i]];

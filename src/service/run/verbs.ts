@@ -80,10 +80,7 @@ type MoveRequest = Omit<StartRunRequest, '$typeName' | '$unknown'> & {
   readonly cancelRollouts?: boolean;
 };
 
-/**
- * Moves the status and records the change (L2, L5). With `cancelRollouts`, the run is marked, and `cancelRollouts` does
- * the rest.
- */
+/** Changes the status and records the change (L2, L5). With `cancelRollouts`, marks the run for the cancellation. */
 async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   const { runId, message, metadataJson, phase, resultJson = '' } = request;
   const moved = await app.store.moveRun(caller, runId, {
@@ -97,7 +94,7 @@ async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   return { run: fromRun(moved, 'FULL') };
 }
 
-/** Returns the owner of the statuses; the rules of the proto say that exactly one field is set. */
+/** Returns the owner of the statuses. The rules of the proto require exactly one field. */
 function ownerOf({
   runId,
   stageId,

@@ -95,7 +95,7 @@ export const stageMethods: Methods<
     if (found !== undefined) return { stage: stageMessage(found, 'FULL') };
     throw new AnabranchError(
       'STAGE_NOT_FOUND',
-      `Run ${runId} has no ${kind} stage that is COMPLETED and has a model_checkpoint_uri: begin at the first.`,
+      `Run ${runId} has no COMPLETED ${kind} stage with a model_checkpoint_uri: begin with the first stage.`,
       { metadata: { run: runId } },
     );
   },
@@ -121,7 +121,7 @@ export const stageMethods: Methods<
 
 type MoveRequest = Omit<StartStageRequest, '$typeName' | '$unknown'> & { readonly cancelRollouts?: boolean };
 
-/** Moves the status and records the change (L2, L5). */
+/** Changes the status and records the change (L2, L5). */
 async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
   const { stageId, message, metadataJson, phase, cancelRollouts: marksRollouts = false } = request;
   const details = { message, metadataJson, phase, resultJson: '' };
@@ -146,7 +146,7 @@ const KINDS: Readonly<Record<StageKind, DomainKind | undefined>> = {
   [StageKind.BASELINE]: 'BASELINE',
 };
 
-/** Undefined if it is unset. */
+/** Returns undefined for an unset kind. */
 function toStageKind(kind: StageKind): DomainKind | undefined {
   return KINDS[kind];
 }
@@ -155,12 +155,12 @@ export function toStageKinds(kinds: readonly StageKind[]): DomainKind[] {
   return kinds.map(toStageKind).filter((kind) => kind !== undefined);
 }
 
-/** Errors: INVALID_REQUEST if it is unset. */
+/** Errors: INVALID_REQUEST for an unset kind. */
 export function requireStageKind(kind: StageKind, field: string): DomainKind {
   return required(toStageKind(kind), field);
 }
 
-/** BASIC leaves out what holds JSON (FM7). */
+/** BASIC omits fields with JSON (FM7). */
 export function stageMessage(stage: Stage, view: View): WireStage {
   const { key: _, run, kind, metrics, metadataJson, timings, status, ...fields } = stage;
   return messageOf(StageSchema, {

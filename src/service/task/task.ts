@@ -16,7 +16,7 @@ import { pageArgsOf } from '../request/page_token.ts';
 const taskBytes = sizerOf(TaskSchema);
 
 export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTask' | 'listTasks'> = {
-  /** All or none. Fields that are unset are left as they are. */
+  /** Creates or updates all tasks or none. Unset fields of existing tasks stay unchanged. */
   async upsertTasks({ tasks }, { app, caller }) {
     requireDistinct(
       tasks,
@@ -54,7 +54,7 @@ function toUpsert({ tags, prerequisites, $typeName: _, $unknown: __, ...fields }
   return { ...fields, tags: tags?.values, prerequisites: prerequisites?.values };
 }
 
-/** BASIC leaves out what holds JSON (FM7). */
+/** BASIC omits fields with JSON (FM7). */
 export function taskMessage(task: Task, view: View): WireTask {
   const { key: _, tags, prerequisites, createTime, updateTime, inputJson, metadataJson, ...fields } = task;
   return messageOf(TaskSchema, {

@@ -14,7 +14,7 @@ const validatorBytes = sizerOf(ValidatorSchema);
 
 export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators' | 'getValidator' | 'listValidators'> =
   {
-    /** All or none. Fields that are unset are left as they are. */
+    /** Creates or updates all validators or none. Unset fields of existing validators stay unchanged. */
     async upsertValidators({ validators }, { app, caller }) {
       requireDistinct(
         validators,
