@@ -33,11 +33,8 @@ export const environmentMethods: Methods<
 > = {
   async createEnvironment(request, { app, caller }) {
     const newEnvironment = toNewEnvironment(request, request.environmentId || app.ids.uuid());
-    const created = await app.store.createEnvironment(
-      caller,
-      newEnvironment,
-      idempotencyKeyOf(rpc.createEnvironment, request),
-    );
+    const key = idempotencyKeyOf(rpc.createEnvironment, request);
+    const created = await app.store.createEnvironment(caller, newEnvironment, key);
     return { environment: toMessage(created) };
   },
 

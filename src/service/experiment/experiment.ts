@@ -27,11 +27,8 @@ export const experimentMethods: Methods<
     const { experimentId, maxSteps, seed, requestId: _, $typeName: __, $unknown: ___, ...fields } = request;
     requireConfig(fields.defaultConfigJson, 'default_config_json');
     const newExperiment = { ...fields, maxSteps, seed, id: experimentId || app.ids.uuid() };
-    const created = await app.store.createExperiment(
-      caller,
-      newExperiment,
-      idempotencyKeyOf(rpc.createExperiment, request),
-    );
+    const key = idempotencyKeyOf(rpc.createExperiment, request);
+    const created = await app.store.createExperiment(caller, newExperiment, key);
     return { experiment: toMessage(created, 'FULL') };
   },
 

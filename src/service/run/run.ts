@@ -67,10 +67,8 @@ export const runMethods: Methods<
       trajectoryId: request.branchTrajectoryId || app.ids.uuid(),
       trajectoryUid: app.ids.uid(),
     };
-    return fromCreated(
-      await app.store.branchRun(caller, newBranch, idempotencyKeyOf(rpc.branchRun, request)),
-      undefined,
-    );
+    const key = idempotencyKeyOf(rpc.branchRun, request);
+    return fromCreated(await app.store.branchRun(caller, newBranch, key), undefined);
   },
 
   async getRun({ runId, runName: name = '', experimentName, view }, { app, caller }) {

@@ -12,6 +12,7 @@ import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
+import { requireStillThere } from '../../stream/find.ts';
 import { endOfRange, findRange, type RequestedRange } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';
@@ -65,11 +66,11 @@ async function* readPieces(
   } catch (error) {
     if (!isMissing(error)) throw error;
     // States exist as long as their step. So the step was deleted too, or the store has lost the state.
-    await requireAlive(app, caller, trajectory);
+    await requireStillThere(app, caller, trajectory, trajectoryDeleted);
     throw stateCorrupt(error.metadata.digest ?? '');
   }
   // Not every step has such a state. So only the trajectory's existence proves that the response is complete (RD1).
-  await requireAlive(app, caller, trajectory);
+  await requireStillThere(app, caller, trajectory, trajectoryDeleted);
 }
 
 /** Returns every k-th state, where k is `every`. */
@@ -112,9 +113,4 @@ async function* piecesOf(
     offset += BigInt(data.length);
   }
   if (size === 0n) yield { trajectoryId: owner.id, piece: pieceAt(0n, new Uint8Array(0)) };
-}
-
-async function requireAlive(app: App, caller: Caller, { id, ref }: Trajectory): Promise<void> {
-  const now = await app.store.getTrajectory(caller.namespace, id);
-  if (now?.ref.key !== ref.key) throw trajectoryDeleted(id);
 }

@@ -47,11 +47,8 @@ export const trajectoryMethods: Methods<
       experimentId: experimentId || undefined,
       ...toRoot(request.root, 'root'),
     };
-    const created = await app.store.createTrajectory(
-      caller,
-      newTrajectory,
-      idempotencyKeyOf(rpc.createTrajectory, request),
-    );
+    const key = idempotencyKeyOf(rpc.createTrajectory, request);
+    const created = await app.store.createTrajectory(caller, newTrajectory, key);
     return { trajectory: fromTrajectory(created, 'FULL') };
   },
 
@@ -59,11 +56,8 @@ export const trajectoryMethods: Methods<
   async branchTrajectory(request, { app, caller }) {
     const { trajectoryId: sourceId, branchId } = request;
     const newBranch = { ...commonFields(app, request, branchId), sourceId, at: toStepReference(request) };
-    const created = await app.store.branchTrajectory(
-      caller,
-      newBranch,
-      idempotencyKeyOf(rpc.branchTrajectory, request),
-    );
+    const key = idempotencyKeyOf(rpc.branchTrajectory, request);
+    const created = await app.store.branchTrajectory(caller, newBranch, key);
     return { trajectory: fromTrajectory(created, 'FULL') };
   },
 

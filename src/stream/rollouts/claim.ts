@@ -1,6 +1,6 @@
-import { runNotFound, stageNotFound } from '../../domain/errors.ts';
 import type { ClaimRequest } from '../../store/contract/rollout.ts';
 import type { App } from '../app.ts';
+import { findRun, findStage } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';
 import type { Claimed } from './claim_collector.ts';
 
@@ -72,16 +72,14 @@ async function repeat(
 /** Returns how to subscribe to hints of the requested run or stage, or of all. */
 async function hintsOf(
   app: App,
-  { caller: { namespace }, runId, stageId }: Pick<ClaimRequest, 'caller' | 'runId' | 'stageId'>,
+  { caller, runId, stageId }: Pick<ClaimRequest, 'caller' | 'runId' | 'stageId'>,
 ): Promise<(listener: () => void) => () => void> {
   if (stageId !== undefined) {
-    const stage = await app.store.getStage(namespace, { id: stageId });
-    if (stage === undefined) throw stageNotFound(stageId);
-    return (listener) => app.changes.subscribe(stage.run.key, listener);
+    const { run } = await findStage(app, caller, stageId);
+    return (listener) => app.changes.subscribe(run.key, listener);
   }
   if (runId !== undefined) {
-    const run = await app.store.getRun(namespace, { id: runId });
-    if (run === undefined) throw runNotFound(runId);
+    const run = await findRun(app, caller, runId);
     return (listener) => app.changes.subscribe(run.key, listener);
   }
   return (listener) => app.changes.subscribeAll(listener);

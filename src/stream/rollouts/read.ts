@@ -1,9 +1,9 @@
 import type { Caller } from '../../domain/caller.ts';
-import { stageNotFound } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
+import { findStage } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';
 import { orDeleted, type RolloutsRead, readGroup, type StageReader, stageNow } from './read_group.ts';
 
@@ -34,9 +34,7 @@ export async function* readRollouts(
   caller: Caller,
   args: ReadRolloutsArgs,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
-  const { stageId } = args;
-  const stage = await app.store.getStage(caller.namespace, { id: stageId });
-  if (stage === undefined) throw stageNotFound(stageId);
+  const stage = await findStage(app, caller, args.stageId);
   const reader: StageReader = { app, caller, stage, view: args.view };
   if (!args.follow) {
     yield* readEnded(reader, args, new Set());
