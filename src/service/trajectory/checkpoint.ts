@@ -83,8 +83,6 @@ function checkpointNotFound(trajectory: Trajectory, what: string, names: readonl
   return new AnabranchError(
     'CHECKPOINT_NOT_FOUND',
     `In trajectory ${trajectory.id}, ${what} ${wanted}: use ListSteps with has_state or has_any_state to find checkpoints.`,
-    {
-      metadata: { trajectory_id: trajectory.id },
-    },
+    { metadata: { trajectory_id: trajectory.id } },
   );
 }

@@ -22,13 +22,9 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): Trajectory
   if (withoutRun && runId !== '') {
     throw invalidField('without_run', 'must be false when run_id is set: it selects trajectories without a run');
   }
-  const createTimeFrom = toInstant(request.createTimeFrom);
-  const createTimeTo = toInstant(request.createTimeTo);
-  const times = { createTimeFrom, createTimeTo };
-  const labels = toMap(request.labels);
   const filter = setFilters({
     taskId,
-    labels,
+    labels: toMap(request.labels),
     parentId,
     branchPoint,
     treeId,
@@ -37,7 +33,8 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): Trajectory
     withoutRun,
     runId,
     experimentId,
-    ...times,
+    createTimeFrom: toInstant(request.createTimeFrom),
+    createTimeTo: toInstant(request.createTimeTo),
   });
   if (request.statuses.length === 0) return filter;
   // A trajectory is never PENDING, INITIALIZING or PAUSED (L1), so a filter by these alone selects nothing.

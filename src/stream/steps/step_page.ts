@@ -65,8 +65,6 @@ export function trajectoryDeleted(trajectoryId: string): AnabranchError {
   return new AnabranchError(
     'TRAJECTORY_DELETED',
     `Trajectory ${trajectoryId} was deleted while it was being read. The response is incomplete.`,
-    {
-      metadata: { trajectory_id: trajectoryId },
-    },
+    { metadata: { trajectory_id: trajectoryId } },
   );
 }
