@@ -21,10 +21,11 @@ function mentions(field: RegExp): string[] {
 
 it.each([
   // Summaries by model are a feature of their own.
-  ['rollout', /^(?!.*(stage|summar|\/runs?[._]|_runs\.))/],
-  ['stage', /^(?!.*summar).*(stage|\/runs?[._]|_runs\.)/],
-] as const)('a text field of a %s takes few lines: model_uri', (_, files) => {
-  const lines = mentions(/model_uri|modelUri/).filter((line) => files.test(line.slice(0, line.indexOf(':'))));
+  ['rollout', /model_uri|modelUri/, /^(?!.*(stage|summar|\/runs?[._]|_runs\.))/],
+  ['stage', /model_uri|modelUri/, /^(?!.*summar).*(stage|\/runs?[._]|_runs\.)/],
+  ['task', /app_name|appName/, /./],
+] as const)('a text field of a %s takes few lines: %s', (_, field, files) => {
+  const lines = mentions(field).filter((line) => files.test(line.slice(0, line.indexOf(':'))));
   expect(lines.length, lines.join('\n')).toBeGreaterThan(5);
   expect(lines.length, lines.join('\n')).toBeLessThanOrEqual(MOST_MENTIONS);
 });
