@@ -40,9 +40,10 @@ export const NAMED: { readonly [R in Reason]?: Named } = {
  * Returns the error with the path of the request's field that holds what the error is about: `rollouts[3].task_id`. The
  * message of the error also begins with a path into a list. Any other error is returned as it is.
  *
- * The field is found by its name and its value. That is exact: a request may only name the same missing thing several
- * times, and then its first field is as wrong as the others. Only a step number may be right in one trajectory and wrong
- * in another, so it is named only if the request has it once.
+ * The field is found by its name and its value. That is exact, because fields with these names hold ids or names of one
+ * kind: if several have the value, they are wrong together, and the first is named. Only a step number can exist in one
+ * trajectory and not in another, so it is named only if the request has it once. `test/rpc/named_field.test.ts` and
+ * `test/wire/rpcs.test.ts` walk all requests.
  */
 export function nameField(error: unknown, schema: DescMessage, request: Message): unknown {
   if (!(error instanceof AnabranchError) || error.violations.length > 0) return error;
