@@ -17,6 +17,9 @@ import type { WireClient } from './story.ts';
 const MIB = 1024 * 1024;
 const CHUNK = 256 * 1024;
 const STATE_BYTES = 8 * MIB;
+const SMALL_BYTES = 2 * CHUNK;
+/** Steps of the tree with a large state: two owners have one, and reads of every third step find one. */
+const LARGE_STEPS: readonly number[] = [1, 3, 8];
 /** States in progress at the same time: 64 MiB if any side held them whole. */
 const AT_ONCE = 8;
 /** Bytes that client and server together may hold. */
@@ -53,19 +56,23 @@ function meeting(count: number): { readonly held: () => number; come(): Promise<
 }
 
 /** The bytes of state `seed`, a chunk at a time; all chunks of all states differ. */
-function* chunksOf(seed: number): Generator<Uint8Array> {
+function* chunksOf(seed: number, bytes = STATE_BYTES): Generator<Uint8Array> {
   const chunk = noise(CHUNK, seed + 1);
-  for (let i = 0; i < STATE_BYTES / CHUNK; i += 1) {
+  for (let i = 0; i < bytes / CHUNK; i += 1) {
     const copy = chunk.slice();
     new DataView(copy.buffer).setUint32(0, i);
     yield copy;
   }
 }
 
-function digestOf(seed: number): string {
+function digestOf(seed: number, bytes = STATE_BYTES): string {
   const hash = createHash('sha256');
-  for (const chunk of chunksOf(seed)) hash.update(chunk);
+  for (const chunk of chunksOf(seed, bytes)) hash.update(chunk);
   return hash.digest('hex');
+}
+
+function bytesAt(stepNumber: number): number {
+  return LARGE_STEPS.includes(stepNumber) ? STATE_BYTES : SMALL_BYTES;
 }
 
 describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
@@ -105,6 +112,8 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
 
   it('W9: are appended by digest, to branches of branches', async () => {
     const { trajectories } = client;
+    const states = digests.map((large, i) => (LARGE_STEPS.includes(i) ? large : digestOf(i, SMALL_BYTES)));
+    for (const i of states.keys()) if (!LARGE_STEPS.includes(i)) await client.states.putState(smallFrames(i));
     leaf = (await trajectories.createTrajectory({})).trajectory!.id;
     for (let at = 0; at < AT_ONCE; at += 2) {
       if (at > 0) {
@@ -113,8 +122,8 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
       }
       const { call } = await AppendCall.open(trajectories, { trajectoryId: leaf, writerId: 'w' });
       for (let i = at; i < at + 2; i += 1) {
-        call.send({ steps: [{ stepNumber: BigInt(i), states: [{ digest: digests[i]!, mediaType: `number/${i}` }] }] });
-        expected.push({ owner: leaf, stepNumber: BigInt(i), digest: digests[i]! });
+        call.send({ steps: [{ stepNumber: BigInt(i), states: [{ digest: states[i]!, mediaType: `number/${i}` }] }] });
+        expected.push({ owner: leaf, stepNumber: BigInt(i), digest: states[i]! });
       }
       await call.acked(BigInt(at + 2));
       // The parent gets steps after the branch point; the branch must not see them.
@@ -190,6 +199,13 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
   }
 });
 
+async function* smallFrames(seed: number) {
+  for (const chunk of chunksOf(seed, SMALL_BYTES)) yield { chunk };
+}
+
 function sizeAndType({ stepNumber }: StatePiece): Partial<StatePiece> {
-  return { size: BigInt(STATE_BYTES), mediaType: stepNumber === BigInt(AT_ONCE) ? '' : `number/${stepNumber}` };
+  return {
+    size: BigInt(bytesAt(Number(stepNumber))),
+    mediaType: stepNumber === BigInt(AT_ONCE) ? '' : `number/${stepNumber}`,
+  };
 }
