@@ -39,7 +39,7 @@ export async function expectRefused(call: Promise<unknown>, wanted: Omit<BadCall
   if (reason === 'INVALID_REQUEST' || field.includes('[')) expect(error.rawMessage).toContain(field);
 }
 
-/** A stream that appends on the connection of an invalid call, before and after it. The call must not affect it. */
+/** A stream that appends on the connection of invalid calls, after each of them. They must not affect it. */
 export class Bystander {
   readonly #call: AppendCall;
   #next = 0n;

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { type Client, Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -17,7 +17,7 @@ import { collect } from './story.ts';
 
 /**
  * Bad input gets a clear error (code, reason, field), loses no data, and does not affect other streams of its
- * connection. A bystander appends on the one connection of this test before and after each case.
+ * connection. A bystander appends on the one connection of these tests after each case.
  */
 
 type StepInit = MessageInitShape<typeof StepSchema>;
@@ -374,18 +374,19 @@ describe.each(ENGINES)('bad input, on %s', (engine) => {
     server = await startTestServer({ engine });
     const transport = createGrpcTransport({ baseUrl: server.url });
     scene = { trajectories: createClient(TrajectoryService, transport), states: createClient(StateService, transport) };
+    bystander = await Bystander.open(scene);
   });
-  afterAll(() => server.stop());
+  afterAll(async () => {
+    await bystander.close();
+    await server.stop();
+  });
 
   let id: string;
   beforeEach(async () => {
     id = (await scene.trajectories.createTrajectory({ root: {} })).trajectory!.id;
-    bystander = await Bystander.open(scene);
   });
-  afterEach(() => bystander.close());
 
   it.each(CASES)('FM6: $what: $reason', async ({ call, ...wanted }) => {
-    await bystander.goesOn();
     await expectRefused(call({ ...scene, id }), wanted);
     await bystander.goesOn();
     const { trajectory } = await scene.trajectories.getTrajectory({ trajectoryId: id });

@@ -1,6 +1,6 @@
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
@@ -31,17 +31,14 @@ describe.each(ENGINES)('bad input for rollouts, on %s', (engine) => {
       rollouts: createClient(RolloutService, transport),
     });
     before = await picture();
+    bystander = await Bystander.open(scene);
   });
   // Once for all calls: a refused call undoes nothing that an earlier one did.
   afterAll(async () => {
+    await bystander.close();
     expect(await picture(), 'nothing was changed').toEqual(before);
     await server.stop();
   });
-
-  beforeEach(async () => {
-    bystander = await Bystander.open(scene);
-  });
-  afterEach(() => bystander.close());
 
   /** All data of the scene's run. */
   async function picture(): Promise<unknown> {
@@ -62,7 +59,6 @@ describe.each(ENGINES)('bad input for rollouts, on %s', (engine) => {
   it.each([...MAKING, ...CATALOGUE, ...LEASES, ...ENDS, ...READS])(
     'FM6: $what: $reason',
     async ({ call, ...wanted }) => {
-      await bystander.goesOn();
       await expectRefused(call(scene), wanted);
       await bystander.goesOn();
       expect(server.counts().sessions, 'all on one connection').toBe(1);

@@ -1,6 +1,6 @@
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
@@ -35,17 +35,14 @@ describe.each(ENGINES)('bad input for runs and experiments, on %s', (engine) => 
       rollouts: createClient(RolloutService, transport),
     });
     before = await picture();
+    bystander = await Bystander.open(scene);
   });
   // Once for all calls: a refused call undoes nothing that an earlier one did.
   afterAll(async () => {
+    await bystander.close();
     expect(await picture(), 'nothing was changed').toEqual(before);
     await server.stop();
   });
-
-  beforeEach(async () => {
-    bystander = await Bystander.open(scene);
-  });
-  afterEach(() => bystander.close());
 
   /** All data of the scene's experiment. */
   async function picture(): Promise<unknown> {
@@ -63,7 +60,6 @@ describe.each(ENGINES)('bad input for runs and experiments, on %s', (engine) => 
   it.each([...MOVES, ...NAMES, ...PARENTS, ...VALUES, ...SERIES, ...PAGES])(
     'FM6: $what: $reason',
     async ({ call, ...wanted }) => {
-      await bystander.goesOn();
       await expectRefused(call(scene), wanted);
       await bystander.goesOn();
       expect(server.counts().sessions, 'all on one connection').toBe(1);
