@@ -63,7 +63,7 @@ describe.each(ENGINES)('B4: verbs concurrent with DeleteRun, on %s', (engine) =>
       runs: createClient(RunService, transport),
       rollouts: createClient(RolloutService, transport),
     } as WireClient;
-    if (engine === 'sqlite') return;
+    if (engine === 'sqlite') return deleteFirst();
     gate = new pg.Client(server.database.adminUrl);
     await gate.connect();
   });
@@ -81,7 +81,7 @@ describe.each(ENGINES)('B4: verbs concurrent with DeleteRun, on %s', (engine) =>
 
   it.each(VERBS.map((method) => [method.localName, method] as const))('%s answers NOT_FOUND', async (name, method) => {
     for (let attempt = 1; ; attempt += 1) {
-      const { outcome, waited } = await drive(name, method);
+      const { outcome, waited } = await (engine === 'sqlite' ? sendAfterwards(name, method) : drive(name, method));
       if (outcome instanceof ConnectError && outcome.code === Code.Unavailable && attempt < TRIES) continue;
       expect(waited, 'whether it waited for the deletion').toBe(engine === 'sqlite' || !COMES_BEFORE.has(name));
       if (!waited) return expect(outcome).not.toBeInstanceOf(Error);
@@ -92,36 +92,69 @@ describe.each(ENGINES)('B4: verbs concurrent with DeleteRun, on %s', (engine) =>
     }
   });
 
+  /** On SQLite: the requests of all verbs, for runs that are deleted before any of them is sent. */
+  const requests = new Map<string, unknown>();
+
+  async function deleteFirst(): Promise<void> {
+    for (const make of [makeRunScene, makeRolloutScene]) {
+      const scene = await make(client);
+      const service = make === makeRunScene ? RunService : RolloutService;
+      for (const { localName, parent } of VERBS)
+        if (parent === service) requests.set(localName, await requestFor(localName, scene));
+      await deleteRuns(scene);
+    }
+  }
+
+  async function sendAfterwards(name: string, method: DescMethod): Promise<{ outcome: unknown; waited: boolean }> {
+    return { outcome: await send(method, requests.get(name)).catch((error: unknown) => error), waited: true };
+  }
+
   /**
-   * Sends the verb while DeleteRun holds its locks. DeleteRun may commit once the verb waits, or has its answer. On
-   * SQLite the verb is sent afterwards.
+   * Sends the verb while DeleteRun holds its locks. DeleteRun may commit once the verb waits, or has its answer.
    */
   async function drive(name: string, method: DescMethod): Promise<{ outcome: unknown; waited: boolean }> {
-    const ofRuns = method.parent === RunService;
-    const scene = ofRuns ? await makeRunScene(client) : await makeRolloutScene(client);
-    const [request] = (await RPCS[name]!.requests(scene)).at(-1)!;
-    const runIds = 'bareId' in scene ? [scene.bareId, scene.runId] : [scene.runId];
-    await gate?.query('begin');
+    const scene = await (method.parent === RunService ? makeRunScene : makeRolloutScene)(client);
+    const request = await requestFor(name, scene);
+    await gate!.query('begin');
     // The last write of DeleteRun, after it has taken all its locks.
-    await gate?.query('lock table anabranch.runs in share mode');
-    const deletions = Promise.all(
-      runIds.map((runId) => client.runs.deleteRun({ runId, onBranches: OnBranches.CASCADE, cancelLive: true })),
-    );
+    await gate!.query('lock table anabranch.runs in share mode');
+    const deletions = deleteRuns(scene);
     deletions.catch(() => undefined);
-    if (gate === undefined) await deletions;
-    else await waiting(runIds.length);
+    const deleting = runIdsOf(scene).length;
+    await waiting(deleting);
     let answered = false;
-    const service = (ofRuns ? client.runs : client.rollouts) as unknown as Record<string, (init: unknown) => unknown>;
-    const outcome = Promise.resolve(service[name]!(request))
+    const outcome = send(method, request)
       .catch((error: unknown) => error)
       .finally(() => {
         answered = true;
       });
-    if (gate !== undefined) await waiting(runIds.length + 1, () => answered);
-    const waited = gate === undefined || !answered;
-    await gate?.query('commit');
+    await waiting(deleting + 1, () => answered);
+    const waited = !answered;
+    await gate!.query('commit');
     await deletions;
     return { outcome: await outcome, waited };
+  }
+
+  async function requestFor(name: string, scene: RunScene | RolloutScene): Promise<unknown> {
+    const [request] = (await RPCS[name]!.requests(scene)).at(-1)!;
+    return request;
+  }
+
+  async function send({ parent, localName }: DescMethod, request: unknown): Promise<unknown> {
+    const service = parent === RunService ? client.runs : client.rollouts;
+    return (service as unknown as Record<string, (init: unknown) => unknown>)[localName]!(request);
+  }
+
+  function runIdsOf(scene: RunScene | RolloutScene): readonly string[] {
+    return 'bareId' in scene ? [scene.bareId, scene.runId] : [scene.runId];
+  }
+
+  function deleteRuns(scene: RunScene | RolloutScene): Promise<unknown> {
+    return Promise.all(
+      runIdsOf(scene).map((runId) =>
+        client.runs.deleteRun({ runId, onBranches: OnBranches.CASCADE, cancelLive: true }),
+      ),
+    );
   }
 
   async function waiting(count: number, orElse = () => false): Promise<void> {
