@@ -1,15 +1,19 @@
 import type { Readable } from 'node:stream';
 import { cutForSlots, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
 import { BodyReader } from './body_reader.ts';
-import type { DecodeQueue, DecodeSlot } from './decode_queue.ts';
 import { HEADER_BYTES, isCompressed } from './envelope.ts';
+import type { Slot, SlotQueue } from './slot_queue.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
 /** Shared by the requests of a port. */
 export interface IntakeOptions {
   /** Larger messages are passed on as soon as their size is known, for the decoder to reject. */
   readonly maxMessageBytes: number;
-  readonly decodeQueue: DecodeQueue;
+  /**
+   * Limits the bytes of messages that are decoded at once, over all requests. A decoded message can be hundreds of
+   * times as large as its bytes: 131,072 empty steps fit into 256 KiB. Decoding also blocks the event loop.
+   */
+  readonly decodeQueue: SlotQueue;
   readonly unfinished: UnfinishedMessages;
 }
 
@@ -28,7 +32,7 @@ export class Intake {
   readonly #compressed: boolean;
   #one = false;
   #closed = false;
-  #slot: DecodeSlot | undefined;
+  #slot: Slot | undefined;
 
   /** `connection` identifies the request's connection. */
   constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {

@@ -3,7 +3,6 @@ import http2, { constants } from 'node:http2';
 import net from 'node:net';
 import { SMALL_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
-import { DecodeQueue } from './decode_queue.ts';
 import { HEADER_BYTES } from './envelope.ts';
 import { headerBytes, isAuthority } from './guard.ts';
 import type { HttpRequest, HttpResponse } from './http.ts';
@@ -11,6 +10,7 @@ import { Intake, type IntakeOptions } from './intake.ts';
 import { cutStream, linger } from './linger.ts';
 import { OriginGuard } from './origin.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
+import { SlotQueue } from './slot_queue.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
 /**
@@ -134,7 +134,7 @@ export class Port {
     const { maxMessageBytes } = options;
     this.#intake = {
       maxMessageBytes,
-      decodeQueue: new DecodeQueue(maxMessageBytes),
+      decodeQueue: new SlotQueue(maxMessageBytes),
       unfinished: new UnfinishedMessages(this.#limits, HEADER_BYTES + maxMessageBytes),
     };
     this.#http1 = this.#createHttp1();

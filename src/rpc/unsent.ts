@@ -1,5 +1,6 @@
 import type { Http2Session, ServerHttp2Stream } from 'node:http2';
 import { LIMITS } from '../domain/limits.ts';
+import { SlotQueue } from '../listen/slot_queue.ts';
 import type { HttpResponse } from './http.ts';
 
 const LARGE_BYTES = 128 * 1024;
@@ -15,30 +16,22 @@ export function isLarge(message: Uint8Array): boolean {
  * every new stream of a full session.
  */
 export class UnsentMessages {
-  readonly #connections = new WeakMap<Http2Session, Room>();
+  readonly #connections = new WeakMap<Http2Session, SlotQueue>();
 
-  /**
-   * Waits until there is room for a large message. The returned function gives the room back. So does the end of the
-   * stream.
-   */
+  /** Waits for room for a large message. The returned function releases the room, as does the end of the stream. */
   async enter(stream: ServerHttp2Stream, bytes: number): Promise<() => void> {
     const { session } = stream;
     if (session === undefined || stream.closed) return nothing;
-    const room = this.#roomOf(session);
-    const place = room.queue(bytes);
-    const leave = () => room.leave(place);
-    stream.once('close', leave);
-    await place.entered;
+    const slot = this.#queueOf(session).enter(bytes);
+    stream.once('close', slot.end);
+    await slot.begun;
     return () => {
-      stream.off('close', leave);
-      leave();
+      stream.off('close', slot.end);
+      slot.end();
     };
   }
 
-  /**
-   * Delays the large chunks of an answer until there is room. The reader asks for the next chunk once it has sent the
-   * last one.
-   */
+  /** Delays large chunks until there is room. Callers must request a chunk only when the previous one was sent. */
   async *paced(chunks: AsyncIterable<Uint8Array>, response: HttpResponse): AsyncIterableIterator<Uint8Array> {
     if (!('stream' in response)) return yield* chunks;
     for await (const chunk of chunks) {
@@ -55,56 +48,13 @@ export class UnsentMessages {
     }
   }
 
-  #roomOf(session: Http2Session): Room {
-    let room = this.#connections.get(session);
-    if (room === undefined) {
-      room = new Room(LIMITS.unsentBytesPerConnection);
-      this.#connections.set(session, room);
+  #queueOf(session: Http2Session): SlotQueue {
+    let queue = this.#connections.get(session);
+    if (queue === undefined) {
+      queue = new SlotQueue(LIMITS.unsentBytesPerConnection);
+      this.#connections.set(session, queue);
     }
-    return room;
-  }
-}
-
-interface Place {
-  readonly bytes: number;
-  readonly entered: Promise<void>;
-  readonly enter: () => void;
-}
-
-/** Admits messages in order of arrival while they fit. One that is larger than the room is admitted alone. */
-class Room {
-  readonly #size: number;
-  readonly #waiting = new Set<Place>();
-  readonly #inside = new Set<Place>();
-  #bytes = 0;
-
-  constructor(size: number) {
-    this.#size = size;
-  }
-
-  queue(bytes: number): Place {
-    const { promise: entered, resolve: enter } = Promise.withResolvers<void>();
-    const place = { bytes, entered, enter };
-    this.#waiting.add(place);
-    this.#admit();
-    return place;
-  }
-
-  /** Leaves the room, or the queue before it. */
-  leave(place: Place): void {
-    if (this.#inside.delete(place)) this.#bytes -= place.bytes;
-    else if (this.#waiting.delete(place)) place.enter();
-    this.#admit();
-  }
-
-  #admit(): void {
-    for (const place of this.#waiting) {
-      if (this.#inside.size > 0 && this.#bytes + place.bytes > this.#size) return;
-      this.#waiting.delete(place);
-      this.#inside.add(place);
-      this.#bytes += place.bytes;
-      place.enter();
-    }
+    return queue;
   }
 }
 

@@ -43,7 +43,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/*'],
   },
   'src/rpc': {
-    rooms: ['src/domain', 'src/listen/envelope.ts', 'src/service', 'src/stream', 'gen'],
+    rooms: ['src/domain', 'src/listen/envelope.ts', 'src/listen/slot_queue.ts', 'src/service', 'src/stream', 'gen'],
     packages: [
       ...CONNECT,
       '@connectrpc/connect-node',
@@ -58,8 +58,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // The format of envelopes, for whoever reads a body.
   'src/listen/envelope.ts': { rooms: [], packages: [] },
+  // Bounds of bytes, of which listening and RPCs have one each.
+  'src/listen/slot_queue.ts': { rooms: [], packages: [] },
   'src/listen': {
-    rooms: ['src/listen/envelope.ts'],
+    rooms: ['src/listen/envelope.ts', 'src/listen/slot_queue.ts'],
     packages: ['node:http', 'node:http2', 'node:net', 'node:stream'],
   },
   'src/config': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },

@@ -1,5 +1,5 @@
-/** A slot of the decode queue: waiting, running or ended. */
-export interface DecodeSlot {
+/** A share of a queue's capacity: waiting, running or ended. */
+export interface Slot {
   /** Resolves to true when the slot begins, or to false if it ended before. */
   readonly begun: Promise<boolean>;
   /** Ends the slot, or leaves the queue. Idempotent. */
@@ -11,11 +11,8 @@ interface Visit {
   readonly settle: (begun: boolean) => void;
 }
 
-/**
- * Limits the bytes of messages that are decoded at once, over all requests. A decoded message can be hundreds of times
- * as large as its bytes: 131,072 empty steps fit into 256 KiB. Decoding also blocks the event loop.
- */
-export class DecodeQueue {
+/** Limits the total weight of the slots that run at once. */
+export class SlotQueue {
   readonly #capacity: number;
   readonly #inside = new Set<Visit>();
   readonly #queue = new Set<Visit>();
@@ -25,13 +22,13 @@ export class DecodeQueue {
     this.#capacity = capacity;
   }
 
-  /** Slots that are running or waiting. */
+  /** Number of slots that are running or waiting. */
   get slots(): number {
     return this.#inside.size + this.#queue.size;
   }
 
   /** First come, first served. A weight above the capacity runs alone. The caller must end the slot. */
-  enter(weight: number): DecodeSlot {
+  enter(weight: number): Slot {
     const { promise: begun, resolve: settle } = Promise.withResolvers<boolean>();
     const visit: Visit = { weight: Math.min(weight, this.#capacity), settle };
     this.#queue.add(visit);

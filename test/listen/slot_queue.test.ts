@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { DecodeQueue } from '../../src/listen/decode_queue.ts';
+import { SlotQueue } from '../../src/listen/slot_queue.ts';
 
 /** Enters the queue and records the name when the slot starts. */
-function visitor(decodeQueue: DecodeQueue, begun: string[]) {
+function visitor(queue: SlotQueue, begun: string[]) {
   return (name: string, weight: number) => {
-    const slot = decodeQueue.enter(weight);
+    const slot = queue.enter(weight);
     void slot.begun.then((began) => began && begun.push(name));
     return slot;
   };
@@ -16,7 +16,7 @@ const settled = () => new Promise((resolve) => setImmediate(resolve));
 describe('MS1, T13: large messages wait for slots', () => {
   it('slots are granted up to the capacity, in order of arrival, even if a later one would fit earlier', async () => {
     const begun: string[] = [];
-    const enter = visitor(new DecodeQueue(10), begun);
+    const enter = visitor(new SlotQueue(10), begun);
     const first = enter('first', 6);
     enter('second', 6);
     enter('third', 1);
@@ -29,7 +29,7 @@ describe('MS1, T13: large messages wait for slots', () => {
 
   it('a weight above the capacity gets a slot alone', async () => {
     const begun: string[] = [];
-    const enter = visitor(new DecodeQueue(10), begun);
+    const enter = visitor(new SlotQueue(10), begun);
     const giant = enter('giant', Number.POSITIVE_INFINITY);
     enter('small', 1);
     await settled();
@@ -41,7 +41,7 @@ describe('MS1, T13: large messages wait for slots', () => {
 
   it('a slot that is released twice is returned to the capacity once', async () => {
     const begun: string[] = [];
-    const enter = visitor(new DecodeQueue(10), begun);
+    const enter = visitor(new SlotQueue(10), begun);
     const first = enter('first', 10);
     first.end();
     first.end();
@@ -53,8 +53,8 @@ describe('MS1, T13: large messages wait for slots', () => {
 
   it('a slot that ends before it starts leaves the queue and uses no capacity', async () => {
     const begun: string[] = [];
-    const decodeQueue = new DecodeQueue(10);
-    const enter = visitor(decodeQueue, begun);
+    const queue = new SlotQueue(10);
+    const enter = visitor(queue, begun);
     const first = enter('first', 6);
     const second = enter('second', 10);
     enter('third', 4);
@@ -67,6 +67,6 @@ describe('MS1, T13: large messages wait for slots', () => {
     enter('fourth', 6);
     await settled();
     expect(begun).toEqual(['first', 'third', 'fourth']);
-    expect(decodeQueue.slots).toBe(2);
+    expect(queue.slots).toBe(2);
   });
 });
