@@ -16,15 +16,10 @@ export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => str
   requireDistinct(
     rollouts,
     ({ groupNumber, number }) => [groupNumber, number],
-    (i) => `rollouts[${i}].number`,
+    'rollouts[].number',
     ({ groupNumber, number }) => `must be unique in group ${groupNumber}, but ${number} occurs twice`,
   );
-  requireDistinct(
-    rollouts,
-    ({ rolloutId }) => (rolloutId === '' ? undefined : [rolloutId]),
-    (i) => `rollouts[${i}].rollout_id`,
-    'must be unique within a request',
-  );
+  requireDistinct(rollouts, ({ rolloutId: id }) => (id === '' ? undefined : [id]), 'rollouts[].rollout_id');
   const policies = policiesOf(rollouts);
   const groupIds = new Map<bigint, string>();
   return rollouts.map(({ $typeName: _, $unknown: __, ...rollout }, i) => {

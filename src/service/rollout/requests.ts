@@ -98,7 +98,7 @@ export function toReport(request: Pick<ReleaseRolloutRequest, 'validations' | 'm
   requireDistinct(
     validations,
     ({ name }) => [name],
-    (i) => `validations[${i}].name`,
+    'validations[].name',
     ({ name }) =>
       `must be unique, but ${JSON.stringify(name)} occurs twice: an attempt has one validation of each name`,
   );

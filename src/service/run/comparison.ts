@@ -36,12 +36,7 @@ const CHARACTER_BYTES = 3;
  */
 export async function compareRuns(app: App, caller: Caller, request: CompareRunsRequest): Promise<CompareRunsResponse> {
   requireListRange(request, LIMITS.compareRunSteps);
-  requireDistinct(
-    request.runIds,
-    (id) => [id],
-    () => 'run_ids',
-    'must be unique',
-  );
+  requireDistinct(request.runIds, (id) => [id], 'run_ids');
   const sides: Side[] = [];
   for (const id of request.runIds) sides.push(await openSide(app, caller, id));
   const [one, ...others] = sides;

@@ -84,12 +84,7 @@ function toMessage({ series, extent, points }: SeriesRead): MetricSeries {
 }
 
 function toFilter({ runIds, keys, stageId, runLevelOnly }: ReadMetricsRequest): SeriesFilter {
-  requireDistinct(
-    runIds,
-    (id) => [id],
-    () => 'run_ids',
-    'must be unique',
-  );
+  requireDistinct(runIds, (id) => [id], 'run_ids');
   if (stageId !== '' && runLevelOnly) {
     throw invalidField(
       'run_level_only',

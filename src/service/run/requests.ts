@@ -46,7 +46,7 @@ export function toPlan(plan: WirePlan | undefined): Plan | undefined {
   requireDistinct(
     plan.stagePlans,
     ({ kind }) => [kind],
-    () => 'plan.stage_plans',
+    'plan.stage_plans',
     ({ kind }) => `must have one plan for each kind, but has two for ${StageKind[kind]}`,
   );
   return {

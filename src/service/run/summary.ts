@@ -50,12 +50,7 @@ export const summaryMethods: Methods<typeof RunService, 'summarize'> = {
   /** Returns summaries in the order of their values, as many as fit into one response (M3, RD3). */
   async summarize(request, { app, caller }) {
     const by = request.dimensions.map(toKey);
-    requireDistinct(
-      by,
-      (key) => [typeof key === 'string' ? key : JSON.stringify(key)],
-      (i) => `dimensions[${i}]`,
-      'must be unique',
-    );
+    requireDistinct(by, (key) => [typeof key === 'string' ? key : JSON.stringify(key)], 'dimensions[]');
     const filter = toFilter(request);
     const [rows, trajectoryRows] = await Promise.all([
       app.store.summarize(caller.namespace, filter, by),

@@ -18,12 +18,7 @@ const taskBytes = sizerOf(TaskSchema);
 export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTask' | 'listTasks'> = {
   /** Creates or updates all tasks or none. Unset fields of existing tasks stay unchanged. */
   async upsertTasks({ tasks }, { app, caller }) {
-    requireDistinct(
-      tasks,
-      ({ id }) => [id],
-      (i) => `tasks[${i}].id`,
-      'must be unique within a request',
-    );
+    requireDistinct(tasks, ({ id }) => [id], 'tasks[].id');
     const { created, updated, unchanged } = await app.store.upsertTasks(caller.namespace, tasks.map(toUpsert));
     return { createdCount: created, updatedCount: updated, unchangedCount: unchanged };
   },

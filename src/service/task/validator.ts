@@ -16,12 +16,8 @@ export const validatorMethods: Methods<typeof RolloutService, 'upsertValidators'
   {
     /** Creates or updates all validators or none. Unset fields of existing validators stay unchanged. */
     async upsertValidators({ validators }, { app, caller }) {
-      requireDistinct(
-        validators,
-        ({ taskId, type }) => [taskId, type],
-        (i) => `validators[${i}].type`,
-        'must be unique for a task within a request',
-      );
+      const description = () => 'must be unique for a task within a request';
+      requireDistinct(validators, ({ taskId, type }) => [taskId, type], 'validators[].type', description);
       const upserts = validators.map(({ $typeName: _, $unknown: __, ...fields }) => {
         return { ...fields, newId: app.ids.uuid() };
       });
