@@ -28,14 +28,11 @@ import { compareText } from '../../domain/text_order.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';
 
 /**
- * Steps and states of requests, made ready to be stored. The rules of their protos hold already (see `screenStep`);
- * everything else is checked here, where each step is converted. Fields that the server sets are ignored. Errors:
- * INVALID_REQUEST, DIGEST_MISMATCH.
+ * Converts steps and states of requests. The rules of their protos were checked before (see `screenStep`); all other
+ * checks happen here. Fields that the server sets are ignored. Errors: INVALID_REQUEST, DIGEST_MISMATCH.
  */
 
-/**
- * Where a step stands in its request: its field, or its index in `steps`. Made into text only when something is wrong.
- */
+/** The position of a step in its request: its field, or its index in `steps`. Converted to text only for errors. */
 type Place = string | number;
 
 const NONE: readonly never[] = [];
@@ -59,7 +56,7 @@ export function toOneState(state: WireState, field: string): { ref: StateRef; da
   return { ref: toStateRef(state, field, '', undefined, new InlineStates()), data: state.data };
 }
 
-/** Bytes that came inline, each digest once. */
+/** Inline states of a request, each digest once. */
 class InlineStates {
   #seen: Map<Digest, NewState> | undefined;
 
@@ -131,7 +128,7 @@ function toObservation(observation: WireObservation, place: Place, index: number
   };
 }
 
-/** Large data becomes a state (FM4). */
+/** Stores large data as a state (FM4). */
 function toContent(content: WireContent, place: Place, list: string, index: number, inline: InlineStates): Content {
   refuseUnknown(content.$unknown, place, list, index, '.content');
   const { text, json, mediaType } = content;
@@ -160,7 +157,7 @@ function toContent(content: WireContent, place: Place, list: string, index: numb
   return { kind: 'uri', uri, mediaType };
 }
 
-/** Text and JSON say what they are, so nothing keeps this, and what is not kept is not taken (FM5). */
+/** Rejects a media type of text or JSON, because it would not be stored (FM5). */
 function refuseMediaType(mediaType: string, place: Place, list: string, index: number): void {
   if (mediaType === '') return;
   throw invalidField(
@@ -182,7 +179,7 @@ function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<stri
   return metrics;
 }
 
-/** W9: named, each name once, sorted by name. */
+/** W9: returns the states in the order of their names. Requires unique names. */
 function toStates(states: readonly WireState[], place: Place, inline: InlineStates): StateRef[] {
   const refs = states.map((state, i) => toStateRef(state, place, '.states', i, inline));
   refs.sort((a, b) => compareText(a.name, b.name));
@@ -210,7 +207,7 @@ function toStateRef(
   checkText(mediaType, place, list, index, '.media_type');
   const digest = state.digest === '' ? '' : parseDigest(state.digest, pathOf(place, list, index, '.digest'));
   if (data === undefined) {
-    const wanted = 'must have data, or the digest of a state put before';
+    const wanted = 'must have data, or the digest of a stored state';
     if (digest === '') throw invalidField(pathOf(place, list, index), wanted);
     // The size of a state put before is the store's to tell.
     return { name, digest, mediaType, size: 0 };
@@ -228,7 +225,7 @@ function toTime(time: Timestamp | undefined, place: Place, field: string): Insta
   return toInstant(time);
 }
 
-/** FM5: an acked step loses nothing, so what this server does not know it does not take. */
+/** FM5: rejects unknown fields, which would not be stored. */
 function refuseUnknown(
   unknown: readonly UnknownField[] | undefined,
   place: Place,
@@ -240,7 +237,7 @@ function refuseUnknown(
   const numbers = unknown.map(({ no }) => no).join(', ');
   throw invalidField(
     pathOf(place, list, index, field),
-    `has fields that this server does not know (numbers ${numbers}) and would lose: use the protos of this server's version`,
+    `must have only fields that this server knows, not the numbers ${numbers}: use the protos of this server's version`,
   );
 }
 
