@@ -62,7 +62,7 @@ export class Committer {
   readonly #logger: Logger;
   readonly #limits: Required<CommitterOptions>;
   readonly #queues = new Map<bigint, Queue>();
-  /** Queues with batches and nothing in flight, in the order of their waiting time. */
+  /** Queues with batches and nothing in flight, the longest waiting one first. */
   readonly #ready = new Set<Queue>();
   readonly #busy: Portion[] = [];
   #groupsInFlight = 0;
@@ -179,7 +179,7 @@ export class Committer {
     return undefined;
   }
 
-  /** Fails the group after an outage. After another error, commits its portions one by one. Returns an outage. */
+  /** Fails the group after an outage, else commits its portions one by one. Returns the error if it is an outage. */
   async #groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<unknown> {
     if (isOutage(error)) {
       for (const portion of group) this.#fail(portion, error);
@@ -204,7 +204,7 @@ export class Committer {
     return outage;
   }
 
-  /** Commits by halves, so that only portions that wait for other transactions are left to wait. Returns an outage. */
+  /** Commits by halves, so that only portions with locked trajectories wait. Returns the error if it is an outage. */
   async #commitHalves(group: readonly Portion[]): Promise<unknown> {
     if (group.length === 1) {
       this.#busy.push(...group);

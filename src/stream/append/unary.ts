@@ -37,7 +37,7 @@ export async function commitUnary(
   });
 }
 
-/** Drops its batch if the caller disconnects before the group begins. After that the batch is committed in any case. */
+/** The batch of a unary call. It is dropped if the caller disconnects before its group begins, but not later. */
 class UnaryCall implements BatchSource {
   over = false;
   readonly #signal: AbortSignal;

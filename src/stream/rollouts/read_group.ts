@@ -52,7 +52,7 @@ export async function* readGroup(
   const tried = siblings.filter(({ attempt }) => attempt > 0);
   // Clients that count groups receive every group.
   const shown = tried.length > 0 ? tried : siblings;
-  const rows = asTheyWere(reader, id, shown);
+  const rows = inRequestedView(reader, id, shown);
   const opening = async (): Promise<Opened | undefined> => {
     const row = await rows.next();
     return row.done === true ? undefined : open(reader, row.value);
@@ -82,7 +82,7 @@ async function* rolloutsOf(reader: StageReader, groupId: string, view: View): As
 }
 
 /** Returns the rollouts in the requested view. A rollout that was retried meanwhile is returned as it had ended. */
-async function* asTheyWere(
+async function* inRequestedView(
   reader: StageReader,
   groupId: string,
   shown: readonly Rollout[],
@@ -161,12 +161,12 @@ export async function orDeleted<T>(reader: StageReader, reading: Promise<T>): Pr
   try {
     return await reading;
   } catch (error) {
-    if (error instanceof AnabranchError && GONE.has(error.reason)) await stageNow(reader);
+    if (error instanceof AnabranchError && NOT_FOUND.has(error.reason)) await stageNow(reader);
     throw error;
   }
 }
 
-const GONE: ReadonlySet<string> = new Set(['STAGE_NOT_FOUND', 'GROUP_NOT_FOUND', 'TRAJECTORY_DELETED']);
+const NOT_FOUND: ReadonlySet<string> = new Set(['STAGE_NOT_FOUND', 'GROUP_NOT_FOUND', 'TRAJECTORY_DELETED']);
 
 /** Reads the stage again. Errors: RUN_DELETED. */
 export async function stageNow(reader: StageReader): Promise<Stage> {
