@@ -1,4 +1,13 @@
-import { create, createRegistry, type DescFile, type DescService, type Registry, toBinary } from '@bufbuild/protobuf';
+import {
+  create,
+  createRegistry,
+  type DescFile,
+  type DescService,
+  fromBinary,
+  type MessageShape,
+  type Registry,
+  toBinary,
+} from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
 import { Code } from '@connectrpc/connect';
 import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
@@ -9,13 +18,14 @@ import {
   FileDescriptorResponseSchema,
   ListServiceResponseSchema,
   ServerReflection as ReflectionV1,
+  ServerReflectionRequestSchema as RequestV1,
   ServerReflectionResponseSchema as ResponseV1,
   type ServerReflectionRequest,
   type ServerReflectionResponse,
 } from '../../gen/es/grpc/reflection/v1/reflection_pb.js';
 import {
   ServerReflection as ReflectionV1Alpha,
-  type ServerReflectionRequest as RequestV1Alpha,
+  ServerReflectionRequestSchema as RequestV1Alpha,
   ServerReflectionResponseSchema as ResponseV1Alpha,
 } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
 import type { Call } from '../service/method.ts';
@@ -32,12 +42,9 @@ export function serveReflection(serve: Serve, wire: Wire, services: readonly Des
       originalRequest: request,
       messageResponse: schema.answer(request.messageRequest),
     });
-  const v1Alpha = (request: RequestV1Alpha) =>
-    create(ResponseV1Alpha, {
-      validHost: request.host,
-      originalRequest: request,
-      messageResponse: inAlpha(schema.answer(request.messageRequest as Question)),
-    });
+  // Both versions have the same fields, so the bytes of one are read as the other.
+  const v1Alpha = (request: MessageShape<typeof RequestV1Alpha>) =>
+    fromBinary(ResponseV1Alpha, toBinary(ResponseV1, v1(fromBinary(RequestV1, toBinary(RequestV1Alpha, request)))));
   serve(ReflectionV1, handlers(wire, ReflectionV1, { serverReflectionInfo: answerEach(v1) }));
   serve(ReflectionV1Alpha, handlers(wire, ReflectionV1Alpha, { serverReflectionInfo: answerEach(v1Alpha) }));
 }
@@ -56,26 +63,6 @@ function answerEach<Request, Response>(answer: (request: Request) => Response) {
 
 type Question = ServerReflectionRequest['messageRequest'];
 type Answer = ServerReflectionResponse['messageResponse'];
-
-/** Both versions have the same fields; only the types' names differ. */
-function inAlpha(answer: Answer) {
-  switch (answer.case) {
-    case 'fileDescriptorResponse':
-      return { case: answer.case, value: { fileDescriptorProto: answer.value.fileDescriptorProto } };
-    case 'allExtensionNumbersResponse': {
-      const { baseTypeName, extensionNumber } = answer.value;
-      return { case: answer.case, value: { baseTypeName, extensionNumber } };
-    }
-    case 'listServicesResponse':
-      return { case: answer.case, value: { service: answer.value.service.map(({ name }) => ({ name })) } };
-    case 'errorResponse': {
-      const { errorCode, errorMessage } = answer.value;
-      return { case: answer.case, value: { errorCode, errorMessage } };
-    }
-    default:
-      return { case: undefined };
-  }
-}
 
 /** Types that no service refers to but responses contain: the details of errors, so that tools can decode them. */
 const IN_ERRORS = [file_google_rpc_error_details, file_anabranch_v1_error];
