@@ -8,13 +8,8 @@ import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 
 export function refusePath(request: HttpRequest, response: HttpResponse): void {
   const path = pathOf(request).slice(0, 200);
-  refuse(
-    request,
-    response,
-    404,
-    'UNIMPLEMENTED',
-    `RPC ${path} does not exist on this server. Server reflection lists all RPCs.`,
-  );
+  const text = `RPC ${path} does not exist on this server. Server reflection lists all RPCs.`;
+  refuse(request, response, 404, 'UNIMPLEMENTED', text);
 }
 
 /**

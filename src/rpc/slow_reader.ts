@@ -1,6 +1,6 @@
 import { AnabranchError } from '../domain/errors.ts';
 
-/** R3: notices that an answer is not taken for too long. One timer a stream, however many answers it has. */
+/** R3: detects a client that does not read a response for too long. Uses one timer for each stream. */
 export class ReaderWatch {
   readonly #limitMs: number;
   readonly #onSlow: (next: bigint | undefined) => void;
@@ -12,7 +12,7 @@ export class ReaderWatch {
     this.#onSlow = onSlow;
   }
 
-  /** An answer was given; a reader that did not receive it continues at `next`. */
+  /** Must be called for each response. A client that does not receive it can continue at `next`. */
   given(next: bigint | undefined): void {
     this.#untaken = { next };
     if (this.#timer === undefined) this.#timer = setTimeout(() => this.#check(), this.#limitMs).unref();
@@ -33,15 +33,13 @@ export class ReaderWatch {
   }
 }
 
-/** `next` is the first step that the reader has not taken; undefined in a stream without steps to go on from. */
+/** `next` is the first step that the client has not read; undefined in a stream without steps. */
 export function slowReader(next: bigint | undefined): AnabranchError {
   const how =
     next === undefined ? 'read again' : `continue after the last step that arrived, or at start_step_number ${next}`;
   return new AnabranchError(
     'SLOW_READER',
     `The reader received nothing for too long, so the server ended the stream: ${how}.`,
-    {
-      metadata: next === undefined ? {} : { next_step_number: `${next}` },
-    },
+    { metadata: next === undefined ? {} : { next_step_number: `${next}` } },
   );
 }
