@@ -83,15 +83,14 @@ async function compareSides(
   const removedConfigPaths = paths.slice(0, countFitting(paths, pathBytes, left / 2));
   left -= totalBytes(removedConfigPaths, pathBytes);
   const configs = differencesThatFit(one.config, other.config, left);
-  const comparison = create(RunComparisonSchema, {
+  return create(RunComparisonSchema, {
+    trajectories,
     runId: other.run.id,
     removedConfigPaths,
     removedConfigPathsTruncated: removedConfigPaths.length < paths.length,
     configDifferences: configs.listed,
     configDifferencesTruncated: configs.truncated,
   });
-  if (trajectories !== undefined) comparison.trajectories = trajectories;
-  return comparison;
 }
 
 function pathBytes(path: string): number {

@@ -7,14 +7,7 @@ import {
   type RunService,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import type {
-  MeasuredSeries,
-  MetricPoints,
-  MetricRange,
-  Series,
-  SeriesExtent,
-  SeriesFilter,
-} from '../../store/contract/metric.ts';
+import type { MetricPoints, MetricRange, Series, SeriesExtent, SeriesFilter } from '../../store/contract/metric.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import type { Call, Methods } from '../method.ts';
 
@@ -27,7 +20,7 @@ interface SeriesRead {
 
 /** Series read by one statement. */
 const SERIES = 200;
-/** Maximum number of downsampled points in memory. */
+/** Maximum number of downsampled points in memory. A series with more of them is read alone. */
 const POINTS = 16_384;
 /** Points read by one statement, so that their conversion does not block the serving thread for long. */
 const PAGE_POINTS = 4096;
@@ -116,11 +109,8 @@ async function* readPieces(
     // The last read finds no series, and that all runs still exist.
     if (page.length === 0) return;
     after = page.at(-1);
-    const extents = await app.store.measureSeries(
-      caller.namespace,
-      page.map(({ key }) => key),
-      range,
-    );
+    const keys = page.map(({ key }) => key);
+    const extents = await app.store.measureSeries(caller.namespace, keys, range);
     const measured = page.flatMap((series) => {
       const extent = extents.get(series.key);
       return extent === undefined ? [] : [{ series, extent }];
@@ -147,19 +137,14 @@ async function* readSome(
   maxPoints: number,
 ): AsyncGenerator<SeriesRead, void, undefined> {
   const long = some.filter(({ extent }) => maxPoints > 0 && extent.points - extent.nans > BigInt(maxPoints));
+  const extents = long.map(({ series: { key }, extent }) => ({ key, extent }));
   const downsampled: ReadonlyMap<bigint, MetricPoints> =
-    long.length === 0
-      ? new Map()
-      : await call.app.store.downsample(call.caller.namespace, long.map(toMeasured), maxPoints);
+    long.length === 0 ? new Map() : await call.app.store.downsample(call.caller.namespace, extents, maxPoints);
   for (const measured of some) {
     if (long.includes(measured)) yield { ...measured, points: downsampled.get(measured.series.key) ?? NONE };
     else if (maxPoints > 0 && measured.extent.nans === measured.extent.points) yield { ...measured, points: NONE };
     else yield* readWhole(call, measured, { range, numbersOnly: maxPoints > 0 });
   }
-}
-
-function toMeasured({ series, extent }: Measured): MeasuredSeries {
-  return { key: series.key, extent };
 }
 
 const NONE: MetricPoints = { metricSteps: [], values: [] };
@@ -173,13 +158,8 @@ async function* readWhole(
   const to = extent.lastStep === LAST_STEP ? range.to : extent.lastStep + 1n;
   let from: bigint | undefined = extent.firstStep;
   while (from !== undefined) {
-    const points = await call.app.store.readPoints(
-      call.caller.namespace,
-      series.key,
-      { from, to },
-      PAGE_POINTS,
-      numbersOnly,
-    );
+    const { namespace } = call.caller;
+    const points = await call.app.store.readPoints(namespace, series.key, { from, to }, PAGE_POINTS, numbersOnly);
     if (points.values.length > 0) yield { series, extent, points };
     const last = points.metricSteps.at(-1);
     from = points.values.length < PAGE_POINTS || last === undefined || last >= extent.lastStep ? undefined : last + 1n;

@@ -37,18 +37,16 @@ export async function compareTrajectories(
 ): Promise<CompareTrajectoriesResponse> {
   const [one, other] = [await openSide(app, caller, a), await openSide(app, caller, b)];
   const shared = sharedSteps(one.segments, other.segments);
-  const comparison = create(CompareTrajectoriesResponseSchema, {
+  return create(CompareTrajectoriesResponseSchema, {
     sharedSteps: shared,
     rewardSum: a.rewardSum,
     otherRewardSum: b.rewardSum,
     rewardDifference: rewardDifference(a, b, shared),
     nextStepNumber: a.nextStepNumber,
     otherNextStepNumber: b.nextStepNumber,
+    firstDifference: await firstDifference(one, other, shared),
+    rewards: await listRewards(one, other, range),
   });
-  const first = await firstDifference(one, other, shared);
-  if (first !== undefined) comparison.firstDifference = first;
-  comparison.rewards = await listRewards(one, other, range);
-  return comparison;
 }
 
 /**
@@ -137,12 +135,8 @@ async function listRewards(one: Side, other: Side, range: ListRange): Promise<Re
 
 /** Returns the rewards at a step number that at least one of the trajectories has. */
 function rewardPair(stepNumber: bigint, reward: number | undefined, otherReward: number | undefined): RewardPair {
-  const wire = create(RewardPairSchema);
-  wire.stepNumber = stepNumber;
-  if (reward !== undefined) wire.reward = reward;
-  if (otherReward !== undefined) wire.otherReward = otherReward;
-  if (reward !== undefined && otherReward !== undefined) wire.difference = otherReward - reward;
-  return wire;
+  const difference = reward === undefined || otherReward === undefined ? undefined : otherReward - reward;
+  return create(RewardPairSchema, { stepNumber, reward, otherReward, difference });
 }
 
 /** Returns the rewards of the steps [start, end) that exist, with undefined for steps without a reward. */

@@ -36,15 +36,7 @@ export function fromTrajectory(trajectory: Trajectory, view: View): WireTrajecto
 }
 
 /** Returns only the position of a deleted trajectory in its tree. */
-export function fromDeletedTrajectory(trajectory: Trajectory): WireTrajectory {
-  const wire = create(TrajectorySchema);
-  wire.id = trajectory.id;
-  wire.treeId = trajectory.treeId;
-  if (trajectory.parent !== undefined) {
-    wire.parentId = trajectory.parent.id;
-    wire.branchPoint = trajectory.parent.branchPoint;
-  }
-  wire.name = trajectory.name;
-  wire.nextStepNumber = trajectory.nextStepNumber;
-  return wire;
+export function fromDeletedTrajectory({ id, treeId, name, parent, nextStepNumber }: Trajectory): WireTrajectory {
+  const { id: parentId = '', branchPoint } = parent ?? {};
+  return create(TrajectorySchema, { id, treeId, name, parentId, branchPoint, nextStepNumber });
 }
