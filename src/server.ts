@@ -22,7 +22,7 @@ export interface ServerDeps {
   readonly settings?: Partial<AppSettings>;
   readonly portLimits?: Partial<PortLimits>;
   /** For programs that start many servers: compiling the rules is most of the work of a start. */
-  readonly validator?: Validator;
+  readonly validator?: Validator | undefined;
 }
 
 /** A running server. */

@@ -1,3 +1,5 @@
+import type { ServerDeps } from '../server.ts';
+
 /**
  * The process as a command sees it. `main.ts` creates it once; tests create their own. A command is a function of it:
  * `export function treeCommand(cli: CliContext): Command`. The program adds each command with one line.
@@ -13,6 +15,8 @@ export interface CliContext {
   readonly stderr: Output;
   /** Aborted by the first SIGINT or SIGTERM. Commands then finish open work and return. */
   readonly signal: AbortSignal;
+  /** For programs that run many commands: see ServerDeps. */
+  readonly validator?: ServerDeps['validator'];
 }
 
 /** A destination of text. A terminal has `isTTY` and `columns`; a pipe or a file has neither. */

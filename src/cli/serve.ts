@@ -21,7 +21,7 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   for (const warning of config.warnings) logger.warn(warning);
   // Loaded on demand, so that other commands start fast.
   const { startServer } = await import('../server.ts');
-  const server = await startServer(config, { logger });
+  const server = await startServer(config, { logger, validator: cli.validator });
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   await stopped(cli.signal);

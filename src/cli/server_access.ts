@@ -72,7 +72,8 @@ export async function withServer<T>(
   for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);
   // Loaded on demand, so that a command for a remote server starts fast.
   const { startServer } = await import('../server.ts');
-  const server = await startServer(config, { logger: pino({ level: 'error' }, cli.stderr) });
+  const logger = pino({ level: 'error' }, cli.stderr);
+  const server = await startServer(config, { logger, validator: cli.validator });
   try {
     return await atAddress(cli, server.url, `--database ${quoted(scrubUrl(database))}`, work);
   } finally {

@@ -5,6 +5,7 @@ import process from 'node:process';
 import { Writable } from 'node:stream';
 import type { Output } from '../../src/cli/context.ts';
 import { run } from '../../src/cli/program.ts';
+import { sharedValidator } from '../support/shared_validator.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 
@@ -37,6 +38,7 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
     stdout,
     stderr,
     signal: options.signal ?? new AbortController().signal,
+    validator: sharedValidator(),
   });
   return { code, stdout: stdout.text, stderr: stderr.text };
 }

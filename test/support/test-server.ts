@@ -2,10 +2,10 @@
 import process from 'node:process';
 import { pino } from 'pino';
 import { loadConfig } from '../../src/config/config.ts';
-import { createServiceValidator } from '../../src/rpc/handler.ts';
 import { type RunningServer, type ServerDeps, startServer } from '../../src/server.ts';
 import type { Engine, TestDatabase } from './database.ts';
 import { createMigratedDatabase } from './migrated_database.ts';
+import { sharedValidator } from './shared_validator.ts';
 
 export interface TestServerOptions {
   /** Default: `sqlite`. */
@@ -25,18 +25,14 @@ export interface TestServer extends RunningServer {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** All servers of a process share the compiled rules of requests: compiling them takes a tenth of a second. */
-let validator: ServerDeps['validator'];
-
 /** `TEST_LOG_LEVEL=debug` shows what the server logs; it is silent otherwise. */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
   const database = options.database ?? (await createMigratedDatabase(options.engine ?? 'sqlite'));
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
-  validator ??= createServiceValidator();
   const limits = options.portLimits && { portLimits: options.portLimits };
-  const server = await startServer(config, { logger, validator, ...limits });
+  const server = await startServer(config, { logger, validator: sharedValidator(), ...limits });
   const stop = async () => {
     await server.drain();
     if (options.database === undefined) await database.drop();
