@@ -5,6 +5,13 @@
 export type Instant = bigint;
 
 const BILLION = 1_000_000_000n;
+const FIRST_SECOND = -62_135_596_800;
+const LAST_SECOND = 253_402_300_799;
+
+/** Returns whether the parts make a time of the years 1 to 9999. */
+export function isInstant(seconds: bigint | number, nanos: number): boolean {
+  return seconds >= FIRST_SECOND && seconds <= LAST_SECOND && nanos >= 0 && nanos <= 999_999_999;
+}
 
 export function instantFromParts(seconds: bigint, nanos: number): Instant {
   return seconds * BILLION + BigInt(nanos);

@@ -17,7 +17,7 @@ const SHARED_SQL = [...STORE, 'src/store/sql', 'src/store/migrations'];
 const PROGRAM = ['commander', 'picocolors', 'cli-progress', 'node:*'];
 
 export const ROOMS: Readonly<Record<string, Room>> = {
-  'src/domain': { rooms: [], packages: ['node:crypto', 'rfc6902', 'rfc6902/*'] },
+  'src/domain': { rooms: [], packages: ['node:buffer', 'node:crypto', 'rfc6902', 'rfc6902/*'] },
 
   'src/store/contract': { rooms: ['src/domain'], packages: [] },
   'src/store/migrations': { rooms: STORE, packages: ['kysely', 'kysely/migration'] },

@@ -4,19 +4,15 @@ import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View as WireView } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import { type Instant, instantFromParts, instantToParts } from '../../domain/instant.ts';
+import { type Instant, instantFromParts, instantToParts, isInstant } from '../../domain/instant.ts';
 import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { BranchPolicy } from '../../store/contract/run_deletion.ts';
 import type { View } from '../../store/contract/view.ts';
 
-/** Range of google.protobuf.Timestamp: the years 1 to 9999. */
-const FIRST_SECOND = -62_135_596_800n;
-const LAST_SECOND = 253_402_300_799n;
-
 /** Returns what is wrong with a time; undefined if nothing is wrong. */
 export function instantFault({ seconds, nanos }: Timestamp): string | undefined {
-  const isInRange = seconds >= FIRST_SECOND && seconds <= LAST_SECOND && nanos >= 0 && nanos <= 999_999_999;
-  return isInRange ? undefined : 'must be a time of the years 1 to 9999 with nanos from 0 to 999999999';
+  if (isInstant(seconds, nanos)) return undefined;
+  return 'must be a time of the years 1 to 9999 with nanos from 0 to 999999999';
 }
 
 export function toInstant(time: Timestamp | undefined): Instant | undefined {

@@ -1,0 +1,39 @@
+import { DamagedStep } from './damaged_step.ts';
+
+/**
+ * Goes through a body of steps, each after its length as a varint. Allocates nothing for a step:
+ *
+ *     for (const frames = new StepFrames(body); frames.next(); ) readStep(body, frames.from, frames.to);
+ */
+export class StepFrames {
+  /** The bytes of the current step are [from, to). */
+  from = 0;
+  to = 0;
+  readonly #body: Uint8Array;
+
+  constructor(body: Uint8Array) {
+    this.#body = body;
+  }
+
+  /** Goes to the next step. Returns false at the end. Errors: DamagedStep. */
+  next(): boolean {
+    const body = this.#body;
+    let at = this.to;
+    if (at >= body.length) return false;
+    let byte = body[at++]!;
+    let length = byte & 0x7f;
+    for (let shift = 7; byte > 0x7f; shift += 7) {
+      if (at >= body.length || shift > MAX_SHIFT) throw new DamagedStep(`the length of a step ends before byte ${at}`);
+      byte = body[at++]!;
+      if (byte === 0) throw new DamagedStep(`the length of a step is not canonical, before byte ${at}`);
+      length |= (byte & 0x7f) << shift;
+    }
+    if (length > body.length - at) throw new DamagedStep(`a step of ${length} bytes does not fit, at byte ${at}`);
+    this.from = at;
+    this.to = at + length;
+    return true;
+  }
+}
+
+/** Lengths have at most four bytes: 256 MiB. */
+const MAX_SHIFT = 21;

@@ -1,0 +1,162 @@
+import { type Instant, instantFromParts, isInstant } from '../instant.ts';
+import type { Action, Content, Observation, StateRef, Step } from '../step.ts';
+import { DamagedStep } from './damaged_step.ts';
+import { ACTION, CONTENT, ENTRY, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import { WireReader } from './wire_reader.ts';
+
+/**
+ * Reads the step that `writeStep` wrote to bytes [from, to). The view BASIC returns actions, observations, infoJson and
+ * metadataJson empty, and does not decode them. The bytes of contents are views of `bytes`. Errors: DamagedStep.
+ */
+export function readStep(bytes: Uint8Array, from: number, to: number, view: 'BASIC' | 'FULL' = 'FULL'): Step {
+  const input = new WireReader(bytes, from, to);
+  const isFull = view === 'FULL';
+  const stepNumber = input.has(STEP.stepNumber) ? input.long() : 0n;
+  const actions: readonly Action[] = isFull ? readList(input, STEP.actions, readAction) : skipAll(input, STEP.actions);
+  const observations: readonly Observation[] = isFull
+    ? readList(input, STEP.observations, readObservation)
+    : skipAll(input, STEP.observations);
+  const reward = input.has(STEP.reward) ? input.double() : undefined;
+  const terminated = input.has(STEP.terminated) && input.flag();
+  const truncated = input.has(STEP.truncated) && input.flag();
+  const infoJson = isFull ? readText(input, STEP.infoJson) : skipText(input, STEP.infoJson);
+  const metadataJson = isFull ? readText(input, STEP.metadataJson) : skipText(input, STEP.metadataJson);
+  const metrics = readMetrics(input);
+  const startTime = input.has(STEP.startTime) ? readTime(input) : undefined;
+  const endTime = input.has(STEP.endTime) ? readTime(input) : undefined;
+  const states = readList(input, STEP.states, readState);
+  input.finish();
+  return {
+    stepNumber,
+    actions,
+    observations,
+    reward,
+    terminated,
+    truncated,
+    infoJson,
+    metadataJson,
+    metrics,
+    startTime,
+    endTime,
+    states,
+  };
+}
+
+const NONE: readonly never[] = [];
+const NO_METRICS: ReadonlyMap<string, number> = new Map();
+
+function readList<T>(input: WireReader, tag: number, read: (input: WireReader) => T): readonly T[] {
+  if (!input.has(tag)) return NONE;
+  const list = [read(input)];
+  while (input.has(tag)) list.push(read(input));
+  return list;
+}
+
+function skipAll(input: WireReader, tag: number): readonly never[] {
+  while (input.has(tag)) input.skip();
+  return NONE;
+}
+
+function readText(input: WireReader, tag: number): string {
+  return input.has(tag) ? input.text() : '';
+}
+
+function skipText(input: WireReader, tag: number): string {
+  if (input.has(tag)) input.skip();
+  return '';
+}
+
+function readAction(input: WireReader): Action {
+  const outer = input.enter();
+  const action: Action = {
+    type: readText(input, ACTION.type),
+    name: readText(input, ACTION.name),
+    callId: readText(input, ACTION.callId),
+    content: input.has(ACTION.content) ? readContent(input) : undefined,
+    tokenIds: input.has(ACTION.tokenIds) ? input.packedInts() : NONE,
+    logprobs: input.has(ACTION.logprobs) ? input.packedFloats() : NONE,
+  };
+  input.leave(outer);
+  return action;
+}
+
+function readObservation(input: WireReader): Observation {
+  const outer = input.enter();
+  const observation: Observation = {
+    type: readText(input, OBSERVATION.type),
+    callId: readText(input, OBSERVATION.callId),
+    isError: input.has(OBSERVATION.isError) && input.flag(),
+    content: input.has(OBSERVATION.content) ? readContent(input) : undefined,
+  };
+  input.leave(outer);
+  return observation;
+}
+
+function readContent(input: WireReader): Content {
+  const outer = input.enter();
+  const content = readForm(input);
+  input.leave(outer);
+  return content;
+}
+
+function readForm(input: WireReader): Content {
+  if (input.has(CONTENT.text)) return { kind: 'text', text: input.text() };
+  if (input.has(CONTENT.json)) return { kind: 'json', json: input.text() };
+  if (input.has(CONTENT.data)) {
+    return { kind: 'data', data: input.bytes(), mediaType: readText(input, CONTENT.mediaType) };
+  }
+  if (input.has(CONTENT.uri)) {
+    return { kind: 'uri', uri: input.text(), mediaType: readText(input, CONTENT.mediaType) };
+  }
+  return {
+    kind: 'state',
+    digest: readDigest(input, CONTENT.stateDigest),
+    mediaType: readText(input, CONTENT.mediaType),
+    size: input.has(CONTENT.size) ? input.unsigned() : 0,
+  };
+}
+
+function readMetrics(input: WireReader): ReadonlyMap<string, number> {
+  if (!input.has(STEP.metrics)) return NO_METRICS;
+  const metrics = new Map<string, number>();
+  do {
+    const outer = input.enter();
+    input.expect(ENTRY.key);
+    const key = input.text();
+    if (metrics.has(key)) throw new DamagedStep('a metric has a repeated key');
+    input.expect(ENTRY.value);
+    metrics.set(key, input.double());
+    input.leave(outer);
+  } while (input.has(STEP.metrics));
+  return metrics;
+}
+
+function readTime(input: WireReader): Instant {
+  const outer = input.enter();
+  const seconds = input.has(TIMESTAMP.seconds) ? input.signed() : 0;
+  const nanos = input.has(TIMESTAMP.nanos) ? input.unsigned() : 0;
+  input.leave(outer);
+  if (!isInstant(seconds, nanos)) throw new DamagedStep('a time is out of range');
+  return instantFromParts(BigInt(seconds), nanos);
+}
+
+function readState(input: WireReader): StateRef {
+  const outer = input.enter();
+  const state: StateRef = {
+    name: readText(input, STATE.name),
+    digest: readDigest(input, STATE.digest),
+    mediaType: readText(input, STATE.mediaType),
+    size: input.has(STATE.size) ? input.unsigned() : 0,
+  };
+  input.leave(outer);
+  return state;
+}
+
+function readDigest(input: WireReader, tag: number): string {
+  input.expect(tag);
+  const digest = input.text();
+  if (digest.length !== DIGEST_LENGTH) throw new DamagedStep('a digest has another length');
+  return digest;
+}
+
+const DIGEST_LENGTH = 64;

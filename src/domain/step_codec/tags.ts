@@ -1,0 +1,36 @@
+/**
+ * Tags of `anabranch.v1`, trajectory.proto: field number × 8 + wire type. All are below 128, so each is one byte. A test
+ * compares the bytes with protobuf-es.
+ */
+export const STEP = {
+  stepNumber: 0x08,
+  actions: 0x12,
+  observations: 0x1a,
+  reward: 0x21,
+  terminated: 0x28,
+  truncated: 0x30,
+  infoJson: 0x3a,
+  metadataJson: 0x42,
+  metrics: 0x4a,
+  startTime: 0x52,
+  endTime: 0x5a,
+  states: 0x62,
+  commitTime: 0x6a,
+  writerEpoch: 0x70,
+  rewardSum: 0x79,
+} as const;
+export const ENTRY = { key: 0x0a, value: 0x11 } as const;
+export const ACTION = { type: 0x0a, name: 0x12, callId: 0x1a, content: 0x22, tokenIds: 0x2a, logprobs: 0x32 } as const;
+export const OBSERVATION = { type: 0x0a, callId: 0x12, isError: 0x18, content: 0x22 } as const;
+export const CONTENT = {
+  text: 0x0a,
+  json: 0x12,
+  data: 0x1a,
+  stateDigest: 0x22,
+  uri: 0x2a,
+  mediaType: 0x32,
+  size: 0x38,
+} as const;
+/** `data` is never stored with a step. */
+export const STATE = { name: 0x0a, data: 0x12, digest: 0x1a, mediaType: 0x22, size: 0x28 } as const;
+export const TIMESTAMP = { seconds: 0x08, nanos: 0x10 } as const;

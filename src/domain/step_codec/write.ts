@@ -1,0 +1,97 @@
+import { type Instant, instantToParts } from '../instant.ts';
+import type { Action, Content, Observation, StateRef, Step, StoredStep } from '../step.ts';
+import { ACTION, CONTENT, ENTRY, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import type { WireWriter } from './wire_writer.ts';
+
+/** Writes what the client sent of a step, as a message `Step`, with states by digest and size. */
+export function writeStep(out: WireWriter, step: Step): void {
+  if (step.stepNumber !== 0n) out.long(STEP.stepNumber, step.stepNumber);
+  for (const action of step.actions) writeAction(out, action);
+  for (const observation of step.observations) writeObservation(out, observation);
+  if (step.reward !== undefined) out.double(STEP.reward, step.reward);
+  if (step.terminated) out.flag(STEP.terminated);
+  if (step.truncated) out.flag(STEP.truncated);
+  if (step.infoJson !== '') out.text(STEP.infoJson, step.infoJson);
+  if (step.metadataJson !== '') out.text(STEP.metadataJson, step.metadataJson);
+  for (const [key, value] of step.metrics) writeMetric(out, key, value);
+  if (step.startTime !== undefined) writeTime(out, STEP.startTime, step.startTime);
+  if (step.endTime !== undefined) writeTime(out, STEP.endTime, step.endTime);
+  for (const state of step.states) writeState(out, state);
+}
+
+/** Writes a stored step as a message `Step`, with the fields that the server sets. */
+export function writeStoredStep(out: WireWriter, step: StoredStep): void {
+  writeStep(out, step);
+  writeTime(out, STEP.commitTime, step.commitTime);
+  if (step.writerEpoch !== 0n) out.long(STEP.writerEpoch, step.writerEpoch);
+  // Without presence, only +0 is left out.
+  if (!Object.is(step.rewardSum, 0)) out.double(STEP.rewardSum, step.rewardSum);
+}
+
+function writeAction(out: WireWriter, action: Action): void {
+  const begun = out.begin(STEP.actions);
+  if (action.type !== '') out.text(ACTION.type, action.type);
+  if (action.name !== '') out.text(ACTION.name, action.name);
+  if (action.callId !== '') out.text(ACTION.callId, action.callId);
+  if (action.content !== undefined) writeContent(out, ACTION.content, action.content);
+  if (action.tokenIds.length > 0) out.packedInts(ACTION.tokenIds, action.tokenIds);
+  if (action.logprobs.length > 0) out.packedFloats(ACTION.logprobs, action.logprobs);
+  out.end(begun);
+}
+
+function writeObservation(out: WireWriter, observation: Observation): void {
+  const begun = out.begin(STEP.observations);
+  if (observation.type !== '') out.text(OBSERVATION.type, observation.type);
+  if (observation.callId !== '') out.text(OBSERVATION.callId, observation.callId);
+  if (observation.isError) out.flag(OBSERVATION.isError);
+  if (observation.content !== undefined) writeContent(out, OBSERVATION.content, observation.content);
+  out.end(begun);
+}
+
+function writeContent(out: WireWriter, tag: number, content: Content): void {
+  const begun = out.begin(tag);
+  switch (content.kind) {
+    case 'text':
+      out.text(CONTENT.text, content.text);
+      break;
+    case 'json':
+      out.text(CONTENT.json, content.json);
+      break;
+    case 'data':
+      out.bytes(CONTENT.data, content.data);
+      break;
+    case 'state':
+      out.text(CONTENT.stateDigest, content.digest);
+      break;
+    case 'uri':
+      out.text(CONTENT.uri, content.uri);
+      break;
+  }
+  if ('mediaType' in content && content.mediaType !== '') out.text(CONTENT.mediaType, content.mediaType);
+  if (content.kind === 'state' && content.size > 0) out.unsigned(CONTENT.size, content.size);
+  out.end(begun);
+}
+
+function writeMetric(out: WireWriter, key: string, value: number): void {
+  const begun = out.begin(STEP.metrics);
+  out.text(ENTRY.key, key);
+  out.double(ENTRY.value, value);
+  out.end(begun);
+}
+
+function writeState(out: WireWriter, { name, digest, mediaType, size }: StateRef): void {
+  const begun = out.begin(STEP.states);
+  if (name !== '') out.text(STATE.name, name);
+  if (digest !== '') out.text(STATE.digest, digest);
+  if (mediaType !== '') out.text(STATE.mediaType, mediaType);
+  if (size > 0) out.unsigned(STATE.size, size);
+  out.end(begun);
+}
+
+function writeTime(out: WireWriter, tag: number, time: Instant): void {
+  const { seconds, nanos } = instantToParts(time);
+  const begun = out.begin(tag);
+  if (seconds !== 0n) out.long(TIMESTAMP.seconds, seconds);
+  if (nanos !== 0) out.unsigned(TIMESTAMP.nanos, nanos);
+  out.end(begun);
+}
