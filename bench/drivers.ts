@@ -1,6 +1,7 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import pg from 'pg';
 import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
+import type { PostgresType } from '../src/store/sql/tables/column.ts';
 import type { Engine } from './bench.ts';
 
 import { COLUMNS, type RowSet, type RowTable } from './rows.ts';
@@ -10,7 +11,7 @@ export interface Driver {
   readonly engine: Engine;
   /** Inserts rows of several tables in one commit. */
   insert(tables: readonly RowTable[], rows: RowSet): Promise<void>;
-  /** Inserts one row of `steps` in its own commit. */
+  /** Inserts one row of `former_steps` in its own commit. */
   insertOne(row: readonly unknown[]): Promise<void>;
   /** Reads all rows of a trajectory's steps and of their states, in order. Returns the number of steps. */
   select(tree: number): Promise<number>;
@@ -25,6 +26,7 @@ function openSqlite(path: string): Driver {
   database.exec(`
     pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536; pragma temp_store = memory;
     pragma wal_autocheckpoint = 4000;
+    ${createFormerSteps('sqlite')}
   `);
   const text = (table: RowTable) => {
     const names = namesOf(table);
@@ -32,7 +34,8 @@ function openSqlite(path: string): Driver {
   };
   const inserts = {
     states: database.prepare(text('states')),
-    steps: database.prepare(text('steps')),
+    former_steps: database.prepare(text('former_steps')),
+    segments: database.prepare(text('segments')),
     step_states: database.prepare(text('step_states')),
   };
   const selects = SELECTS.map((select) => {
@@ -44,11 +47,11 @@ function openSqlite(path: string): Driver {
     engine: 'sqlite',
     async insert(tables, rows) {
       database.exec('begin immediate');
-      for (const table of tables) for (const row of rows[table]) inserts[table].run(...(row as SQLInputValue[]));
+      for (const table of tables) for (const row of rows[table] ?? []) inserts[table].run(...(row as SQLInputValue[]));
       database.exec('commit');
     },
     async insertOne(row) {
-      inserts.steps.run(...(row as SQLInputValue[]));
+      inserts.former_steps.run(...(row as SQLInputValue[]));
     },
     async select(tree) {
       const [steps] = selects.map((statement) => statement.all(tree));
@@ -61,11 +64,12 @@ async function openPostgres(url: string): Promise<Driver> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   await client.query('set search_path = anabranch');
+  await client.query(createFormerSteps('postgres'));
   const copy = (text: string, rows: Buffer) =>
     new Promise<void>((resolve, reject) => {
       client.query(new CopyQuery(text, rows, (error) => (error ? reject(error) : resolve())));
     });
-  const insertOne = `insert into steps (${namesOf('steps').join(', ')}) values (${namesOf('steps')
+  const insertOne = `insert into former_steps (${namesOf('former_steps').join(', ')}) values (${namesOf('former_steps')
     .map((_, i) => `$${i + 1}`)
     .join(', ')})`;
   return {
@@ -75,7 +79,7 @@ async function openPostgres(url: string): Promise<Driver> {
       for (const table of tables) {
         const text = `copy ${table} (${namesOf(table).join(', ')}) from stdin (format binary)`;
         const columns = COLUMNS[table].map(([, type], i) => ({ name: i, type }));
-        await copy(text, encodeCopy(columns, rows[table]));
+        await copy(text, encodeCopy(columns, rows[table] ?? []));
       }
       await client.query('commit');
     },
@@ -98,10 +102,29 @@ const SELECTS = [
   (
     tree: string,
   ) => `select trajectory, step_number, reward, terminated, truncated, writer_epoch, reward_sum, commit_time, start_time,
-    end_time, metrics, actions, observations, info_json, metadata_json from steps where tree = ${tree} order by trajectory, step_number`,
+    end_time, metrics, actions, observations, info_json, metadata_json from former_steps where tree = ${tree} order by trajectory, step_number`,
   (tree: string) =>
     `select step_number, name, digest, media_type, size from step_states where tree = ${tree} order by trajectory, step_number`,
 ];
+
+/** The table of steps as the service had it: one row for each step. */
+function createFormerSteps(engine: Engine): string {
+  const types = COLUMNS.former_steps.map(([name, type]) => {
+    const nullable = ['reward', 'start_time', 'end_time'].includes(name);
+    return `${name} ${engine === 'sqlite' ? SQLITE_TYPES[type] : type}${nullable ? '' : ' not null'}`;
+  });
+  return `create table if not exists former_steps (${types.join(', ')}, primary key (tree, trajectory, step_number));`;
+}
+
+const SQLITE_TYPES: Readonly<Record<PostgresType, string>> = {
+  int8: 'integer',
+  float8: '',
+  bool: 'integer',
+  text: 'text',
+  bytea: 'blob',
+  timestamptz: 'text',
+  uuid: 'text',
+};
 
 function namesOf(table: RowTable): string[] {
   return COLUMNS[table].map(([name]) => name);

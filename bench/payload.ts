@@ -69,11 +69,16 @@ export class MetricTemplate {
   }
 }
 
+interface JsonItem {
+  readonly type: string;
+  readonly content: { readonly json: string };
+}
+
 /** The texts and bytes of one step, as a driver inserts them. */
 export interface RowPayload {
-  readonly actions: readonly object[];
-  readonly observations: readonly object[];
-  readonly metrics: object;
+  readonly actions: readonly JsonItem[];
+  readonly observations: readonly JsonItem[];
+  readonly metrics: Readonly<Record<string, number>>;
   /** Undefined: no state. `writeNonce` must write its nonce at `nonceAt`. */
   readonly state: Buffer | undefined;
   readonly nonceAt: number;
@@ -84,12 +89,16 @@ export function rowPayload(payload: Payload): RowPayload {
   const state = step.states?.[0]?.data;
   const bytes = state === undefined ? undefined : Buffer.from(state);
   return {
-    actions: (step.actions ?? []).map(({ type, content }) => ({ type, content: { json: content?.json } })),
-    observations: (step.observations ?? []).map(({ type, content }) => ({ type, content: { json: content?.json } })),
+    actions: (step.actions ?? []).map(jsonItem),
+    observations: (step.observations ?? []).map(jsonItem),
     metrics: step.metrics ?? {},
     state: bytes,
     nonceAt: bytes?.indexOf(NONCE_MARK) ?? -1,
   };
+}
+
+function jsonItem({ type = '', content }: ItemInit): JsonItem {
+  return { type, content: { json: content?.json ?? '' } };
 }
 
 export function writeNonce(target: Buffer, at: number, stream: number, step: number): void {
@@ -106,6 +115,7 @@ export function stateBody(size: number): Buffer {
   return Buffer.from(text.slice(0, size));
 }
 
+type ItemInit = { readonly type?: string; readonly content?: { readonly json?: string | undefined } | undefined };
 type StepInit = Exclude<MessageInitShape<typeof StepSchema>, { $typeName: string }>;
 
 /** Has a varint of five bytes, so that any smaller number fits in its place. */

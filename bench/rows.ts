@@ -1,13 +1,25 @@
+import type { Step } from '../src/domain/step.ts';
+import { NO_SUMS } from '../src/store/sql/step/running_sums.ts';
+import { SegmentBuilder, StepEncoder } from '../src/store/sql/step/segment.ts';
 import type { PostgresType } from '../src/store/sql/tables/column.ts';
+import { SEGMENTS } from '../src/store/sql/tables/steps.ts';
+import { valuesOf } from '../src/store/sql/tables/table.ts';
 import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, writeNonce } from './payload.ts';
 
-/** The tables that store a step with a state, in the order in which the store fills them. */
-export const ROW_TABLES = ['states', 'steps', 'step_states'] as const;
-export type RowTable = (typeof ROW_TABLES)[number];
+/**
+ * The tables that a driver fills: a row for each step, as the service had them before it stored segments. Drivers
+ * create `former_steps` themselves.
+ */
+export const ROW_TABLES = ['states', 'former_steps', 'step_states'] as const;
+
+/** The tables in which the service stores steps with states. */
+export const LOADED_TABLES = ['states', 'segments', 'step_states'] as const;
+
+export type RowTable = (typeof ROW_TABLES)[number] | (typeof LOADED_TABLES)[number];
 
 /** Rows by table. Values are in the order of COLUMNS. */
-export type RowSet = Record<RowTable, unknown[][]>;
+export type RowSet = Partial<Record<RowTable, unknown[][]>>;
 
 /** Columns with their Postgres types. */
 export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: PostgresType])[]>> = {
@@ -21,7 +33,7 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
     ['version', 'int8'],
     ['renew_time', 'timestamptz'],
   ],
-  steps: [
+  former_steps: [
     ['tree', 'int8'],
     ['trajectory', 'int8'],
     ['step_number', 'int8'],
@@ -42,6 +54,7 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
     ['info_json', 'text'],
     ['metadata_json', 'text'],
   ],
+  segments: SEGMENTS.order.map(({ name, type }) => [name, type] as const),
   step_states: [
     ['tree', 'int8'],
     ['trajectory', 'int8'],
@@ -58,11 +71,12 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
 const NOW = '2026-11-21T12:15:00.123456Z';
 
 /**
- * Makes the rows of a step as the store writes them. Texts are created for each row, as in the store. Digests are
+ * Makes the rows of a step. Texts are created for each row, as by a program that stores steps as JSON. Digests are
  * random instead of computed, because hashing is not part of a driver's work.
  */
 export class RowMaker {
   readonly #payload: RowPayload;
+  readonly #encoder = new StepEncoder();
   readonly #yes: unknown;
   readonly #no: unknown;
 
@@ -73,11 +87,11 @@ export class RowMaker {
   }
 
   add(rows: RowSet, tree: number, stepNumber: number): void {
-    const { actions, observations, metrics, state, nonceAt } = this.#payload;
+    const { actions, observations, metrics } = this.#payload;
     const [key, number] = [BigInt(tree), BigInt(stepNumber)];
     const texts = [JSON.stringify(metrics), JSON.stringify(actions), JSON.stringify(observations), '', ''];
     const digest = scatteredDigest(tree, stepNumber);
-    rows.steps.push([
+    rows.former_steps?.push([
       key,
       key,
       number,
@@ -94,14 +108,64 @@ export class RowMaker {
       digest,
       ...texts,
     ]);
+    this.#addState(rows, tree, stepNumber, digest);
+  }
+
+  /** Adds consecutive steps of a trajectory as the service stores them. */
+  addSegment(rows: RowSet, tree: number, firstStep: number, count: number): void {
+    const owner = { tree: BigInt(tree), key: BigInt(tree), namespace: 'default', writerEpoch: 1n };
+    const before = { ...NO_SUMS, rewardSum: firstStep, byteSum: BigInt(firstStep) * 300n };
+    const segment = new SegmentBuilder(owner, before, BigInt(firstStep));
+    for (let number = firstStep; number < firstStep + count; number += 1) {
+      const digest = scatteredDigest(tree, number);
+      this.#addState(rows, tree, number, digest);
+      const step = this.#step(BigInt(number), digest.toString('hex'));
+      segment.add(step, this.#encoder.encode(step, NO_SIZES));
+    }
+    rows.segments?.push(valuesOf(segment.row(NOW), SEGMENTS.order));
+  }
+
+  #addState(rows: RowSet, tree: number, stepNumber: number, digest: Buffer): void {
+    const { state, nonceAt } = this.#payload;
     if (state === undefined) return;
+    const [key, number] = [BigInt(tree), BigInt(stepNumber)];
     const bytes = Buffer.from(state);
     writeNonce(bytes, nonceAt, tree, stepNumber);
     const size = BigInt(bytes.length);
-    rows.states.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
-    rows.step_states.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
+    rows.states?.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
+    rows.step_states?.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
+  }
+
+  #step(stepNumber: bigint, digest: string): Step {
+    const { actions, observations, metrics, state } = this.#payload;
+    const content = (json: string) => ({ kind: 'json', json }) as const;
+    return {
+      stepNumber,
+      actions: actions.map(({ type, content: { json } }) => ({
+        type,
+        name: '',
+        callId: '',
+        content: content(json),
+        tokenIds: [],
+        logprobs: [],
+      })),
+      observations: observations.map(({ type, content: { json } }) => {
+        return { type, callId: '', isError: false, content: content(json) };
+      }),
+      reward: 1,
+      terminated: false,
+      truncated: false,
+      infoJson: '',
+      metadataJson: '',
+      metrics: new Map(Object.entries(metrics)),
+      startTime: undefined,
+      endTime: undefined,
+      states: state === undefined ? [] : [{ name: 'env', digest, mediaType: 'application/json', size: state.length }],
+    };
   }
 }
+
+const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /** Returns 32 bytes that are spread over an index like a hash, but cost almost nothing. */
 function scatteredDigest(tree: number, stepNumber: number): Buffer {

@@ -1,6 +1,6 @@
 import { openDriver } from '../drivers.ts';
 import type { Payload } from '../payload.ts';
-import { ROW_TABLES, RowMaker, type RowSet } from '../rows.ts';
+import { LOADED_TABLES, ROW_TABLES, RowMaker, type RowSet } from '../rows.ts';
 import { percentile, program } from './program.ts';
 
 /**
@@ -27,6 +27,7 @@ export interface DriverFigures {
 
 const STEPS_PER_COMMIT = 1000;
 const TREES = 4;
+const STEPS_PER_SEGMENT = 64;
 
 await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   const driver = await openDriver(settings.database);
@@ -34,7 +35,7 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   let made = 0;
   const nextRows = (count: number): RowSet => {
     // As with concurrent streams: a commit has steps of several trajectories.
-    const sets: RowSet = { steps: [], step_states: [], states: [] };
+    const sets: RowSet = { former_steps: [], step_states: [], states: [] };
     for (let i = 0; i < count; i += 1, made += 1)
       maker.add(sets, settings.firstTree + (made % TREES), Math.floor(made / TREES));
     return sets;
@@ -46,7 +47,7 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
       return STEPS_PER_COMMIT;
     },
     'insert-one': async () => {
-      await driver.insertOne(nextRows(1).steps[0]!);
+      await driver.insertOne(nextRows(1).former_steps?.[0] ?? []);
       return 1;
     },
     'insert-states': async () => {
@@ -56,7 +57,13 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
     select: () => driver.select(settings.firstTree),
     load: async () => 0,
   };
-  if (settings.task === 'load') return load(settings.steps ?? 0, (count) => driver.insert(ROW_TABLES, nextRows(count)));
+  if (settings.task === 'load') {
+    return load(settings.steps ?? 0, (firstStep, count) => {
+      const sets: RowSet = { segments: [], step_states: [], states: [] };
+      for (let i = 0; i < TREES; i += 1) maker.addSegment(sets, settings.firstTree + i, firstStep, count);
+      return driver.insert(LOADED_TABLES, sets);
+    });
+  }
 
   const work = tasks[settings.task];
   const latencies: number[] = [];
@@ -77,8 +84,12 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   return { perSecond, p50Ms: percentile(latencies, 0.5), p99Ms: percentile(latencies, 0.99) };
 });
 
-async function load(steps: number, insert: (count: number) => Promise<void>): Promise<DriverFigures> {
+/** Fills the trajectories side by side, each with segments of `STEPS_PER_SEGMENT` steps. */
+async function load(
+  steps: number,
+  insert: (firstStep: number, count: number) => Promise<void>,
+): Promise<DriverFigures> {
   const begun = performance.now();
-  for (let left = steps; left > 0; left -= 5000) await insert(Math.min(left, 5000));
+  for (let first = 0; first < steps / TREES; first += STEPS_PER_SEGMENT) await insert(first, STEPS_PER_SEGMENT);
   return { perSecond: steps / ((performance.now() - begun) / 1000), p50Ms: Number.NaN, p99Ms: Number.NaN };
 }

@@ -1,7 +1,8 @@
 import { AnabranchError, trajectoryNotFound } from './errors.ts';
-import { type Digest, shorten } from './ids.ts';
+import { shorten } from './ids.ts';
 import { isSealed, type SealStatus, type TrajectoryStatus } from './lifecycle.ts';
-import { addReward, type NewStep } from './step.ts';
+import { addReward, type Step } from './step.ts';
+import { stepDigest } from './step_digest.ts';
 import type { Trajectory } from './trajectory.ts';
 
 /** An `open` request of an append stream (W1). */
@@ -35,13 +36,13 @@ export interface Head {
 export interface Writing {
   readonly trajectoryId: string;
   readonly writerEpoch: bigint | undefined;
-  readonly steps: readonly NewStep[];
+  readonly steps: readonly Step[];
   readonly seal: SealRequest | undefined;
 }
 
 /** The decision about a batch: which of its steps are new, and whether it seals the trajectory. */
 export interface AppendDecision {
-  readonly appended: readonly NewStep[];
+  readonly appended: readonly Step[];
   readonly duplicates: number;
   /** `sealed`: the batch seals the trajectory. `was_sealed`: an equal seal exists already. */
   readonly seal: 'none' | 'sealed' | 'was_sealed';
@@ -85,30 +86,31 @@ export function requireEpoch(head: Pick<Head, 'writerId' | 'writerEpoch'>, write
 }
 
 /**
- * W2, W3, W5: decides one batch and moves the head. Throws without moving it. `storedDigest` returns the content digest
- * of a step below the end, including inherited steps.
+ * W2, W3, W5: decides one batch and moves the head. Throws without moving it. `storedStep` returns a step below the end,
+ * including inherited steps.
  */
 export function decideAppend(
   head: Head,
   writing: Writing,
-  storedDigest: (stepNumber: bigint) => Digest | undefined,
+  storedStep: (stepNumber: bigint) => Step | undefined,
 ): AppendDecision {
   requireEpoch(head, writing.writerEpoch);
-  const appended: NewStep[] = [];
-  const within = new Map<bigint, Digest>();
+  const appended: Step[] = [];
+  const within = new Map<bigint, Step>();
   let end = head.end;
   let duplicates = 0;
   for (const step of writing.steps) {
     if (step.stepNumber < end) {
-      const stored = within.get(step.stepNumber) ?? storedDigest(step.stepNumber);
-      if (stored !== step.contentDigest) throw stepConflict(writing.trajectoryId, step.stepNumber, head.end);
+      const stored = within.get(step.stepNumber) ?? storedStep(step.stepNumber);
+      if (stored === undefined || !isSame(stored, step))
+        throw stepConflict(writing.trajectoryId, step.stepNumber, head.end);
       duplicates += 1;
       continue;
     }
     if (isSealed(head.status)) throw trajectorySealed(writing.trajectoryId, head);
     if (step.stepNumber > end) throw stepGap(writing.trajectoryId, step.stepNumber, end);
     appended.push(step);
-    if (writing.steps.length > 1) within.set(step.stepNumber, step.contentDigest);
+    if (writing.steps.length > 1) within.set(step.stepNumber, step);
     end += 1n;
   }
   const seal = decideSeal(head, writing);
@@ -119,6 +121,11 @@ export function decideAppend(
     head.statusMessage = writing.seal.message;
   }
   return { appended, duplicates, seal };
+}
+
+/** W6: whether the client sent the same step twice. */
+function isSame(one: Step, other: Step): boolean {
+  return one === other || stepDigest(one) === stepDigest(other);
 }
 
 function decideSeal(head: Head, { seal, trajectoryId }: Writing): AppendDecision['seal'] {

@@ -58,6 +58,7 @@ export const REASONS = [
   'NO_ATTEMPT',
   'ROLLOUT_CONFLICT',
   'QUEUE_CLOSED',
+  'STEP_CORRUPT',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

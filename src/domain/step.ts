@@ -54,11 +54,6 @@ export interface Step {
   readonly states: readonly StateRef[];
 }
 
-/** A received step with the digest of its content (W6). */
-export interface NewStep extends Step {
-  readonly contentDigest: Digest;
-}
-
 /** A stored step. */
 export interface StoredStep extends Step {
   readonly commitTime: Instant;
@@ -78,7 +73,7 @@ export const DEFAULT_STATE_NAME = 'env';
 
 /** Steps ready to be stored, and the bytes of their inline states, each digest once. */
 export interface NewSteps {
-  readonly steps: readonly NewStep[];
+  readonly steps: readonly Step[];
   readonly states: readonly NewState[];
 }
 

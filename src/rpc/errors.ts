@@ -39,6 +39,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   TAG_MOVED: Code.FailedPrecondition,
   DIGEST_MISMATCH: Code.InvalidArgument,
   STATE_CORRUPT: Code.DataLoss,
+  STEP_CORRUPT: Code.DataLoss,
   STORAGE_FULL: Code.ResourceExhausted,
   DATABASE_UNAVAILABLE: Code.Unavailable,
   SERVER_DRAINING: Code.Unavailable,

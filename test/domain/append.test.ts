@@ -9,8 +9,7 @@ import {
   type Writing,
 } from '../../src/domain/append.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import type { Digest } from '../../src/domain/ids.ts';
-import type { NewStep } from '../../src/domain/step.ts';
+import type { Step } from '../../src/domain/step.ts';
 import { ownBegin, type Trajectory } from '../../src/domain/trajectory.ts';
 import { wordStep } from '../support/steps.ts';
 
@@ -130,9 +129,9 @@ describe('open (W1)', () => {
 });
 
 /** Steps 0..n of a trajectory whose contents are one word each, in the form that `decideAppend` takes. */
-function stored(...words: readonly string[]): (stepNumber: bigint) => Digest | undefined {
-  const digests = words.map((word, i) => wordStep(BigInt(i), word).contentDigest);
-  return (stepNumber) => digests[Number(stepNumber)];
+function stored(...words: readonly string[]): (stepNumber: bigint) => Step | undefined {
+  const steps = words.map((word, i) => wordStep(BigInt(i), word));
+  return (stepNumber) => steps[Number(stepNumber)];
 }
 
 const ABC = stored('a', 'b', 'c');
@@ -149,7 +148,7 @@ function head(fields: Partial<Head> = {}): Head {
   };
 }
 
-function writing(steps: readonly NewStep[], fields: Partial<Writing> = {}): Writing {
+function writing(steps: readonly Step[], fields: Partial<Writing> = {}): Writing {
   return { trajectoryId: ID, writerEpoch: 2n, steps, seal: undefined, ...fields };
 }
 

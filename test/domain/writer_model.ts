@@ -1,8 +1,8 @@
 import { decideAppend, decideOpen, type Head } from '../../src/domain/append.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import type { NewStep } from '../../src/domain/step.ts';
+import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { makeStep } from '../support/steps.ts';
+import { wordStep } from '../support/steps.ts';
 
 /**
  * A small model of writing, to be explored exhaustively. It has two writers, each a process that follows W12, and one
@@ -223,13 +223,26 @@ function serveStep(state: State, connection: Connection, n: number, omit: Readon
   const { nextStepNumber, ...row } = rowOf(state);
   const head: Head = { ...row, end: nextStepNumber };
   const word = `${connection.writer}:${n}`;
-  const step: NewStep = { ...makeStep(BigInt(n)), contentDigest: word };
+  const step = stepOf(n, word);
   const writerEpoch = BigInt(omit.has('epoch_check') ? state.epoch : connection.epoch);
   const writing = { trajectoryId: 't', writerEpoch, steps: [step], seal: undefined };
-  const { appended } = decideAppend(head, writing, (number) => state.steps[Number(number)]?.word);
+  const { appended } = decideAppend(head, writing, (number) => {
+    const stored = state.steps[Number(number)];
+    return stored && stepOf(Number(number), stored.word);
+  });
   if (appended.length > 0) state.steps.push({ word, epoch: connection.epoch });
   answer(connection, { t: 'ack', next: n + 1 });
 }
+
+/** Equal steps are one object, so that they need no digests. */
+function stepOf(n: number, word: string): Step {
+  const key = `${n} ${word}`;
+  const step = STEPS.get(key) ?? wordStep(BigInt(n), word);
+  STEPS.set(key, step);
+  return step;
+}
+
+const STEPS = new Map<string, Step>();
 
 function answer(connection: Connection, what: Answer): void {
   if (!connection.cut) connection.answers.push(what);

@@ -20,7 +20,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/domain': { rooms: [], packages: ['node:buffer', 'node:crypto', 'rfc6902', 'rfc6902/*'] },
 
   'src/store/contract': { rooms: ['src/domain'], packages: [] },
-  'src/store/migrations': { rooms: STORE, packages: ['kysely', 'kysely/migration'] },
+  'src/store/migrations': { rooms: [...STORE, 'src/store/sql'], packages: ['kysely', 'kysely/migration'] },
   'src/store/sql': {
     rooms: SHARED_SQL,
     packages: ['kysely', 'node:crypto', 'node:zlib'],

@@ -14,7 +14,6 @@ const DEPTH = 12_500;
 const PIECES = Math.ceil(DEPTH / 1000);
 
 /** The reward of the step at depth `i`: unsorted, some equal, some missing. */
-const REWARD = 'case when i % 10 = 0 then null else (i * 7919) % 20011 end';
 const rewardOf = (i: number) => (i % 10 === 0 ? undefined : (i * 7919) % 20011);
 
 describeApp('a tree that is deeper than the limit on branches', (on) => {
@@ -26,7 +25,7 @@ describeApp('a tree that is deeper than the limit on branches', (on) => {
     scene = on.scene();
     root = await scene.createWith(['a']);
     const sql = await outsideSql(on.database);
-    ({ idOf } = await makeDeepTree(on.engine, sql, root, DEPTH, REWARD));
+    ({ idOf } = await makeDeepTree(on.engine, sql, root, DEPTH, rewardOf));
     await sql.close();
     leaf = await scene.now({ id: idOf(DEPTH) });
   }, 60_000);

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import type { NewStep } from '../../src/domain/step.ts';
-import { newState, newStep, wordStep } from '../support/steps.ts';
+import type { Step } from '../../src/domain/step.ts';
+import { makeStep, newState, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
 
@@ -57,12 +57,7 @@ describeStore('appending', (on) => {
   it('W4: a replay returns the time of the first commit, under any statement name; a new step has the current time', async () => {
     const scene = on.scene();
     const made = await scene.create();
-    const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((word, i) => wordStep(BigInt(i), word)) as [
-      NewStep,
-      NewStep,
-      NewStep,
-      NewStep,
-    ];
+    const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((word, i) => wordStep(BigInt(i), word)) as [Step, Step, Step, Step];
     const first = await scene.append(made, [a]);
     const second = await scene.append(made, [b]);
     expect((await scene.append(made, [a])).commitTime).toBe(first.commitTime);
@@ -186,7 +181,7 @@ describeStore('appending', (on) => {
     const scene = on.scene();
     const made = await scene.create();
     // An empty step takes about seven bytes of a message: two for its place in the frame, and its number.
-    const steps = Array.from({ length: 70_000 }, (_, i) => newStep(BigInt(i)));
+    const steps = Array.from({ length: 70_000 }, (_, i) => makeStep(BigInt(i)));
     expect(await scene.append(made, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 0 });
     expect(await scene.append(made, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 70_000 });
     const child = await scene.branch(made, 69_998n);

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
 
@@ -88,7 +88,7 @@ describeStore('branches and lineage', (on) => {
     const scene = on.scene();
     const state = newState('s');
     const root = await scene.create();
-    await scene.append(root, [newStep(0n, { states: [stateRef(state)] })], { states: [state] });
+    await scene.append(root, [makeStep(0n, { states: [stateRef(state)] })], { states: [state] });
     const count = async (table: string) =>
       Number((await on.sql.rows(`select count(*) as n from ${table} where namespace = '${scene.namespace}'`))[0]?.n);
     const before = await Promise.all((await on.sql.tables()).map(count));

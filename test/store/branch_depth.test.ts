@@ -153,7 +153,7 @@ it.each(ENGINES)(
   'B1: the migration computes the depths of existing trees, including very deep ones, on %s',
   async (engine) => {
     await using database = await createDatabase(engine);
-    const depth = 30_000;
+    const depth = 12_000;
     let store = await openOn(database);
     const { scene, deep, flat } = await makeTrees(engine, store, await outsideSql(database), depth);
     await store.close();

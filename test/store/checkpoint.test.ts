@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Segment } from '../../src/domain/lineage.ts';
 import type { NewState } from '../../src/domain/step.ts';
-import { newState, newStep, stateRef } from '../support/steps.ts';
+import { makeStep, newState, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import type { Scene } from './scene.ts';
 
@@ -19,7 +19,7 @@ describeStore('checkpoints and the states of a lineage', (on) => {
   async function checkpoints(scene: Scene): Promise<Told> {
     const states = Array.from({ length: 6 }, (_, i) => newState(`state ${i}`));
     const at = (n: number, ...names: string[]) =>
-      newStep(BigInt(n), { states: names.map((name) => stateRef(states[n] as NewState, name)) });
+      makeStep(BigInt(n), { states: names.map((name) => stateRef(states[n] as NewState, name)) });
     const root = await scene.create();
     await scene.append(root, [at(0, 'env'), at(1), at(2, 'agent', 'env'), at(3, 'agent'), at(4, 'env')], { states });
     const child = await scene.branch(root, 3n);

@@ -3,7 +3,7 @@ import type { Store } from '../../src/store/contract/store.ts';
 import { Committer } from '../../src/stream/append/committer.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { type PostgresServer, startPostgres } from '../support/postgres.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { logger, openOn } from './on_store.ts';
 import { refusalOf, Scene } from './scene.ts';
@@ -56,7 +56,7 @@ describe('an unreachable database, on postgres', () => {
     ] as const)
       for (let bytes = 0; bytes < 1200; bytes += grain) {
         const state = newState(`${direction} ${bytes}`);
-        const steps = [newStep(expected, { states: [stateRef(state)] }), wordStep(expected + 1n, `${bytes}`)];
+        const steps = [makeStep(expected, { states: [stateRef(state)] }), wordStep(expected + 1n, `${bytes}`)];
         const append = () => scene.append(made, steps, { states: [state] });
         const cut = proxy.cutAfter(bytes, direction);
         const outcome = await append().catch((error) => {

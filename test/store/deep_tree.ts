@@ -1,3 +1,8 @@
+import { NO_SUMS } from '../../src/store/sql/step/running_sums.ts';
+import { SegmentBuilder, StepEncoder } from '../../src/store/sql/step/segment.ts';
+import { type StoredSegment, stepsIn } from '../../src/store/sql/step/stored_segment.ts';
+import type { SegmentRow } from '../../src/store/sql/tables/steps.ts';
+import { SEGMENTS } from '../../src/store/sql/tables/steps.ts';
 import type { Engine } from '../support/database.ts';
 import type { OutsideSql } from './sql.ts';
 
@@ -9,7 +14,7 @@ export interface DeepTree {
 
 /**
  * Writes a chain of branches below a root that owns exactly step 0. The branch of depth d starts after step d - 1 and
- * owns step d. That step is a copy of step 0 with the reward `reward`, an SQL expression of `i` (d). Ids are unique
+ * owns step d. That step is a copy of step 0 with the reward `reward(d)`. Ids are unique
  * within a namespace, for one chain.
  */
 export async function makeDeepTree(
@@ -17,7 +22,7 @@ export async function makeDeepTree(
   sql: OutsideSql,
   root: { readonly id: string; readonly ref: { readonly key: bigint } },
   depth: number,
-  reward = 'i',
+  reward: (depth: number) => number | undefined = (depth) => depth,
 ): Promise<DeepTree> {
   const first = (await takeKeys(engine, sql, depth)) - BigInt(depth);
   const digits = engine === 'sqlite' ? "printf('%012x', i)" : "lpad(to_hex(i), 12, '0')";
@@ -27,7 +32,7 @@ export async function makeDeepTree(
   const depths = `depths (i) as (select 1 union all select i + 1 from depths where i < ${depth})`;
   // The copied row is read once, whatever the plan of the rest.
   const rowOf = `r as materialized (select * from trajectories where key = ${key})`;
-  const stepOf = `s as materialized (select * from steps where tree = ${key} and trajectory = ${key} and step_number = 0)`;
+  const stepOf = `s as materialized (select * from segments where tree = ${key} and trajectory = ${key} and first_step_number = 0)`;
   await sql.rows(`insert into trajectories (tree, key, namespace, id, uid, parent, branch_point, name, task_id, labels, metadata_json, metrics,
       status, status_message, writer_id, writer_epoch, next_step_number, reward_sum, byte_sum, hidden, create_time, update_time, depth)
     with recursive ${depths}, ${rowOf}, ${stepOf}
@@ -35,16 +40,56 @@ export async function makeDeepTree(
       r.task_id, r.labels, r.metadata_json, r.metrics, r.status, r.status_message, '', 0, i + 1, 0, (i + 1) * s.byte_sum, r.hidden,
       r.create_time, r.update_time, i
     from depths cross join r cross join s`);
-  await sql.rows(`insert into steps (tree, trajectory, step_number, namespace, reward, terminated, truncated, writer_epoch, reward_sum, byte_sum,
-      commit_time, content_digest, metrics, actions, observations, info_json, metadata_json)
-    with recursive ${depths}, ${stepOf}
-    select s.tree, ${first} + i, i, s.namespace, ${reward}, s.terminated, s.truncated, 0, 0, (i + 1) * s.byte_sum,
-      s.commit_time, s.content_digest, s.metrics, s.actions, s.observations, s.info_json, s.metadata_json
-    from depths cross join s`);
+  await insertSegments(engine, sql, key, first, depth, reward);
   // Plans that the store cached while the tables were nearly empty would stay in use until Postgres gathers statistics
   // by itself.
-  if (engine === 'postgres') for (const table of ['trajectories', 'steps']) await sql.rows(`analyze ${table}`);
+  if (engine === 'postgres') for (const table of ['trajectories', 'segments']) await sql.rows(`analyze ${table}`);
   return { idOf: (of) => `00000000-0000-4000-8000-${of.toString(16).padStart(12, '0')}` };
+}
+
+async function insertSegments(
+  engine: Engine,
+  sql: OutsideSql,
+  root: bigint,
+  first: bigint,
+  depth: number,
+  reward: (depth: number) => number | undefined,
+): Promise<void> {
+  const [from] = await sql.rows(
+    `select *, cast(commit_time as text) as commit_text from segments where tree = ${root} and trajectory = ${root}`,
+  );
+  const commitTime = `${from!.commit_text}`;
+  const stored: StoredSegment = {
+    first_step_number: 0n,
+    next_step_number: 1n,
+    writer_epoch: 0n,
+    commit_time: commitTime,
+    reward_sum: 0,
+    checksum: BigInt(`${from!.checksum}`),
+    body: from!.body as Uint8Array,
+  };
+  const [copied] = [...stepsIn(stored, 0n, 1n)];
+  const encoder = new StepEncoder();
+  const rows = Array.from({ length: depth }, (_, i) => {
+    const step = { ...copied!.step, stepNumber: BigInt(i + 1), reward: reward(i + 1) };
+    const owner = { tree: root, key: first + BigInt(i + 1), namespace: `${from!.namespace}`, writerEpoch: 0n };
+    const segment = new SegmentBuilder(owner, { ...NO_SUMS, byteSum: BigInt(i + 1) * 200n }, step.stepNumber);
+    segment.add(step, encoder.encode(step, new Map()));
+    return segment.row(commitTime);
+  });
+  for (let at = 0; at < rows.length; at += 500) {
+    const values = rows.slice(at, at + 500).map((row) => {
+      return `(${SEGMENTS.order.map(({ name, type }) => literal(engine, type, row[name as keyof SegmentRow])).join()})`;
+    });
+    const names = SEGMENTS.order.map(({ name }) => name).join();
+    await sql.rows(`insert into segments (${names}) values ${values.join()}`);
+  }
+}
+
+function literal(engine: Engine, type: string, value: bigint | number | string | Uint8Array | null): string {
+  if (type !== 'bytea') return typeof value === 'string' ? `'${value}'` : `${value}`;
+  const hex = Buffer.from(value as Uint8Array).toString('hex');
+  return engine === 'sqlite' ? `x'${hex}'` : `'\\x${hex}'`;
 }
 
 /** Reserves this many row keys, which the store will not use. Returns the last. */

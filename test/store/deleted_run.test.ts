@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
-import { newStep } from '../support/steps.ts';
+import { makeStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore, describeStoreOn, type OnStore } from './on_store.ts';
 import { RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -22,7 +22,7 @@ describeStore('background work during the purge of a run', (on) => {
     const { run, stage } = await here.place();
     await here.queue(stage, 30);
     for (const { trajectory } of await here.claims({ runId: run.id, count: 20, leaseMs: 1 })) {
-      await here.append(await here.get(trajectory.id), [newStep(0n)]);
+      await here.append(await here.get(trajectory.id), [makeStep(0n)]);
     }
     await on.store.deleteRun(here.namespace, run.id, 'CASCADE', true);
     const changes = async () => (await countRows(on.sql, here.namespace)).status_changes;

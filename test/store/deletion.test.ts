@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { newState, newStep, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
@@ -250,17 +250,17 @@ describeStore('deletion', (on) => {
     const states = ['a', 'b', 'c', 'd'].map((text) => newState(text.repeat(5000)));
     const root = await scene.create(
       {
-        root: newStep(0n, { states: [stateRef(states[0] as (typeof states)[number])] }),
+        root: makeStep(0n, { states: [stateRef(states[0] as (typeof states)[number])] }),
         states: [states[0] as (typeof states)[number]],
       },
       { rpc: 'CreateTrajectory', requestId: randomUUID(), requestDigest: 'x' },
     );
     const shot = states[1] as (typeof states)[number];
     const content = { kind: 'state', digest: shot.digest, mediaType: 'image/png', size: shot.data.length } as const;
-    await scene.append(root, [newStep(1n, { observations: [textObservation('', { content })] })], { states: [shot] });
+    await scene.append(root, [makeStep(1n, { observations: [textObservation('', { content })] })], { states: [shot] });
     await scene.open(root);
     const child = await scene.branch(root, 1n);
-    await scene.append(child, [newStep(2n, { states: [stateRef(states[2] as (typeof states)[number])] })], {
+    await scene.append(child, [makeStep(2n, { states: [stateRef(states[2] as (typeof states)[number])] })], {
       states: [states[2] as (typeof states)[number]],
       seal: { status: 'COMPLETED', message: 'done' },
     });
@@ -284,7 +284,16 @@ describeStore('deletion', (on) => {
     await scene.store.updateTrajectory(scene.namespace, child.id, { metrics: new Map([['m', 1]]) });
     const full = await countRows(on.sql, scene.namespace);
     // Deletion of runs has its own file (run_deletion.test.ts).
-    const ours = ['trajectories', 'steps', 'step_states', 'content_states', 'states', 'state_chunks', 'tags'];
+    const ours = [
+      'trajectories',
+      'segments',
+      'step_states',
+      'attached_states',
+      'content_states',
+      'states',
+      'state_chunks',
+      'tags',
+    ];
     for (const table of [...ours, 'status_changes', 'requests'])
       expect([table, (full[table] ?? 0) > 0]).toEqual([table, true]);
 

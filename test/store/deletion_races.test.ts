@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { countRows } from './sql.ts';
@@ -93,7 +93,7 @@ describeStore('deletion concurrent with other work', (on) => {
         data: state.data,
       };
       const results = await Promise.allSettled([
-        scene.append(made, [newStep(1n, { states: [stateRef(state)] })], { states: [state] }),
+        scene.append(made, [makeStep(1n, { states: [stateRef(state)] })], { states: [state] }),
         scene.store.attachState(scene.caller, attaching),
         scene.store.updateTrajectory(scene.namespace, made.id, { name: 'x' }),
         scene.delete(made),

@@ -1,3 +1,4 @@
+import { restoreFormerSteps } from './former_steps.ts';
 import type { OutsideSql } from './sql.ts';
 
 /**
@@ -79,6 +80,8 @@ const UNDO = {
       error_message, details_json, record_time from kept_validations`,
     'drop table kept_validations',
   ],
+  // Also restores the rows.
+  '0018_segments': restoreFormerSteps,
 } as const;
 
 /**
@@ -87,7 +90,9 @@ const UNDO = {
 export async function undoMigrations(sql: OutsideSql, first: keyof typeof UNDO): Promise<void> {
   const names = Object.keys(UNDO).filter((name) => name >= first) as (keyof typeof UNDO)[];
   for (const name of names.reverse()) {
-    for (const statement of UNDO[name]) await sql.rows(statement);
+    const undo = UNDO[name];
+    if (typeof undo === 'function') await undo(sql);
+    else for (const statement of undo) await sql.rows(statement);
     await sql.rows(`delete from kysely_migration where name = '${name}'`);
   }
 }

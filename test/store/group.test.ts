@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { newState, newStep, sha256, stateRef, textAction, wordStep } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef, textAction, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { committed } from './scene.ts';
 
@@ -72,7 +72,7 @@ describeStore('groups of appends', (on) => {
     const scenes = Array.from({ length: 4 }, () => on.scene());
     const state = newState('the same bytes everywhere');
     const made = await Promise.all(scenes.map((scene) => scene.create()));
-    const step = newStep(0n, { states: [stateRef(state)] });
+    const step = makeStep(0n, { states: [stateRef(state)] });
     const batches = scenes.map((scene, i) =>
       scene.batch(made[i] as Trajectory, [step], i === 3 ? {} : { states: [state] }),
     );
@@ -87,8 +87,8 @@ describeStore('groups of appends', (on) => {
     const state = newState('only with the refused one');
     const outcomes = await scene.store.append(
       [
-        scene.batch(one, [newStep(3n, { states: [stateRef(state)] })], { states: [state] }),
-        scene.batch(other, [newStep(0n, { states: [stateRef(state)] })]),
+        scene.batch(one, [makeStep(3n, { states: [stateRef(state)] })], { states: [state] }),
+        scene.batch(other, [makeStep(0n, { states: [stateRef(state)] })]),
       ],
       'never',
     );
@@ -102,7 +102,7 @@ describeStore('groups of appends', (on) => {
   it('D3, O1: a batch refused for an unknown state leaves the end where the previous batch put it', async () => {
     const scene = on.scene();
     const made = await scene.create();
-    const unknown = newStep(2n, { reward: 4, states: [stateRef(newState('never put'))] });
+    const unknown = makeStep(2n, { reward: 4, states: [stateRef(newState('never put'))] });
     const outcomes = await scene.store.append(
       [
         scene.batch(made, [wordStep(0n, 'a', { reward: 1 })]),
@@ -123,7 +123,7 @@ describeStore('groups of appends', (on) => {
     const scene = on.scene();
     const state = newState('shared');
     const made = await Promise.all(Array.from({ length: 10 }, () => scene.create()));
-    const step = newStep(0n, { states: [stateRef(state)] });
+    const step = makeStep(0n, { states: [stateRef(state)] });
     const outcomes = await scene.store.append(
       made.map((each) => scene.batch(each, [step], { states: [state] })),
       'never',
@@ -150,7 +150,7 @@ describeStore('groups of appends', (on) => {
     const batches = made.map((each, b) => {
       const refers = b === 3 ? 0 : 14_000;
       const actions = Array.from({ length: refers }, (_, i) => textAction('', { content: content(b * refers + i) }));
-      return scene.batch(each, [newStep(0n, { actions })]);
+      return scene.batch(each, [makeStep(0n, { actions })]);
     });
     const outcomes = await scene.store.append(batches, 'never');
     const results = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
@@ -173,7 +173,7 @@ describeStore('groups of appends', (on) => {
         const refs = pick
           .map((state, i) => stateRef(state, `s${reversed ? 5 - i : i}`))
           .sort((a, b) => (a.name < b.name ? -1 : 1));
-        const step = newStep(BigInt(round), { states: refs });
+        const step = makeStep(BigInt(round), { states: refs });
         const batches = made.map((each) => scene.batch(each, [step], { states: pick }));
         return scene.store.append(reversed ? batches.reverse() : batches, 'bounded');
       };

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Contended, type Store } from '../../src/store/contract/store.ts';
 import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
@@ -61,7 +61,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
     const held = made[3] as (typeof made)[number];
     const state = newState('of the held one');
     const batches = made.flatMap((each) => [
-      scene.batch(each, [newStep(0n, each === held ? { states: [stateRef(state)] } : {})], {
+      scene.batch(each, [makeStep(0n, each === held ? { states: [stateRef(state)] } : {})], {
         states: each === held ? [state] : [],
       }),
       scene.batch(each, [wordStep(1n, 'b')]),
@@ -126,7 +126,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
     const made = await scene.create();
     const held = newState('held');
     await putState(store, scene.namespace, held.data);
-    const batch = scene.batch(made, [newStep(0n, { states: [stateRef(held)] })]);
+    const batch = scene.batch(made, [makeStep(0n, { states: [stateRef(held)] })]);
     const stateRow = `select 1 from states where namespace = '${scene.namespace}' and digest = '\\x${held.digest}' for update`;
     await holding(stateRow, async () => {
       for (const wait of ['never', 'bounded'] as const) {
@@ -212,10 +212,10 @@ describe('trajectories that another transaction locks, on postgres', () => {
     const scene = new Scene(store);
     const made = await scene.createWith(['a']);
     await holding(
-      `${rowOf(made.ref.key)}; update steps set info_json = '"dirty"' where trajectory = ${made.ref.key}`,
+      `${rowOf(made.ref.key)}; update segments set rewards = '[1]', checksum = 0 where trajectory = ${made.ref.key}`,
       async () => {
         expect(await scene.words(made)).toEqual(['a']);
-        expect((await scene.steps(made))[0]?.step.infoJson).toBe('');
+        expect((await scene.steps(made))[0]?.step.reward).toBeUndefined();
         expect(await scene.store.listTrajectories(scene.namespace, {}, { limit: 1, after: undefined })).toHaveLength(1);
       },
     );
@@ -228,7 +228,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
       create function refuse() returns trigger language plpgsql as $$ begin
         if new.trajectory = ${bad.ref.key} then raise exception 'this row cannot be written' using errcode = 'P0001'; end if;
         return new; end $$;
-      create trigger refuse before insert on steps for each row execute function refuse()`);
+      create trigger refuse before insert on segments for each row execute function refuse()`);
     try {
       const batches = [good, bad].map((each) => scene.batch(each, [wordStep(0n, 'a')]));
       await expect(store.append(batches, 'never')).rejects.toThrow();
@@ -236,7 +236,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
       expect(await scene.append(good, [wordStep(0n, 'a')])).toMatchObject({ duplicates: 0, nextStepNumber: 1n });
       await expect(store.append([scene.batch(bad, [wordStep(0n, 'a')])], 'never')).rejects.toThrow();
     } finally {
-      await other.query('drop trigger refuse on steps; drop function refuse');
+      await other.query('drop trigger refuse on segments; drop function refuse');
     }
     expect(await scene.append(bad, [wordStep(0n, 'a')])).toMatchObject({ duplicates: 0 });
   });

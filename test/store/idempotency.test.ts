@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { versionedDigest } from '../../src/domain/request_digest.ts';
-import { newState, newStep, sha256, stateRef } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
 
@@ -127,7 +127,7 @@ describeStore('idempotency keys', (on) => {
     const scene = on.scene();
     const used = key();
     const state = newState('later');
-    const root = newStep(0n, { states: [stateRef(state)] });
+    const root = makeStep(0n, { states: [stateRef(state)] });
     expect((await refusalOf(scene.create({ root }, used))).reason).toBe('STATE_NOT_FOUND');
     const taken = await scene.create();
     expect((await refusalOf(scene.create({ id: taken.id }, used))).reason).toBe('TRAJECTORY_EXISTS');

@@ -123,7 +123,7 @@ describeStoreOn(['sqlite'], 'A5: reads of SQLite', (on) => {
       await on.store.listTrajectories(here.namespace, {}, PAGE);
     });
     expect(serving).toEqual([]);
-    expect(reading).toHaveLength(4);
+    expect(reading).toHaveLength(3);
   });
 });
 

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
-import { newStep, wordStep } from '../support/steps.ts';
+import { makeStep, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
 
@@ -100,7 +100,7 @@ describeStore('trajectories whose end a store caches', (on) => {
     const scene = on.scene();
     const rewards = [1.5, undefined, Number.NaN, -0, -3.25, 1e300, Number.POSITIVE_INFINITY, 2];
     const steps = rewards.map((reward, i) =>
-      newStep(BigInt(i), {
+      makeStep(BigInt(i), {
         ...(reward === undefined ? {} : { reward }),
         terminated: i % 2 === 0,
         truncated: i % 3 === 0,

@@ -17,7 +17,7 @@ describeClaims('leases', (scenes, on) => {
     await on.sql.rows(
       what === 'lease'
         ? `update rollouts set lease_end_time = ${ago('lease_end_time')} where key = ${claim.rollout.key}`
-        : `update steps set commit_time = ${ago('commit_time')} where trajectory = ${claim.trajectory.ref.key}`,
+        : `update segments set commit_time = ${ago('commit_time')} where trajectory = ${claim.trajectory.ref.key}`,
     );
   }
 

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { newState, newStep, sha256, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { readWhole, refusalOf, Scene } from './scene.ts';
@@ -13,7 +13,7 @@ const PAGE = { limit: 100, after: undefined };
 /** A namespace with a row of every kind. */
 async function tenant(scene: Scene): Promise<{ root: Trajectory; child: Trajectory }> {
   const root = await scene.create({ taskId: 'T', name: 'n', labels: new Map([['k', 'v']]) }, key('shared'));
-  await scene.append(root, [newStep(0n, { states: [stateRef(STATE)], reward: 1 }), wordStep(1n, 'mine')], {
+  await scene.append(root, [makeStep(0n, { states: [stateRef(STATE)], reward: 1 }), wordStep(1n, 'mine')], {
     states: [STATE],
   });
   const child = await scene.branch(root, 0n);
@@ -125,7 +125,7 @@ describeStore('namespaces', (on) => {
     const [owner, stranger] = [on.scene(), on.scene()];
     await tenant(owner);
     const made = await stranger.create();
-    const step = newStep(0n, { states: [stateRef(STATE)] });
+    const step = makeStep(0n, { states: [stateRef(STATE)] });
     expect((await refusalOf(stranger.append(made, [step]))).reason).toBe('STATE_NOT_FOUND');
     expect((await refusalOf(stranger.create({ root: step }))).reason).toBe('STATE_NOT_FOUND');
   });
@@ -135,7 +135,7 @@ describeStore('namespaces', (on) => {
     const { root } = await tenant(one);
     const twin = await other.create({ id: root.id, taskId: 'T', name: 'n' }, key('shared'));
     expect(twin.ref.key).not.toBe(root.ref.key);
-    await other.append(twin, [newStep(0n, { states: [stateRef(STATE)] })], { states: [STATE] });
+    await other.append(twin, [makeStep(0n, { states: [stateRef(STATE)] })], { states: [STATE] });
     await other.store.setTag(other.namespace, twin.id, 'best', 0n, undefined);
     const before = await dumpNamespace(on.sql, one.namespace);
     await other.delete(twin, 'CASCADE');

@@ -3,7 +3,7 @@ import pg from 'pg';
 import { describe, expect, it } from 'vitest';
 import { APPLICATION_ID } from '../../src/store/sqlite/file_owner.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
-import { newState, newStep, sha256, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef, wordStep } from '../support/steps.ts';
 import { openOn, refusedOpen } from './on_store.ts';
 import { readWhole, Scene } from './scene.ts';
 import { describeSchema } from './schema.ts';
@@ -22,7 +22,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     const before = new Scene(first);
     const state = newState('kept');
     const made = await before.create({ labels: new Map([['k', 'v']]) });
-    await before.append(made, [newStep(0n, { states: [stateRef(state)], reward: Number.NaN })], { states: [state] });
+    await before.append(made, [makeStep(0n, { states: [stateRef(state)], reward: Number.NaN })], { states: [state] });
     await before.open(made);
     const row = await before.get(made.id);
     const steps = await before.steps(made);

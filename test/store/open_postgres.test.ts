@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import { createDatabase, createPostgresDatabase, postgresUrl } from '../support/database.ts';
 import { startPostgres } from '../support/postgres.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { logger, openOn, refusedOpen } from './on_store.ts';
 import { readWhole, Scene } from './scene.ts';
 import { outsideSql } from './sql.ts';
@@ -55,7 +55,7 @@ describe('opening a store, on postgres', () => {
       await sql.rows(`create table witness (setting text)`);
       await sql.rows(`create function witness() returns trigger language plpgsql as $$ begin
       insert into anabranch.witness values (current_setting('synchronous_commit')); return new; end $$`);
-      await sql.rows(`create trigger witness before insert on steps for each row execute function witness()`);
+      await sql.rows(`create trigger witness before insert on segments for each row execute function witness()`);
       await scene.append(made, [wordStep(0n, 'a')]);
       const [seen] = await sql.rows('select setting from anabranch.witness');
       expect(['on', 'local', 'remote_write', 'remote_apply']).toContain(seen?.setting);
@@ -109,7 +109,12 @@ describe('opening a store, on postgres', () => {
     const state = newState(Uint8Array.from({ length: 256 }, (_, i) => i));
     const made = await scene.create();
     const reward = 0.1 + 0.2;
-    const step = newStep(0n, { states: [stateRef(state)], reward, metrics: new Map([['m', Math.PI]]), startTime: -1n });
+    const step = makeStep(0n, {
+      states: [stateRef(state)],
+      reward,
+      metrics: new Map([['m', Math.PI]]),
+      startTime: -1n,
+    });
     await scene.append(made, [step], { states: [state] });
     const [read] = await scene.steps(made);
     expect(read?.step).toMatchObject({ reward, rewardSum: reward, startTime: -1n, states: [stateRef(state)] });

@@ -4,7 +4,7 @@ import { isTerminal } from '../../src/domain/lifecycle.ts';
 import { progressOf, type RunTally } from '../../src/domain/progress.ts';
 import type { Run, StagePlan } from '../../src/domain/run.ts';
 import type { Claim, NewRollout } from '../../src/store/contract/rollout.ts';
-import { newStep } from '../support/steps.ts';
+import { makeStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { RolloutScene, tokenOf } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
@@ -32,7 +32,7 @@ describeStore('progress with rollouts', (on) => {
       return seconds === undefined || i === 0 ? {} : { startTime, endTime: startTime + seconds * SECOND };
     };
     const { nextStepNumber } = await here.trajectoryOf(claim);
-    const steps = Array.from({ length: turns + 1 }, (_, i) => newStep(nextStepNumber + BigInt(i), times(i)));
+    const steps = Array.from({ length: turns + 1 }, (_, i) => makeStep(nextStepNumber + BigInt(i), times(i)));
     await here.append(claim.trajectory, steps);
   };
 

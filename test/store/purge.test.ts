@@ -3,7 +3,7 @@ import { StatementSync } from 'node:sqlite';
 import { expect, it, vi } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore, describeStoreOn, type OnStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
 import { countRows } from './sql.ts';
@@ -36,7 +36,7 @@ async function createLarge(scene: Scene, steps: number): Promise<Trajectory> {
     const numbers = Array.from({ length: Math.min(500, steps - from) }, (_, i) => from + i);
     await scene.append(
       made,
-      numbers.map((i) => newStep(BigInt(i), { states: [stateRef(STATES[i % STATES.length]!)] })),
+      numbers.map((i) => makeStep(BigInt(i), { states: [stateRef(STATES[i % STATES.length]!)] })),
       { states: STATES },
     );
   }
@@ -160,7 +160,7 @@ describeStore('a deletion in several transactions', (on) => {
     // Many references to a step.
     const crowded = Array.from({ length: 16 }, (_, i) => stateRef(STATES[i]!, `s${i}`));
     for (let i = 500n; i < 560n; i += 1n)
-      await scene.append(made, [newStep(i, { states: crowded })], { states: STATES });
+      await scene.append(made, [makeStep(i, { states: crowded })], { states: STATES });
     for (let i = 0; i < 250; i += 1) await on.store.setTag(scene.namespace, made.id, `t${i}`, 0n, undefined);
     await deleteAndLeave(scene, made, 'REFUSE');
     let before = await rows(scene);
@@ -220,7 +220,7 @@ describeStore('a deletion in several transactions', (on) => {
     const stop = scene.store.onChange((key) => {
       if (key !== large.ref.key || begun.length > 0) return;
       const states = STATES.map((state, i) => stateRef(state, `s${i}`)).slice(0, 16);
-      note('sharing', scene.append(sharing, [newStep(1n, { states })]));
+      note('sharing', scene.append(sharing, [makeStep(1n, { states })]));
       note('other', scene.append(other, [wordStep(1n, 'b')]));
     });
     await scene.delete(large).then(() => ended.push('delete'));
@@ -235,11 +235,11 @@ describeStore('a deletion in several transactions', (on) => {
     const scene = on.scene();
     const [shared, own] = [newState(randomUUID()), newState(randomUUID())];
     const made = await scene.create();
-    await scene.append(made, [newStep(0n, { states: [stateRef(shared, 'a'), stateRef(own, 'b')] })], {
+    await scene.append(made, [makeStep(0n, { states: [stateRef(shared, 'a'), stateRef(own, 'b')] })], {
       states: [shared, own],
     });
     const other = await scene.create();
-    await scene.append(other, [newStep(0n, { states: [stateRef(shared)] })]);
+    await scene.append(other, [makeStep(0n, { states: [stateRef(shared)] })]);
     await scene.delete(made);
     while ((await on.store.collectStates(0, 100)) > 0);
     const kept = await on.store.findStates(scene.namespace, [shared.digest, own.digest], false);

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { createDatabase, ENGINES } from '../support/database.ts';
-import { newStep } from '../support/steps.ts';
+import { makeStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
@@ -23,7 +23,7 @@ it.each(ENGINES)(
     const claim = await here.claimOne({ stageId: failed.id });
     await here.append(
       claim.trajectory,
-      [0n, 1n, 2n, 3n].map((number) => newStep(number)),
+      [0n, 1n, 2n, 3n].map((number) => makeStep(number)),
     );
     await here.fail(claim);
     await here.store.moveStage(here.caller, failed.id, 'fail', SILENT);

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import type { Page } from '../../src/store/contract/page.ts';
 import type { RolloutCursor, RolloutFilter } from '../../src/store/contract/rollout.ts';
 import type { ChangeCursor, ChangedIn, Horizon } from '../../src/store/contract/run.ts';
-import { newStep } from '../support/steps.ts';
+import { makeStep } from '../support/steps.ts';
 import { describeStoreOn } from './on_store.ts';
 import { type PlanStep, plansOf } from './postgres_plans.ts';
 import { RolloutScene } from './rollout_scene.ts';
@@ -146,7 +146,7 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
     }));
     for (let at = 0; at < ROWS; at += 1000) await here.makeRollouts(stage, places.slice(at, at + 1000));
     for (const { trajectory } of await here.claims({ stageId: stage.id, count: 100 })) {
-      await here.append(await here.get(trajectory.id), [newStep(0n, { reward: 1 })]);
+      await here.append(await here.get(trajectory.id), [makeStep(0n, { reward: 1 })]);
     }
     return { run, stage, since };
   }

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { newState, newStep, sha256, stateRef } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { newMain, RunScene, runMove, substepPlan } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -116,7 +116,7 @@ describeStore('creating, getting and listing runs', (on) => {
   it('M4: the main trajectory is created with the run, has its name and labels, and belongs to run and experiment', async () => {
     const here = scene();
     const state = newState('reset');
-    const root = newStep(0n, { states: [stateRef(state)], reward: 2 });
+    const root = makeStep(0n, { states: [stateRef(state)], reward: 2 });
     const labels = new Map([['model', 'm']]);
     const main = newMain({ root, states: [state], taskId: 'T' });
     const { run, mainTrajectory } = await here.make({ name: 'one', labels, mainTrajectory: main });
@@ -140,7 +140,7 @@ describeStore('creating, getting and listing runs', (on) => {
   it('D3: a refused request creates nothing: no run, number, trajectory or experiment', async () => {
     const here = scene();
     const digest = sha256('nowhere');
-    const root = newStep(0n, { states: [{ name: 'env', digest, mediaType: '', size: 0 }] });
+    const root = makeStep(0n, { states: [{ name: 'env', digest, mediaType: '', size: 0 }] });
     const main = newMain({ root });
     expect((await refusalOf(here.make({ mainTrajectory: main }))).reason).toBe('STATE_NOT_FOUND');
     expect(await here.store.getExperiment(here.namespace, { name: 'default' })).toBeUndefined();

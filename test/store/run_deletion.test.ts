@@ -4,7 +4,7 @@ import type { Run } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { BranchPolicy } from '../../src/store/contract/run_deletion.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { newState, newStep, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
@@ -41,8 +41,8 @@ describeStore('deleting runs and experiments', (on) => {
     await here.append(
       trajectory,
       [
-        newStep(nextStepNumber, { states: [stateRef(inline)] }),
-        newStep(nextStepNumber + 1n, { observations: [textObservation('', { content })] }),
+        makeStep(nextStepNumber, { states: [stateRef(inline)] }),
+        makeStep(nextStepNumber + 1n, { observations: [textObservation('', { content })] }),
       ],
       { states: [inline, shot] },
     );
@@ -68,6 +68,16 @@ describeStore('deleting runs and experiments', (on) => {
       experimentId: undefined,
       root: wordStep(0n, 'side'),
       states: [],
+    });
+    await here.store.attachState(here.caller, {
+      trajectoryId: trajectory.id,
+      uid: undefined,
+      writerEpoch: undefined,
+      stepNumber: nextStepNumber,
+      name: 'attached',
+      digest: inline.digest,
+      mediaType: '',
+      data: undefined,
     });
     const big = new Uint8Array(600_000).map((_, i) => i * 7);
     const upload = here.store.putState(here.namespace);

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { newMain, newStage, RunScene, SILENT } from './run_scene.ts';
@@ -36,7 +36,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
         const state = newState(`${round}`);
         const point = (name: string) => ({ name, metricStep: 1n, value: 1, stageId: stage.id });
         const writers = (who: RunScene): (() => Promise<unknown>)[] => [
-          () => who.append(trajectory, [newStep(2n, { states: [stateRef(state)] })], { states: [state] }),
+          () => who.append(trajectory, [makeStep(2n, { states: [stateRef(state)] })], { states: [state] }),
           () => who.open(trajectory, who.caller.actor),
           () => who.create({ runId: run.id, root: wordStep(0n, 'c') }),
           () => who.create({ experimentId: experiment.id }),

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { newStep, sha256 } from '../support/steps.ts';
+import { makeStep, sha256 } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { newMain, newRun, RunScene } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -100,7 +100,7 @@ describeStore('numbers and names of runs', (on) => {
     const here = scene();
     await here.makeRun();
     const digest = sha256('nowhere');
-    const root = newStep(0n, { states: [{ name: 'env', digest, mediaType: '', size: 0 }] });
+    const root = makeStep(0n, { states: [{ name: 'env', digest, mediaType: '', size: 0 }] });
     expect((await refusalOf(here.make({ mainTrajectory: newMain({ root }) }))).reason).toBe('STATE_NOT_FOUND');
     expect(await here.makeRun()).toMatchObject({ number: 2n, name: 'run-2' });
   });

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { type Segment, segmentsOf } from '../../src/domain/lineage.ts';
-import type { NewStep } from '../../src/domain/step.ts';
+import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../src/store/contract/append.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
@@ -67,7 +67,7 @@ export class Scene {
     return (await this.store.openForAppend(this.caller, { ...open, takeOverEpoch })).epoch;
   }
 
-  batch(trajectory: Trajectory, steps: readonly NewStep[], fields: Partial<AppendBatch> = {}): AppendBatch {
+  batch(trajectory: Trajectory, steps: readonly Step[], fields: Partial<AppendBatch> = {}): AppendBatch {
     return {
       caller: this.caller,
       ref: trajectory.ref,
@@ -82,11 +82,7 @@ export class Scene {
   }
 
   /** Appends a single batch. A refusal is thrown. */
-  async append(
-    trajectory: Trajectory,
-    steps: readonly NewStep[],
-    fields: Partial<AppendBatch> = {},
-  ): Promise<Committed> {
+  async append(trajectory: Trajectory, steps: readonly Step[], fields: Partial<AppendBatch> = {}): Promise<Committed> {
     const [outcome] = await this.store.append([this.batch(trajectory, steps, fields)], 'bounded');
     return committed(outcome);
   }

@@ -2,7 +2,7 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { NewState } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore, describeStoreOn } from './on_store.ts';
 import { committed, putState, refusalOf, type Scene } from './scene.ts';
@@ -78,7 +78,7 @@ describeStoreOn(['postgres'], 'states that trajectories share', (on) => {
     await appendTo(scene, one, [shared], [shared]);
     await holding(rowOf(scene, shared), async () => {
       for (const [i, inline] of [[], [shared]].entries()) {
-        const batch = scene.batch(two, [newStep(BigInt(i), { states: [stateRef(shared)] })], { states: inline });
+        const batch = scene.batch(two, [makeStep(BigInt(i), { states: [stateRef(shared)] })], { states: inline });
         expect(committed((await scene.store.append([batch], 'never'))[0]).nextStepNumber).toBe(BigInt(i + 1));
       }
     });
@@ -139,5 +139,5 @@ describeStoreOn(['postgres'], 'states that trajectories share', (on) => {
 /** Appends one step that refers to the states by the names 0, 1, …, with the bytes of the inline ones. */
 function appendTo(scene: Scene, made: Trajectory, states: readonly NewState[], inline: readonly NewState[]) {
   const refs = states.map((state, i) => stateRef(state, `${i}`));
-  return scene.append(made, [newStep(0n, { states: refs })], { states: inline });
+  return scene.append(made, [makeStep(0n, { states: refs })], { states: inline });
 }

@@ -1,10 +1,11 @@
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { expect } from 'vitest';
-import type { TestDatabase } from '../support/database.ts';
+import type { Engine, TestDatabase } from '../support/database.ts';
 
 /** Direct access to the database in plain SQL: to inspect what the store wrote, to damage it, and to block it. */
 export interface OutsideSql {
+  readonly engine: Engine;
   rows(text: string): Promise<Record<string, unknown>[]>;
   /** The SQL expression of a time this many seconds before that of a column, to the microsecond. */
   earlier(column: string, seconds: number): string;
@@ -21,6 +22,7 @@ function outsideSqlite(database: TestDatabase): OutsideSql {
   const db = new DatabaseSync(sqlitePath(database), { timeout: 5000, readBigInts: true });
   const rows = async (text: string) => db.prepare(text).all() as Record<string, unknown>[];
   return {
+    engine: 'sqlite',
     rows,
     // SQLite computes in milliseconds: the fraction of the second is kept as it is.
     earlier: (column, seconds) =>
@@ -42,6 +44,7 @@ async function outsidePostgres(database: TestDatabase, schema: string): Promise<
   await client.query(`set search_path to ${schema}`);
   const rows = async (text: string) => (await client.query(text)).rows as Record<string, unknown>[];
   return {
+    engine: 'postgres',
     rows,
     earlier: (column, seconds) => `${column} - interval '${seconds} seconds'`,
     async tables() {
@@ -61,11 +64,11 @@ export function sqlitePath(database: TestDatabase): string {
   return database.url.replace(/^sqlite:/, '');
 }
 
-/** Rows of every table: all of them, or those of one namespace. */
+/** Rows of every table and of the view of steps: all of them, or those of one namespace. */
 export async function countRows(sql: OutsideSql, namespace?: string): Promise<Record<string, number>> {
   const counts: Record<string, number> = {};
   const where = namespace === undefined ? '' : `where namespace = '${namespace}'`;
-  for (const table of await sql.tables()) {
+  for (const table of [...(await sql.tables()), 'steps']) {
     const [row] = await sql.rows(`select count(*) as n from ${table} ${where}`);
     counts[table] = Number(row?.n);
   }

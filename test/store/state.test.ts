@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import v8 from 'node:v8';
 import vm from 'node:vm';
 import { expect, it } from 'vitest';
-import { newState, newStep, sha256, stateRef } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { putState, readWhole, refusalOf } from './scene.ts';
 import { countRows } from './sql.ts';
@@ -74,7 +74,7 @@ describeStore('uploading and reading states', (on) => {
     const scene = on.scene();
     const state = newState(randomBytes(512 * KIB));
     const made = await scene.create();
-    await scene.append(made, [newStep(0n, { states: [stateRef(state)] })], { states: [state] });
+    await scene.append(made, [makeStep(0n, { states: [stateRef(state)] })], { states: [state] });
     for (const offset of [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 512 * KIB - 1, 512 * KIB]) {
       const rest = await readWhole(on.store, scene.namespace, state.digest, offset);
       expect(rest.equals(state.data.subarray(offset))).toBe(true);
@@ -146,7 +146,7 @@ describeStore('uploading and reading states', (on) => {
     const scene = on.scene();
     const state = newState(bytes);
     const made = await scene.create();
-    await scene.append(made, [newStep(0n, { states: [stateRef(state)] })], { states: [state] });
+    await scene.append(made, [makeStep(0n, { states: [stateRef(state)] })], { states: [state] });
     await putState(on.store, scene.namespace, bytes);
     const rows = await countRows(on.sql, scene.namespace);
     expect(rows).toMatchObject({ states: 1, state_chunks: 0, state_uploads: 0 });
@@ -166,7 +166,7 @@ describeStore('uploading and reading states', (on) => {
     for (let round = 0; round < 10; round += 1) {
       const state = newState(randomBytes(CHUNK + 10));
       const [one, two] = await Promise.all([scene.create(), scene.create()]);
-      const step = newStep(0n, { states: [stateRef(state)] });
+      const step = makeStep(0n, { states: [stateRef(state)] });
       await Promise.all([
         putState(on.store, scene.namespace, state.data),
         scene.append(one, [step], { states: [state] }),

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { newState, newStep, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { putState, readWhole } from './scene.ts';
 import { countRows } from './sql.ts';
@@ -64,7 +64,7 @@ describeStore('collecting states', (on) => {
     if (!asState || !inContent || !attached) throw new Error('three states');
     const content = { kind: 'state', digest: inContent.digest, mediaType: '', size: 7 } as const;
     const root = await scene.create();
-    const step = newStep(0n, { states: [stateRef(asState)], observations: [textObservation('', { content })] });
+    const step = makeStep(0n, { states: [stateRef(asState)], observations: [textObservation('', { content })] });
     await scene.append(root, [step, wordStep(1n, 'own')], { states: [asState, inContent] });
     await scene.store.attachState(scene.caller, {
       trajectoryId: root.id,
@@ -92,7 +92,7 @@ describeStore('collecting states', (on) => {
     const state = newState('twice');
     const one = await scene.create();
     const two = await scene.create();
-    const step = newStep(0n, { states: [stateRef(state, 'a'), stateRef(state, 'b')] });
+    const step = makeStep(0n, { states: [stateRef(state, 'a'), stateRef(state, 'b')] });
     await scene.append(one, [step], { states: [state] });
     await scene.append(two, [step]);
     await scene.delete(one);
@@ -110,7 +110,7 @@ describeStore('collecting states', (on) => {
     const root = await scene.create();
     await scene.append(
       root,
-      states.map((state, i) => newStep(BigInt(i), { states: [stateRef(state)] })),
+      states.map((state, i) => makeStep(BigInt(i), { states: [stateRef(state)] })),
       { states },
     );
     const low = await scene.branch(root, 0n);
@@ -180,7 +180,7 @@ describeStore('collecting states', (on) => {
       const state = newState(`round ${round}`);
       await putState(on.store, scene.namespace, state.data);
       const made = await scene.create();
-      const step = newStep(0n, { states: [stateRef(state)] });
+      const step = makeStep(0n, { states: [stateRef(state)] });
       const collecting = on.store.collectStates(0, 1000);
       const appended = await scene.append(made, [step]).then(
         () => true,
@@ -202,7 +202,7 @@ describeStore('collecting states', (on) => {
     const scene = on.scene();
     const state = newState('comes and goes');
     let holder = await scene.create();
-    const step = newStep(0n, { states: [stateRef(state)] });
+    const step = makeStep(0n, { states: [stateRef(state)] });
     await scene.append(holder, [step], { states: [state] });
     for (let round = 0; round < 30; round += 1) {
       const next = await scene.create();

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { newState, newStep, stateRef } from '../support/steps.ts';
+import { makeStep, newState, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { putState, readWhole, refusalOf } from './scene.ts';
 
@@ -33,7 +33,7 @@ describeStore('damaged states', (on) => {
     const scene = on.scene();
     const state = newState(bytes);
     const made = await scene.create();
-    await scene.append(made, [newStep(0n, { states: [stateRef(state)] })], { states: [state] });
+    await scene.append(made, [makeStep(0n, { states: [stateRef(state)] })], { states: [state] });
     await damage('states', `namespace = '${scene.namespace}'`);
     expect(await refusalOf(on.store.readState(scene.namespace, state.digest, 0))).toMatchObject(corrupt(state.digest));
     expect((await refusalOf(on.store.readState(scene.namespace, state.digest, 100))).reason).toBe('STATE_CORRUPT');

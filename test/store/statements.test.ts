@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { statementsOf as countStatements } from './statement_count.ts';
 
@@ -41,7 +41,7 @@ describeStore('statements', (on) => {
     const append = async (count: number) => {
       const made = await Promise.all(Array.from({ length: count }, () => scene.create()));
       const batches = made.map((each, i) =>
-        scene.batch(each, [newStep(0n, { states: [stateRef(state)] }), wordStep(1n, `${i}`)], { states: [state] }),
+        scene.batch(each, [makeStep(0n, { states: [stateRef(state)] }), wordStep(1n, `${i}`)], { states: [state] }),
       );
       return statementsOf(() => scene.store.append(batches, 'never'));
     };

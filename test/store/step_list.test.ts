@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
-import type { NewStep } from '../../src/domain/step.ts';
+import type { Step } from '../../src/domain/step.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../src/store/contract/step.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { type Scene, wordOf } from './scene.ts';
 import { threeDeep, WORDS } from './three_deep.ts';
@@ -194,7 +194,7 @@ describeStore('listing steps', (on) => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('s');
-    const steps: NewStep[] = [
+    const steps: Step[] = [
       wordStep(0n, 'plain'),
       wordStep(1n, 'terminated', { terminated: true }),
       wordStep(2n, 'truncated', { truncated: true }),
@@ -218,7 +218,7 @@ describeStore('listing steps', (on) => {
     const infoJson = JSON.stringify('x'.repeat(100_000));
     await scene.append(
       made,
-      Array.from({ length: 8 }, (_, i) => newStep(BigInt(i), { infoJson })),
+      Array.from({ length: 8 }, (_, i) => makeStep(BigInt(i), { infoJson })),
     );
     const page = (maxBytes: number) =>
       scene.store.listSteps(

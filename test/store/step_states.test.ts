@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { newState, newStep, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
 
@@ -11,7 +11,7 @@ describeStore('states of steps', (on) => {
     const made = await scene.create();
     const [a, b] = [newState('a'), newState('b')];
     const states = [stateRef(a, 'agent', 'text/plain'), stateRef(b, 'env', ''), stateRef(a, 'z', 'image/png')];
-    await scene.append(made, [newStep(0n, { states })], { states: [a, b] });
+    await scene.append(made, [makeStep(0n, { states })], { states: [a, b] });
     const [step] = await scene.steps(made);
     expect(step?.step.states).toEqual(states);
     expect(await scene.store.findStates(scene.namespace, [b.digest, a.digest], false)).toEqual([
@@ -24,7 +24,7 @@ describeStore('states of steps', (on) => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('put before');
-    const step = newStep(0n, { states: [{ ...stateRef(state), size: 0 }] });
+    const step = makeStep(0n, { states: [{ ...stateRef(state), size: 0 }] });
     const error = await refusalOf(scene.append(made, [step]));
     expect(error).toMatchObject({ reason: 'STATE_NOT_FOUND', metadata: { digest: state.digest } });
     const upload = scene.store.putState(scene.namespace);
@@ -39,7 +39,7 @@ describeStore('states of steps', (on) => {
     const made = await scene.create();
     const shot = newState('screenshot');
     const content = { kind: 'state', digest: shot.digest, mediaType: 'image/png', size: 0 } as const;
-    const step = newStep(0n, { observations: [textObservation('', { content })] });
+    const step = makeStep(0n, { observations: [textObservation('', { content })] });
     expect((await refusalOf(scene.append(made, [step]))).metadata).toEqual({ digest: shot.digest });
     await scene.append(made, [step], { states: [shot] });
     expect((await scene.steps(made))[0]?.step.observations[0]?.content).toEqual({ ...content, size: shot.data.length });
@@ -50,8 +50,8 @@ describeStore('states of steps', (on) => {
     const made = await scene.create();
     const state = newState('inline');
     const steps = [
-      newStep(0n, { states: [stateRef(state)] }),
-      newStep(1n, { states: [{ name: 'env', digest: sha256('unknown'), mediaType: '', size: 0 }] }),
+      makeStep(0n, { states: [stateRef(state)] }),
+      makeStep(1n, { states: [{ name: 'env', digest: sha256('unknown'), mediaType: '', size: 0 }] }),
     ];
     expect((await refusalOf(scene.append(made, steps, { states: [state] }))).reason).toBe('STATE_NOT_FOUND');
     expect((await scene.get(made.id)).nextStepNumber).toBe(0n);
@@ -63,7 +63,7 @@ describeStore('states of steps', (on) => {
     const made = await scene.create();
     const state = newState('{}');
     for (const [n, type] of ['application/json', 'text/plain'].entries())
-      await scene.append(made, [newStep(BigInt(n), { states: [stateRef(state, 'env', type)] })], { states: [state] });
+      await scene.append(made, [makeStep(BigInt(n), { states: [stateRef(state, 'env', type)] })], { states: [state] });
     expect((await scene.steps(made)).map(({ step }) => step.states[0]?.mediaType)).toEqual([
       'application/json',
       'text/plain',
@@ -78,7 +78,7 @@ describeStore('states of steps', (on) => {
       Buffer.compare(Buffer.from(a), Buffer.from(b)),
     );
     const states = names.map((name) => stateRef(state, name));
-    await scene.append(made, [newStep(0n, { states })], { states: [state] });
+    await scene.append(made, [makeStep(0n, { states })], { states: [state] });
     expect((await scene.steps(made))[0]?.step.states.map(({ name }) => name)).toEqual(names);
   });
 
@@ -86,7 +86,7 @@ describeStore('states of steps', (on) => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('s');
-    const step = newStep(0n, { states: [stateRef(state)] });
+    const step = makeStep(0n, { states: [stateRef(state)] });
     await scene.append(made, [step], { states: [state] });
     expect((await scene.append(made, [step], { states: [state] })).duplicates).toBe(1);
     expect((await scene.append(made, [step])).duplicates).toBe(1);
@@ -137,7 +137,7 @@ describeStore('attaching states', (on) => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('mine');
-    await scene.append(made, [newStep(0n, { states: [stateRef(state, 'env', 'text/plain')] })], { states: [state] });
+    await scene.append(made, [makeStep(0n, { states: [stateRef(state, 'env', 'text/plain')] })], { states: [state] });
     expect((await refusalOf(attach(scene, made, 0n, 'other'))).reason).toBe('STATE_CONFLICT');
     expect((await attach(scene, made, 0n, 'mine')).duplicate).toBe(true);
   });

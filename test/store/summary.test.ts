@@ -7,7 +7,7 @@ import type { Run } from '../../src/domain/run.ts';
 import { summaryOf } from '../../src/domain/summary.ts';
 import type { NewRollout } from '../../src/store/contract/rollout.ts';
 import type { SummaryFilter, SummaryKey, SummaryRow } from '../../src/store/contract/summary.ts';
-import { newStep } from '../support/steps.ts';
+import { makeStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -117,7 +117,7 @@ describeStore('summaries', (on) => {
       const claim = found.find(({ rollout }) => rollout.id === made!.rolloutId)!;
       for (const each of found)
         if (each !== claim) await here.release({ id: each.rollout.id, attempt: each.rollout.attempt });
-      const steps = Array.from({ length: deed.turns + 1 }, (_, turn) => newStep(BigInt(turn)));
+      const steps = Array.from({ length: deed.turns + 1 }, (_, turn) => makeStep(BigInt(turn)));
       await here.append(claim.trajectory, steps);
       if (deed.turns > 0) await here.start(claim);
       const result = { ...NO_RESULT, reward: deed.reward, success: deed.success };

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { committed, readWhole, Scene, wordOf } from './scene.ts';
 
@@ -142,7 +142,7 @@ describeStore('writers that take over from each other', (on) => {
           const state = newState(`state ${n}`);
           const refs = [stateRef(shared, 'a'), stateRef(state, 'b')];
           const batches = own.map((each) =>
-            instance.batch(each, [newStep(n, { states: refs })], { states: [state, shared] }),
+            instance.batch(each, [makeStep(n, { states: refs })], { states: [state, shared] }),
           );
           let left = reversed ? batches.reverse() : batches;
           for (let wait: 'never' | 'bounded' = 'never'; left.length > 0; wait = 'bounded') {

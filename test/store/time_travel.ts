@@ -16,7 +16,7 @@ export async function letPass(
       `update rollouts set ${column} = ${sql.earlier(column, seconds)} where ${own} and ${column} is not null`,
     );
   }
-  await sql.rows(`update steps set commit_time = ${sql.earlier('commit_time', seconds)} where ${own}`);
+  await sql.rows(`update segments set commit_time = ${sql.earlier('commit_time', seconds)} where ${own}`);
   const nanos = BigInt(seconds) * 1_000_000_000n;
   for (const { key, pauses } of await sql.rows(`select key, pauses from runs where ${own} and pauses <> ''`)) {
     const moved = readPauses(String(pauses)).map(({ start, end }) => ({

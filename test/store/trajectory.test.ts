@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { TrajectoryFilter } from '../../src/store/contract/trajectory.ts';
-import { newState, newStep, sha256, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, sha256, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
 
@@ -62,7 +62,7 @@ describeStore('creating and getting trajectories', (on) => {
   it('a root step is stored in the same transaction, with its state', async () => {
     const scene = on.scene();
     const state = newState('reset');
-    const root = newStep(0n, { states: [stateRef(state)], reward: 2, infoJson: '{"seed":1}' });
+    const root = makeStep(0n, { states: [stateRef(state)], reward: 2, infoJson: '{"seed":1}' });
     const made = await scene.create({ root, states: [state] });
     expect(made).toMatchObject({ nextStepNumber: 1n, rewardSum: 2 });
     const [step] = await scene.steps(made);
@@ -77,7 +77,7 @@ describeStore('creating and getting trajectories', (on) => {
     const scene = on.scene();
     const id = randomUUID();
     const digest = sha256('nowhere');
-    const root = newStep(0n, { states: [{ name: 'env', digest, mediaType: '', size: 0 }] });
+    const root = makeStep(0n, { states: [{ name: 'env', digest, mediaType: '', size: 0 }] });
     expect(await refusalOf(scene.create({ id, root }))).toMatchObject({
       reason: 'STATE_NOT_FOUND',
       metadata: { digest },

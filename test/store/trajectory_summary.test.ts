@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { rewardStatistics } from '../../src/domain/rollout.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { SummaryFilter, SummaryKey, TrajectorySummaryRow } from '../../src/store/contract/summary.ts';
-import { newStep } from '../support/steps.ts';
+import { makeStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -37,7 +37,7 @@ describeStore('summaries of trajectories', (on) => {
 
   const add = async (here: RolloutScene, run: Run, { taskId, labels, steps }: Planned) => {
     const trajectory = await here.create({ runId: run.id, taskId, labels });
-    const numbered = steps.map((step, i) => newStep(BigInt(i), step));
+    const numbered = steps.map((step, i) => makeStep(BigInt(i), step));
     if (numbered.length > 0) await here.append(trajectory, numbered);
     return here.get(trajectory.id);
   };
@@ -150,7 +150,7 @@ describeStore('summaries of trajectories', (on) => {
     const run = await here.makeRun();
     const root = await add(here, run, plan([step(1, { tokens: 10 }), step(2, { tokens: 1 })]));
     const branch = await here.branch(root, 0n);
-    await here.append(branch, [newStep(1n, { reward: 100, metrics: new Map([['tokens', 100]]) })]);
+    await here.append(branch, [makeStep(1n, { reward: 100, metrics: new Map([['tokens', 100]]) })]);
     await here.create(); // of no run
     await here.delete(await add(here, run, plan([step(7)])));
     const { run: trained, stage } = await here.place();

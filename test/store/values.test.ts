@@ -3,15 +3,15 @@ import { expect, it } from 'vitest';
 import type { StoredStep } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
-import { newState, newStep, stateRef, textAction, textObservation } from '../support/steps.ts';
+import { makeStep, newState, stateRef, textAction, textObservation } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { readWhole } from './scene.ts';
 
 describeStore('values of steps', (on) => {
-  async function throughStore(fields: Parameters<typeof newStep>[1]): Promise<StoredStep> {
+  async function throughStore(fields: Parameters<typeof makeStep>[1]): Promise<StoredStep> {
     const scene = on.scene();
     const made = await scene.create();
-    await scene.append(made, [newStep(0n, fields)]);
+    await scene.append(made, [makeStep(0n, fields)]);
     return (await scene.steps(made))[0]?.step as StoredStep;
   }
 
@@ -21,17 +21,17 @@ describeStore('values of steps', (on) => {
     let next = 0n;
     await fc.assert(
       fc.asyncProperty(fc.array(anyStep, { minLength: 1, maxLength: 5 }), async (steps) => {
-        const batch = steps.map((step, i) => newStep(next + BigInt(i), { ...step, stepNumber: next + BigInt(i) }));
+        const batch = steps.map((step, i) => makeStep(next + BigInt(i), { ...step, stepNumber: next + BigInt(i) }));
         await scene.append(made, batch);
         const segments = [{ key: made.ref.key, from: 0n, to: next + BigInt(batch.length) }];
         const range = { from: next, to: next + BigInt(batch.length), maxSteps: 100, maxBytes: 1e6 };
         const read = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
         next += BigInt(batch.length);
         for (const [i, { step }] of read.entries()) {
-          const { contentDigest, ...sent } = batch[i] as (typeof batch)[number];
+          const sent = batch[i]!;
           expect(step).toMatchObject({ ...sent, metrics: expect.any(Map) });
           expect(step.metrics).toEqual(sent.metrics);
-          expect(stepDigest(step)).toBe(contentDigest);
+          expect(stepDigest(step)).toBe(stepDigest(sent));
         }
         expect(read).toHaveLength(batch.length);
       }),
@@ -145,7 +145,7 @@ describeStore('values of steps', (on) => {
     const refs = Array.from({ length: 16 }, (_, i) =>
       stateRef(states[i % 4] as (typeof states)[number], `s${String(i).padStart(2, '0')}`),
     );
-    await scene.append(made, [newStep(0n, { states: refs })], { states });
+    await scene.append(made, [makeStep(0n, { states: refs })], { states });
     expect((await scene.steps(made))[0]?.step.states).toEqual(refs);
     for (const { digest, data } of states) {
       const read = await readWhole(scene.store, scene.namespace, digest);
@@ -157,12 +157,17 @@ describeStore('values of steps', (on) => {
     const scene = on.scene();
     const made = await scene.create({ name: 'readable' });
     await scene.append(made, [
-      newStep(0n, { actions: [textAction('press ä')], observations: [textObservation('ok')], reward: 1.5 }),
+      makeStep(0n, {
+        actions: [textAction('press ä')],
+        observations: [textObservation('ok')],
+        reward: 1.5,
+        truncated: true,
+      }),
     ]);
     const [row] = await on.sql.rows(`select * from steps where namespace = '${scene.namespace}'`);
-    expect(row?.actions).toContain('press ä');
-    expect(row?.observations).toContain('ok');
-    expect(row?.reward).toBe(1.5);
     expect(String(row?.step_number)).toBe('0');
+    expect(row?.reward).toBe(1.5);
+    expect([Number(row?.terminated), Number(row?.truncated)]).toEqual([0, 1]);
+    expect(row?.commit_time).toBeDefined();
   });
 });

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { newState, newStep, stateRef } from '../support/steps.ts';
+import { makeStep, newState, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 
 /** Enough that writing takes many turns of the event loop, in which readers run. */
@@ -10,7 +10,7 @@ describeStore('readers concurrent with writers', (on) => {
     const scene = on.scene();
     const made = await scene.create();
     const state = newState('a state of every step');
-    const steps = Array.from({ length: STEPS }, (_, i) => newStep(BigInt(i), { states: [stateRef(state)] }));
+    const steps = Array.from({ length: STEPS }, (_, i) => makeStep(BigInt(i), { states: [stateRef(state)] }));
     let told = false;
     const seen: { steps: bigint; rows: number; states: number; told: boolean }[] = [];
     const look = async () => {

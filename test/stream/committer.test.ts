@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import type { NewStep } from '../../src/domain/step.ts';
+import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendStore } from '../../src/store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
@@ -9,7 +9,7 @@ import { type AppScene, describeApp, wordOf } from '../service/on_app.ts';
 import { logger } from '../store/on_store.ts';
 import { putState } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
-import { newState, newStep, stateRef, wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 
 describeApp('group commit', (on) => {
   it('W7: batches that have arrived from all streams are committed together', async () => {
@@ -225,7 +225,7 @@ describeApp('group commit', (on) => {
         );
         const sources = trajectories.map((trajectory, i) => {
           const source = new RecordingSource();
-          const steps = [newStep(0n, i === 1 ? { states: [stateRef(held)] } : {})];
+          const steps = [makeStep(0n, i === 1 ? { states: [stateRef(held)] } : {})];
           committer.submit(source, { ...batch(scene, trajectory, [0n]), steps }, 10);
           return source;
         });
@@ -322,7 +322,7 @@ function batch(
   return { caller, ref, trajectoryId, uid: undefined, writerEpoch, steps, seal: undefined, states: [] };
 }
 
-function isPoison(step: NewStep): boolean {
+function isPoison(step: Step): boolean {
   return wordOf({ actions: step.actions }) === 'poison';
 }
 

@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Digest } from '../../src/domain/ids.ts';
-import type { Action, NewState, NewStep, Observation, StateRef, Step } from '../../src/domain/step.ts';
-import { stepDigest } from '../../src/domain/step_digest.ts';
+import type { Action, NewState, Observation, StateRef, Step } from '../../src/domain/step.ts';
 
 /** A step with only the given fields. */
 export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
@@ -22,15 +21,9 @@ export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
   };
 }
 
-/** The same, as input. */
-export function newStep(stepNumber: bigint, fields: Partial<Step> = {}): NewStep {
-  const step = makeStep(stepNumber, fields);
-  return { ...step, contentDigest: stepDigest(step) };
-}
-
 /** A step that a word distinguishes from others of its number. */
-export function wordStep(stepNumber: bigint, word: string, fields: Partial<Step> = {}): NewStep {
-  return newStep(stepNumber, { actions: [textAction(word)], ...fields });
+export function wordStep(stepNumber: bigint, word: string, fields: Partial<Step> = {}): Step {
+  return makeStep(stepNumber, { actions: [textAction(word)], ...fields });
 }
 
 export function textAction(text: string, fields: Partial<Action> = {}): Action {

@@ -76,6 +76,7 @@ const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   SERVER_DRAINING: 'test/wire/drain.test.ts',
   SLOW_READER: 'test/stream/read.test.ts',
   STATE_CORRUPT: 'test/service/state.test.ts',
+  STEP_CORRUPT: 'test/store/segments.test.ts',
   TRAJECTORY_DELETED: 'test/stream/read.test.ts',
   RUN_DELETED: 'test/stream/watch.test.ts',
   BRANCH_TOO_DEEP: 'test/wire/branch_depth.test.ts',

@@ -107,6 +107,13 @@ export class WireWriter {
     return this.#at;
   }
 
+  /** Begins a message of a sequence, in which each stands after its length. Returns its place for `end`. */
+  beginDelimited(): number {
+    this.#reserve(1);
+    this.#at += 1;
+    return this.#at;
+  }
+
   end(begun: number): void {
     const size = this.#at - begun;
     const extra = varintSize(size) - 1;

@@ -17,12 +17,11 @@ import {
   type Content,
   DEFAULT_STATE_NAME,
   type NewState,
-  type NewStep,
   type NewSteps,
   type Observation,
   type StateRef,
+  type Step,
 } from '../../domain/step.ts';
-import { stepDigest } from '../../domain/step_digest.ts';
 import { fitsBytes, isStorableText, jsonFault, unstorableText } from '../../domain/text.ts';
 import { compareText } from '../../domain/text_order.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';
@@ -40,7 +39,7 @@ const NONE: readonly never[] = [];
 /** Returns the steps of a frame. */
 export function toNewSteps(steps: readonly WireStep[]): NewSteps {
   const inline = new InlineStates();
-  const ready: NewStep[] = [];
+  const ready: Step[] = [];
   for (let i = 0; i < steps.length; i += 1) ready.push(toNewStep(steps[i]!, i, inline));
   return { steps: ready, states: inline.list() };
 }
@@ -72,14 +71,12 @@ class InlineStates {
   }
 }
 
-type Mutable<T> = { -readonly [K in keyof T]: T[K] };
-
-function toNewStep(step: WireStep, place: Place, inline: InlineStates): NewStep {
+function toNewStep(step: WireStep, place: Place, inline: InlineStates): Step {
   refuseUnknown(step.$unknown, place, '');
   checkJson(step.infoJson, place, '.info_json');
   checkJson(step.metadataJson, place, '.metadata_json');
   const { actions, observations, states } = step;
-  const ready: Mutable<NewStep> = {
+  return {
     stepNumber: step.stepNumber,
     actions: actions.length === 0 ? NONE : actions.map((action, i) => toAction(action, place, i, inline)),
     observations:
@@ -93,10 +90,7 @@ function toNewStep(step: WireStep, place: Place, inline: InlineStates): NewStep 
     startTime: toTime(step.startTime, place, '.start_time'),
     endTime: toTime(step.endTime, place, '.end_time'),
     states: states.length === 0 ? NONE : toStates(states, place, inline),
-    contentDigest: '',
   };
-  ready.contentDigest = stepDigest(ready);
-  return ready;
 }
 
 function toAction(action: WireAction, place: Place, index: number, inline: InlineStates): Action {

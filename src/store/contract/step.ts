@@ -7,8 +7,8 @@ import type { Page } from './page.ts';
 export interface StepStore {
   /**
    * RD1: returns steps of a lineage in order, in one statement: [range.from, range.to), at most `range.maxSteps`, and
-   * about `range.maxBytes` (but at least one step). Deleted steps are missing. Step numbers have no gaps, so the caller
-   * can detect this. `segments` must cover the range and the step before it.
+   * about `range.maxBytes` (but at least one step). Ends before a step that was deleted, and before a damaged one. Errors:
+   * STEP_CORRUPT, if the first step is damaged. `segments` must cover the range.
    */
   readSteps(
     namespace: string,

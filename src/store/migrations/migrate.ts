@@ -17,9 +17,10 @@ import { migration0014 } from './0014_rollout_lists.ts';
 import { migration0015 } from './0015_removed_config_paths.ts';
 import { migration0016 } from './0016_branch_reward_sum.ts';
 import { migration0017 } from './0017_named_validations.ts';
-import type { MigrationText } from './migration.ts';
+import { migration0018 } from './0018_segments.ts';
+import type { Migration } from './migration.ts';
 
-const MIGRATIONS: readonly MigrationText[] = [
+const MIGRATIONS: readonly Migration[] = [
   migration0001,
   migration0002,
   migration0003,
@@ -37,6 +38,7 @@ const MIGRATIONS: readonly MigrationText[] = [
   migration0015,
   migration0016,
   migration0017,
+  migration0018,
 ];
 
 /** A newer version of the program created the database. Nothing was changed. */
@@ -53,7 +55,7 @@ export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', s
     db,
     provider: {
       getMigrations: async () =>
-        Object.fromEntries(MIGRATIONS.map((text) => [text.name, { up: runner(text[engine], schema) }])),
+        Object.fromEntries(MIGRATIONS.map((each) => [each.name, { up: runner(each, engine, schema) }])),
     },
     ...(schema === undefined ? {} : { migrationTableSchema: schema }),
   });
@@ -63,12 +65,17 @@ export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', s
   return (results ?? []).map(({ migrationName }) => migrationName);
 }
 
-function runner(text: string, schema: string | undefined): (db: Kysely<unknown>) => Promise<void> {
+function runner(
+  migration: Migration,
+  engine: 'postgres' | 'sqlite',
+  schema: string | undefined,
+): (db: Kysely<unknown>) => Promise<void> {
   return async (db) => {
     if (schema !== undefined) await sql`set local search_path to ${sql.id(schema)}`.execute(db);
-    for (const statement of text.split(/;\s*$/m)) {
+    for (const statement of migration[engine].split(/;\s*$/m)) {
       if (statement.trim() !== '') await sql.raw(statement).execute(db);
     }
+    await migration.convert?.(db);
   };
 }
 

@@ -16,5 +16,12 @@ export const postgresAggregates = Object.freeze<Aggregates>({
     name: sql`pair.name`,
     number: sql`nullif(cast(pair.text as double precision), 'NaN')`,
   }),
+  metricSums: (sums) => ({
+    table: sql`json_each(cast(${sums} as json)) as pair(name, numbers)`,
+    name: sql`pair.name`,
+    total: sql`cast(pair.numbers ->> 0 as double precision)`,
+    least: sql`cast(pair.numbers ->> 1 as double precision)`,
+    most: sql`cast(pair.numbers ->> 2 as double precision)`,
+  }),
   bytewise: (text) => sql`(${text}) collate "C"`,
 });

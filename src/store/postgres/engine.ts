@@ -29,10 +29,11 @@ import type { ReadLanes } from '../sql/reading/lanes.ts';
 import { nextTurn } from '../sql/reading/next_turn.ts';
 import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
 import { padded } from '../sql/statement_shapes.ts';
-import type { StepRow } from '../sql/step/row.ts';
+import type { Sums } from '../sql/step/running_sums.ts';
+import type { SegmentRow } from '../sql/tables/steps.ts';
 import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
-import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
+import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/trajectory/heads.ts';
 import { postgresAggregates } from './aggregates.ts';
 import { APPEND_ONE, appendOneValues } from './append_one.ts';
 import { isRetryable } from './errors.ts';
@@ -215,7 +216,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     const text = wait === 'never' ? `${LOCK_HEADS} skip locked` : LOCK_HEADS;
     const parameters = [refs.map(({ tree }) => tree), refs.map(({ key }) => key)];
     // Sent at once, so that later lookups of states run after this lock.
-    const rows = (await this.#pipelineOf(tx).ask(text, parameters)).rows as HeadColumns[];
+    const rows = (await this.#pipelineOf(tx).ask(text, parameters)).rows as HeadRowRead[];
     return { heads: rows.map(readHead), now: rows[0]?.now ?? '' };
   }
 
@@ -264,11 +265,11 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return (await this.#pipelineOf(tx).ask(text, [...parameters])).rows as Row[];
   }
 
-  async appendOne(seen: SeenHead, row: StepRow): Promise<string | undefined> {
+  async appendOne(seen: SeenHead, row: SegmentRow, sums: Sums): Promise<string | undefined> {
     this.parts.slots.wrote();
     const lease = await this.#lease();
     try {
-      const { rows } = await lease.query(APPEND_ONE, appendOneValues(seen, row));
+      const { rows } = await lease.query(APPEND_ONE, appendOneValues(seen, row, sums));
       return (rows as { update_time: string }[])[0]?.update_time;
     } catch (error) {
       if (this.#isWorthRetrying(error)) return undefined;
@@ -352,8 +353,7 @@ const UPSERT_POINTS = upsertPointsText(SCHEMA);
 const BEGIN_CLAIM = `select clock_timestamp() as now, pg_current_xact_id()::text::bigint as mark,
   set_config('enable_sort', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_seqscan', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true)`;
 
-const LOCK_HEADS = `select t.tree, t.key, t.namespace, t.uid, t.hidden, t.branch_point, t.status, t.status_message, t.seal_time, t.writer_id,
-  t.writer_epoch, t.next_step_number, t.reward_sum, t.branch_reward_sum, t.byte_sum, clock_timestamp() as now
+const LOCK_HEADS = `select ${HEAD_COLUMNS.map((name) => `t.${name}`).join()}, clock_timestamp() as now
   from unnest($1::bigint[], $2::bigint[]) as k (tree, key)
   join ${SCHEMA}.trajectories as t on t.tree = k.tree and t.key = k.key
   order by t.tree, t.key for no key update of t`;

@@ -21,6 +21,14 @@ export interface Aggregates {
     readonly name: RawBuilder<string>;
     readonly number: RawBuilder<number | null>;
   };
+  /** Expands `segments.metric_sums`: a table to join with, and the columns of each of its rows. */
+  metricSums(sums: RawBuilder<unknown>): {
+    readonly table: RawBuilder<unknown>;
+    readonly name: RawBuilder<string>;
+    readonly total: RawBuilder<number | null>;
+    readonly least: RawBuilder<number>;
+    readonly most: RawBuilder<number>;
+  };
   /** Text to group by, compared by bytes, which is faster than the collation of the database. */
   bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
 }

@@ -9,7 +9,8 @@ import type { Aggregates } from './aggregates.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './metric/point_batch.ts';
 import type { SeriesRange } from './metric/series_range.ts';
-import type { StepRow } from './step/row.ts';
+import type { Sums } from './step/running_sums.ts';
+import type { SegmentRow } from './tables/steps.ts';
 import type { Row, RowOf, RowUpdate, Table } from './tables/table.ts';
 import type { RolloutsTable, Tables } from './tables.ts';
 
@@ -194,7 +195,7 @@ export interface Engine {
    * locks the row, compares it with `seen`, and writes only if they are equal. Returns the commit time, or undefined if
    * nothing was written because the row has changed or is locked.
    */
-  readonly appendOne?: (seen: SeenHead, row: StepRow) => Promise<string | undefined>;
+  readonly appendOne?: (seen: SeenHead, row: SegmentRow, sums: Sums) => Promise<string | undefined>;
 
   /**
    * M1: stores points if the run and all series exist, in order of identity. Returns false if nothing was stored. Uses
@@ -314,9 +315,7 @@ export interface LockedHead extends TrajectoryRef {
   readonly writerId: string;
   readonly writerEpoch: bigint;
   readonly nextStepNumber: bigint;
-  readonly rewardSum: number;
-  readonly branchRewardSum: number | undefined;
-  readonly byteSum: bigint;
+  readonly sums: Sums;
 }
 
 /** Columns that a decision to append depends on. All other columns that it reads never change. */

@@ -5,7 +5,7 @@ import { METRIC_POINTS, METRIC_SERIES } from './tables/metrics.ts';
 import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS } from './tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from './tables/runs.ts';
 import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
-import { CONTENT_STATES, STEP_STATES, STEPS } from './tables/steps.ts';
+import { ATTACHED_STATES, CONTENT_STATES, SEGMENTS, STEP_STATES } from './tables/steps.ts';
 import type { TypeOf } from './tables/table.ts';
 import { TASKS, VALIDATORS } from './tables/tasks.ts';
 import { TAGS, TRAJECTORIES } from './tables/trajectories.ts';
@@ -13,8 +13,9 @@ import { TAGS, TRAJECTORIES } from './tables/trajectories.ts';
 /** The tables that both engines have. */
 export const TABLES = {
   trajectories: TRAJECTORIES,
-  steps: STEPS,
+  segments: SEGMENTS,
   step_states: STEP_STATES,
+  attached_states: ATTACHED_STATES,
   content_states: CONTENT_STATES,
   states: STATES,
   state_uploads: STATE_UPLOADS,
@@ -43,8 +44,23 @@ type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name
 
 /** The tables as Kysely knows them. */
 export interface Tables extends StoredTables {
+  /** A view of `segments`: a row for each step. */
+  steps: StepsView;
   /** SQLite only: the newest change mark. */
   change_marks: { mark: ColumnType<bigint, bigint | number, bigint | number> };
+}
+
+interface StepsView {
+  tree: bigint;
+  trajectory: bigint;
+  step_number: bigint;
+  namespace: string;
+  reward: number | string | null;
+  terminated: boolean | bigint;
+  truncated: boolean | bigint;
+  commit_time: string;
+  first_step_number: bigint;
+  next_step_number: bigint;
 }
 
 export type TrajectoriesTable = Tables['trajectories'];

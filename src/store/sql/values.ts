@@ -40,11 +40,6 @@ export function readDigest(bytes: Uint8Array): string {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).toString('hex');
 }
 
-/** Client times are text, so that all nine fractional digits are kept. */
-export function bindClientTime(time: Instant | undefined): string | null {
-  return time === undefined ? null : formatInstant(time);
-}
-
 export function readOptionalTime(text: string | null): Instant | undefined {
   return text === null ? undefined : parseInstant(text);
 }

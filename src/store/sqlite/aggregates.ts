@@ -26,6 +26,13 @@ export const sqliteAggregates = Object.freeze<Aggregates>({
     number: sql`case pair.value when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
       when '-0' then 0.0 else cast(pair.value as real) end`,
   }),
+  metricSums: (sums) => ({
+    table: sql`json_each(${sums}) as pair`,
+    name: sql`pair.key`,
+    total: sql`cast(pair.value ->> 0 as real)`,
+    least: sql`cast(pair.value ->> 1 as real)`,
+    most: sql`cast(pair.value ->> 2 as real)`,
+  }),
   bytewise: (text) => sql`${text}`,
 });
 

@@ -25,7 +25,7 @@ import { nextTurn } from '../sql/reading/next_turn.ts';
 import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
 import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
-import { type HeadColumns, readHead } from '../sql/trajectory/heads.ts';
+import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/trajectory/heads.ts';
 import { readNow } from '../sql/transaction.ts';
 import { bindDigest, isSet } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
@@ -41,9 +41,7 @@ import type { WriteLock } from './write_lock.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
-const SELECT_HEAD = `select tree, key, namespace, uid, hidden, branch_point, status, status_message, seal_time, writer_id, writer_epoch,
-  next_step_number, reward_sum, branch_reward_sum, byte_sum, ${CLOCK}() as now
-  from trajectories where tree = ? and key = ?`;
+const SELECT_HEAD = `select ${HEAD_COLUMNS.join()}, ${CLOCK}() as now from trajectories where tree = ? and key = ?`;
 const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ?';
 const REFER_TO_STATE = 'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ?';
 
@@ -190,7 +188,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     const heads: LockedHead[] = [];
     let now = '';
     for (const { tree, key } of refs) {
-      const [row] = select.all([tree, key]) as HeadColumns[];
+      const [row] = select.all([tree, key]) as HeadRowRead[];
       if (row === undefined) continue;
       now = row.now;
       heads.push(readHead(row));

@@ -1,6 +1,7 @@
 /** Reads the rollouts of an ended run by plain SQL, without the service. */
 import { outsideSql } from '../../store/sql.ts';
 import type { TestDatabase } from '../../support/database.ts';
+import { readTableSteps, type TableStep } from '../../support/stored_steps.ts';
 
 export interface StoredRollout {
   readonly id: string;
@@ -46,7 +47,7 @@ type Row = Record<string, unknown>;
 export async function collectRollouts(database: TestDatabase): Promise<StoredRollouts> {
   const sql = await outsideSql(database);
   try {
-    const steps = Map.groupBy(await sql.rows(STEPS), (row) => `${row.trajectory}`);
+    const steps = Map.groupBy(await readTableSteps(sql), ({ owner }) => owner);
     const attempts = Map.groupBy(await sql.rows(ATTEMPTS), (row) => `${row.rollout}`);
     const changes = Map.groupBy(await sql.rows(CHANGES), (row) => `${row.entity}`);
     const rollouts = (await sql.rows(ROLLOUTS)).map((row): StoredRollout => {
@@ -80,9 +81,6 @@ const ROLLOUTS = 'select key, id, group_number, number, status, attempt from rol
 const ATTEMPTS = `select a.rollout, a.number, a.status, a.worker_id, t.id as trajectory, t.status as sealed
   from attempts a left join trajectories t on t.tree = a.tree and t.key = a.trajectory order by a.rollout, a.number`;
 
-const STEPS = `select t.id as trajectory, s.info_json from steps s join trajectories t on t.tree = s.tree and t.key = s.trajectory
-  order by t.key, s.step_number`;
-
 const CHANGES = `select entity, ordinal, new_status from status_changes where entity_kind = 'ROLLOUT' order by entity, ordinal`;
 
 const GROUPS = 'select number, rollouts, terminal_rollouts, terminal_turns from groups order by number';
@@ -90,13 +88,13 @@ const GROUPS = 'select number, rollouts, terminal_rollouts, terminal_turns from 
 const STRAYS = `select count(*) as count from trajectories t
   where not exists (select 1 from attempts a where a.tree = t.tree and a.trajectory = t.key)`;
 
-function readAttempt(row: Row, steps: ReadonlyMap<string, Row[]>): StoredAttempt {
+function readAttempt(row: Row, steps: ReadonlyMap<string, TableStep[]>): StoredAttempt {
   return {
     number: Number(row.number),
     status: `${row.status}`,
     worker: `${row.worker_id}`,
     trajectory: `${row.trajectory}`,
     sealed: `${row.sealed}`,
-    marks: (steps.get(`${row.trajectory}`) ?? []).map(({ info_json }) => `${info_json}`),
+    marks: (steps.get(`${row.trajectory}`) ?? []).map(({ step }) => step.infoJson),
   };
 }

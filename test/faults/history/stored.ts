@@ -3,10 +3,11 @@ import { createHash, type Hash } from 'node:crypto';
 import { type AnabranchClient, readSteps } from '../../../src/client/index.ts';
 import { outsideSql } from '../../store/sql.ts';
 import type { TestDatabase } from '../../support/database.ts';
+import { readTableSteps, type TableStep } from '../../support/stored_steps.ts';
 import type { SeenStep } from './history.ts';
 import { contentOf } from './steps.ts';
 
-/** A row of the table of steps. */
+/** A step as the tables have it. */
 export interface StoredStep extends SeenStep {
   readonly epoch: bigint;
 }
@@ -33,14 +34,12 @@ export interface StoredTrajectory {
 
 export type Stored = ReadonlyMap<string, StoredTrajectory>;
 
-type Row = Record<string, unknown>;
-
 /** Reads everything in the database of a run that has ended. */
 export async function collectStored(client: AnabranchClient, database: TestDatabase): Promise<Stored> {
   const sql = await outsideSql(database);
   try {
     const trajectories = await sql.rows(TRAJECTORIES);
-    const rows = Map.groupBy(await sql.rows(STEPS), (row) => String(row.id));
+    const rows = Map.groupBy(await readTableSteps(sql), ({ owner }) => owner);
     const found = new Map<string, StoredTrajectory>();
     for (const row of trajectories) {
       const id = String(row.id);
@@ -64,18 +63,9 @@ export async function collectStored(client: AnabranchClient, database: TestDatab
 const TRAJECTORIES = `select t.id, p.id as parent_id, t.branch_point, t.next_step_number, t.status
   from trajectories t left join trajectories p on p.tree = t.tree and p.key = t.parent order by t.key`;
 
-const STEPS = `select t.id, s.step_number, s.info_json, s.writer_epoch, e.digest
-  from steps s join trajectories t on t.tree = s.tree and t.key = s.trajectory
-  left join step_states e on e.tree = s.tree and e.trajectory = s.trajectory and e.step_number = s.step_number
-  order by t.key, s.step_number`;
-
-function storedStep(row: Row): StoredStep {
-  const digest = row.digest === null ? undefined : Buffer.from(row.digest as Uint8Array).toString('hex');
-  return {
-    number: BigInt(String(row.step_number)),
-    content: contentOf(String(row.info_json), digest),
-    epoch: BigInt(String(row.writer_epoch)),
-  };
+function storedStep({ step, writerEpoch }: TableStep): StoredStep {
+  const digest = step.states[0]?.digest;
+  return { number: step.stepNumber, content: contentOf(step.infoJson, digest), epoch: writerEpoch };
 }
 
 async function readWhole(client: AnabranchClient, trajectoryId: string): Promise<ReadStep[]> {

@@ -445,6 +445,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_QUEUE_CLOSED = 56;
    */
   QUEUE_CLOSED = 56,
+
+  /**
+   * DATA_LOSS. Stored steps do not have their checksum any more: the storage is damaged. Metadata: `first_step_number`,
+   * `next_step_number` (the damaged steps, end exclusive). Other steps of the trajectory can be read.
+   *
+   * @generated from enum value: ERROR_REASON_STEP_CORRUPT = 57;
+   */
+  STEP_CORRUPT = 57,
 }
 
 /**

@@ -3439,7 +3439,7 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
-   * STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+   * STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReadRollouts
    */

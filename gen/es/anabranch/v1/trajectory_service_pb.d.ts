@@ -2133,7 +2133,7 @@ export declare const TrajectoryService: GenService<{
    * everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
    * again with the same content is a duplicate and is acknowledged, so clients can always resend.
    * Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-   * STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+   * STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.AppendSteps
    */
@@ -2146,7 +2146,7 @@ export declare const TrajectoryService: GenService<{
    * Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
    * writer was ever granted.
    * Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-   * DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+   * DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.AppendStep
    */
@@ -2192,7 +2192,8 @@ export declare const TrajectoryService: GenService<{
     output: typeof BranchTrajectoryResponseSchema;
   },
   /**
-   * Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND.
+   * Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
+   * STEP_CORRUPT.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.GetStep
    */
@@ -2204,7 +2205,7 @@ export declare const TrajectoryService: GenService<{
   /**
    * Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
    * committed.
-   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
+   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ReadSteps
    */
@@ -2217,7 +2218,7 @@ export declare const TrajectoryService: GenService<{
    * Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
    * task, a run or an experiment (each trajectory's own steps only).
    * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
-   * INVALID_PAGE_TOKEN.
+   * INVALID_PAGE_TOKEN, STEP_CORRUPT.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListSteps
    */
@@ -2228,7 +2229,8 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
-   * Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
+   * Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
+   * STATE_CORRUPT.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.GetCheckpoint
    */
@@ -2262,7 +2264,7 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
-   * TRAJECTORY_DELETED.
+   * TRAJECTORY_DELETED, STEP_CORRUPT.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.CompareTrajectories
    */

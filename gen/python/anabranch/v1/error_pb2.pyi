@@ -191,6 +191,10 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     ERROR_REASON_QUEUE_CLOSED: _ErrorReason.ValueType  # 56
     """FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`."""
+    ERROR_REASON_STEP_CORRUPT: _ErrorReason.ValueType  # 57
+    """DATA_LOSS. Stored steps do not have their checksum any more: the storage is damaged. Metadata: `first_step_number`,
+    `next_step_number` (the damaged steps, end exclusive). Other steps of the trajectory can be read.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -369,4 +373,8 @@ ERROR_REASON_ROLLOUT_CONFLICT: ErrorReason.ValueType  # 55
 """
 ERROR_REASON_QUEUE_CLOSED: ErrorReason.ValueType  # 56
 """FAILED_PRECONDITION. CreateRollouts would create a rollout in a stage whose queue is closed. Metadata: `stage`."""
+ERROR_REASON_STEP_CORRUPT: ErrorReason.ValueType  # 57
+"""DATA_LOSS. Stored steps do not have their checksum any more: the storage is damaged. Metadata: `first_step_number`,
+`next_step_number` (the damaged steps, end exclusive). Other steps of the trajectory can be read.
+"""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -413,7 +413,7 @@ class RolloutServiceServicer:
 
     def ReadRollouts(self, request, context):
         """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
-        STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+        STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

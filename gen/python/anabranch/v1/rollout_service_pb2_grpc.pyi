@@ -120,7 +120,7 @@ class RolloutServiceStub:
     """
     ReadRollouts: _grpc.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]
     """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
-    STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+    STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]
     """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
@@ -263,7 +263,7 @@ class RolloutServiceAsyncStub(RolloutServiceStub):
     """
     ReadRollouts: _aio.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]  # type: ignore[assignment]
     """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
-    STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+    STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
     """
     RecordValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]  # type: ignore[assignment]
     """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
@@ -547,7 +547,7 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_rollout_service_pb2.ReadRolloutsResponse], _abc.AsyncIterator[_rollout_service_pb2.ReadRolloutsResponse]]:
         """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
-        STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING, SLOW_READER.
+        STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
         """
 
     @_abc_1.abstractmethod

@@ -195,7 +195,7 @@ class TrajectoryServiceServicer:
         everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
         again with the same content is a duplicate and is acknowledged, so clients can always resend.
         Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-        STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+        STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,7 +205,7 @@ class TrajectoryServiceServicer:
         """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
         writer was ever granted.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-        DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+        DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -239,7 +239,8 @@ class TrajectoryServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetStep(self, request, context):
-        """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND.
+        """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
+        STEP_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -248,7 +249,7 @@ class TrajectoryServiceServicer:
     def ReadSteps(self, request, context):
         """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
         committed.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -258,7 +259,7 @@ class TrajectoryServiceServicer:
         """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
         task, a run or an experiment (each trajectory's own steps only).
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
-        INVALID_PAGE_TOKEN.
+        INVALID_PAGE_TOKEN, STEP_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,7 +267,8 @@ class TrajectoryServiceServicer:
 
     def GetCheckpoint(self, request, context):
         """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
-        Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
+        Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
+        STATE_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -291,7 +293,7 @@ class TrajectoryServiceServicer:
 
     def CompareTrajectories(self, request, context):
         """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
-        TRAJECTORY_DELETED.
+        TRAJECTORY_DELETED, STEP_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -59,13 +59,13 @@ class TrajectoryServiceStub:
     everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
     again with the same content is a duplicate and is acknowledged, so clients can always resend.
     Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-    STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+    STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
     """
     AppendStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]
     """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
     writer was ever granted.
     Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-    DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+    DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
     """
     SealTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]
     """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
@@ -83,21 +83,24 @@ class TrajectoryServiceStub:
     REQUEST_ID_REUSED.
     """
     GetStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]
-    """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
+    """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
+    STEP_CORRUPT.
+    """
     ReadSteps: _grpc.UnaryStreamMultiCallable[_trajectory_service_pb2.ReadStepsRequest, _trajectory_service_pb2.ReadStepsResponse]
     """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
     committed.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
+    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]
     """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
     task, a run or an experiment (each trajectory's own steps only).
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
-    INVALID_PAGE_TOKEN.
+    INVALID_PAGE_TOKEN, STEP_CORRUPT.
     """
     GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]
     """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
-    Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
+    Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
+    STATE_CORRUPT.
     """
     GetLineage: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]
     """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
@@ -110,7 +113,7 @@ class TrajectoryServiceStub:
     """
     CompareTrajectories: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]
     """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
-    TRAJECTORY_DELETED.
+    TRAJECTORY_DELETED, STEP_CORRUPT.
     """
     SetTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SetTagRequest, _trajectory_service_pb2.SetTagResponse]
     """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
@@ -152,13 +155,13 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
     again with the same content is a duplicate and is acknowledged, so clients can always resend.
     Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-    STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+    STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
     """
     AppendStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]  # type: ignore[assignment]
     """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
     writer was ever granted.
     Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-    DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+    DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
     """
     SealTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]  # type: ignore[assignment]
     """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
@@ -176,21 +179,24 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     REQUEST_ID_REUSED.
     """
     GetStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]  # type: ignore[assignment]
-    """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
+    """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
+    STEP_CORRUPT.
+    """
     ReadSteps: _aio.UnaryStreamMultiCallable[_trajectory_service_pb2.ReadStepsRequest, _trajectory_service_pb2.ReadStepsResponse]  # type: ignore[assignment]
     """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
     committed.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
+    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
     ListSteps: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]  # type: ignore[assignment]
     """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
     task, a run or an experiment (each trajectory's own steps only).
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
-    INVALID_PAGE_TOKEN.
+    INVALID_PAGE_TOKEN, STEP_CORRUPT.
     """
     GetCheckpoint: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]  # type: ignore[assignment]
     """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
-    Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
+    Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
+    STATE_CORRUPT.
     """
     GetLineage: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]  # type: ignore[assignment]
     """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
@@ -203,7 +209,7 @@ class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
     """
     CompareTrajectories: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]  # type: ignore[assignment]
     """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
-    TRAJECTORY_DELETED.
+    TRAJECTORY_DELETED, STEP_CORRUPT.
     """
     SetTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SetTagRequest, _trajectory_service_pb2.SetTagResponse]  # type: ignore[assignment]
     """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
@@ -278,7 +284,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
         again with the same content is a duplicate and is acknowledged, so clients can always resend.
         Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-        STATE_NOT_FOUND, DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+        STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -290,7 +296,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
         writer was ever granted.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-        DIGEST_MISMATCH, STORAGE_FULL, SERVER_DRAINING.
+        DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -332,7 +338,9 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _trajectory_service_pb2.GetStepRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetStepResponse, _abc.Awaitable[_trajectory_service_pb2.GetStepResponse]]:
-        """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND."""
+        """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
+        STEP_CORRUPT.
+        """
 
     @_abc_1.abstractmethod
     def ReadSteps(
@@ -342,7 +350,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_trajectory_service_pb2.ReadStepsResponse], _abc.AsyncIterator[_trajectory_service_pb2.ReadStepsResponse]]:
         """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
         committed.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, SLOW_READER, SERVER_DRAINING.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
     @_abc_1.abstractmethod
@@ -354,7 +362,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
         task, a run or an experiment (each trajectory's own steps only).
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
-        INVALID_PAGE_TOKEN.
+        INVALID_PAGE_TOKEN, STEP_CORRUPT.
         """
 
     @_abc_1.abstractmethod
@@ -364,7 +372,8 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.GetCheckpointResponse, _abc.Awaitable[_trajectory_service_pb2.GetCheckpointResponse]]:
         """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
-        Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STATE_CORRUPT.
+        Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
+        STATE_CORRUPT.
         """
 
     @_abc_1.abstractmethod
@@ -395,7 +404,7 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_trajectory_service_pb2.CompareTrajectoriesResponse, _abc.Awaitable[_trajectory_service_pb2.CompareTrajectoriesResponse]]:
         """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
-        TRAJECTORY_DELETED.
+        TRAJECTORY_DELETED, STEP_CORRUPT.
         """
 
     @_abc_1.abstractmethod

@@ -4,18 +4,17 @@ import { parseInstant } from '../../../domain/instant.ts';
 import type { SealStatus, Status } from '../../../domain/lifecycle.ts';
 import type { Attempt } from '../../../domain/rollout.ts';
 import type { Db, LockedHead } from '../engine.ts';
-import { type EndedAttempt, type TimedTurns, timeTurns } from '../group/counters.ts';
+import type { TimedTurns } from '../group/counters.ts';
 import { readResult } from '../rollout/results.ts';
 import { lastAppend, readFlag, turnsOf } from '../rollout/rows.ts';
 import type { LockedRollout } from '../rollout/writing.ts';
 import { readTimings } from '../stage/rows.ts';
 import { ATTEMPTS } from '../tables/attempts.ts';
 import { rowUpdate } from '../tables/table.ts';
-import { inOneRoundTrip } from '../together.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { sealHeads } from '../trajectory/sealing.ts';
 import type { Transaction } from '../transaction.ts';
-import { bindOptionalReal, readMetrics, readOptionalReal, readOptionalTime } from '../values.ts';
+import { bindOptionalReal, readMetrics, readOptionalReal, readOptionalTime, readReal } from '../values.ts';
 
 type Placed = Pick<LockedRollout, 'key' | 'tree' | 'trajectory'>;
 
@@ -48,7 +47,7 @@ export interface AttemptEnd {
   readonly reward: number | undefined;
   /** Undefined if no step was appended. */
   readonly lastAppendTime: string | undefined;
-  readonly timing: EndedAttempt;
+  readonly timing: TimedTurns;
 }
 
 /** Returns the totals by rollout key, without rollouts whose trajectory was deleted. */
@@ -59,7 +58,7 @@ export async function readAttemptEnds(tx: Transaction, rollouts: readonly bigint
       join.onRef('t.tree', '=', 'r.tree').onRef('t.key', '=', 'r.trajectory').on('t.hidden', '=', 0),
     )
     .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'r.key').onRef('a.number', '=', 'r.attempt'))
-    .select(['r.key', 't.tree', 't.key as trajectory', 't.branch_point', 't.next_step_number'])
+    .select(['r.key', 't.branch_point', 't.next_step_number', 't.timed_turns', 't.turn_seconds'])
     .select(['a.claim_time', 't.branch_reward_sum as reward', lastAppend(tx.engine).as('last_append')])
     .where(tx.engine.among(sql.ref('r.key'), rollouts))
     .execute();
@@ -67,31 +66,44 @@ export async function readAttemptEnds(tx: Transaction, rollouts: readonly bigint
 }
 
 function readEnd(row: {
-  readonly tree: bigint;
-  readonly trajectory: bigint;
   readonly branch_point: bigint | null;
   readonly next_step_number: bigint;
+  readonly timed_turns: bigint;
+  readonly turn_seconds: number | string;
   readonly last_append: string | null;
   readonly claim_time: string;
   readonly reward: number | string | null;
 }): AttemptEnd {
-  const { tree, trajectory, claim_time: claimTime } = row;
   const lastAppendTime = row.last_append ?? undefined;
   const turns = turnsOf(row.branch_point, row.next_step_number);
-  const firstTurn = (row.branch_point ?? 0n) + 1n;
-  return {
-    turns,
-    reward: readOptionalReal(row.reward),
-    lastAppendTime,
-    timing: { tree, trajectory, firstTurn, turns, claimTime, lastAppendTime: lastAppendTime ?? claimTime },
-  };
+  const timing = timeTurns(turns, row, secondsBetween(row.claim_time, lastAppendTime ?? row.claim_time));
+  return { turns, reward: readOptionalReal(row.reward), lastAppendTime, timing };
+}
+
+/**
+ * M2: returns how long the turns of an attempt took. Uses the times of the steps if the client gave both. If no step
+ * has them, uses `seconds`, the database's time from the claim to the last turn.
+ */
+function timeTurns(
+  turns: bigint,
+  given: { readonly timed_turns: bigint; readonly turn_seconds: number | string },
+  seconds: number,
+): TimedTurns {
+  if (turns <= 0n) return NO_TURNS;
+  if (given.timed_turns === 0n) return { timedTurns: turns, turnSeconds: seconds };
+  return { timedTurns: given.timed_turns, turnSeconds: readReal(given.turn_seconds) };
+}
+
+/** The result is at least 0, because a clock may have been set back. */
+function secondsBetween(from: string, to: string): number {
+  return Math.max(0, Number(parseInstant(to) - parseInstant(from)) / 1e9);
 }
 
 const NO_TURNS: TimedTurns = Object.freeze({ timedTurns: 0n, turnSeconds: 0 });
 
-/** M2: measures how long the turns of attempts took. The result has the order of `ends`. */
-export function timeAttempts(tx: Transaction, ends: readonly (AttemptEnd | undefined)[]): Promise<TimedTurns[]> {
-  return inOneRoundTrip(ends.map(async (end) => (end === undefined ? NO_TURNS : timeTurns(tx, end.timing))));
+/** M2: how long the turns of an attempt took. */
+export function timingAt(end: AttemptEnd | undefined): TimedTurns {
+  return end?.timing ?? NO_TURNS;
 }
 
 export interface AttemptSeal {

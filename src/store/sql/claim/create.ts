@@ -8,13 +8,13 @@ import { bindLease, LEASE_COLUMNS } from '../rollout/lease_rows.ts';
 import { readRollout } from '../rollout/rows.ts';
 import { bindPauses } from '../run/pauses.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
+import { NO_SUMS, type Sums, sumColumns } from '../step/running_sums.ts';
 import { ATTEMPTS } from '../tables/attempts.ts';
 import { ROLLOUTS } from '../tables/rollouts.ts';
 import { type RowOf, rowUpdate, type UpdateOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { trajectoryRow } from '../trajectory/making.ts';
 import type { Transaction } from '../transaction.ts';
-import { bindReal } from '../values.ts';
 import { plannedTurns, type Taken } from './stage_contexts.ts';
 import { type Assigned, type Assignments, assignedTo, readAssignments } from './tasks.ts';
 
@@ -61,7 +61,7 @@ export async function createClaims(
 interface NewAttempt extends Granted {
   readonly number: bigint;
   readonly made: Trajectory;
-  readonly byteSum: bigint;
+  readonly sums: Sums;
   readonly lease: Lease;
 }
 
@@ -92,7 +92,7 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     writerId: '',
     writerEpoch: 0n,
     nextStepNumber: point === undefined ? 0n : at + 1n,
-    rewardSum: point?.rewardSum ?? 0,
+    rewardSum: point?.sums.rewardSum ?? 0,
     branchRewardSum: undefined,
     createTime: time,
     updateTime: time,
@@ -103,7 +103,7 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     ...granted,
     number,
     made,
-    byteSum: point?.byteSum ?? 0n,
+    sums: point?.sums ?? NO_SUMS,
     lease: beginLease(time, BigInt(request.leaseMs), row.attempt_timeout_ms ?? undefined, context.run.pauses),
   };
 }
@@ -129,17 +129,15 @@ async function writeAttempts(tx: Transaction, attempts: readonly NewAttempt[]): 
 }
 
 /** Returns the row of the attempt's trajectory, which has no labels. */
-function trajectoryRowOf({ row, context, point, made, byteSum }: NewAttempt, now: string): RowOf<typeof TRAJECTORIES> {
-  const { ref, parent, taskId, nextStepNumber, rewardSum } = made;
+function trajectoryRowOf({ row, context, point, made, sums }: NewAttempt, now: string): RowOf<typeof TRAJECTORIES> {
+  const { ref, parent, taskId, nextStepNumber } = made;
   return trajectoryRow(row.namespace, made, now, {
     ...ref,
     parent: parent?.key ?? null,
     branch_point: parent?.branchPoint ?? null,
     task_id: taskId,
     next_step_number: nextStepNumber,
-    reward_sum: bindReal(rewardSum),
-    branch_reward_sum: null,
-    byte_sum: byteSum,
+    ...sumColumns(sums),
     depth: point === undefined ? 0n : point.owner.depth + 1n,
     run: context.run.key,
     experiment: context.experiment.key,

@@ -4,19 +4,20 @@ import { depthFault } from '../../../domain/lineage.ts';
 import type { StartPoint } from '../../../domain/rollout.ts';
 import { ownBegin, type Trajectory } from '../../../domain/trajectory.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { Sums } from '../step/running_sums.ts';
+import { type StepPlace, sumsAt } from '../step/sums_at.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { ownerIn } from '../trajectory/lineage.ts';
 import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
 import type { NamespaceTransaction, Transaction } from '../transaction.ts';
-import { isSet, readReal } from '../values.ts';
+import { isSet } from '../values.ts';
 
 /** A start point that is locked against deletion until the transaction ends. */
 export interface LockedStartPoint {
   readonly source: Trajectory;
   /** The trajectory that owns the step. */
   readonly owner: { readonly key: bigint; readonly id: string; readonly depth: bigint };
-  readonly rewardSum: number;
-  readonly byteSum: bigint;
+  readonly sums: Sums;
 }
 
 /** `missing`: the step was deleted. `busy`: a deletion holds the owner. An error: no branch is possible there (B1). */
@@ -40,20 +41,19 @@ export async function holdStartPoints(
     }),
   );
   const places = owned.flatMap(({ point, source, owner }) =>
-    source === undefined || owner === undefined ? [] : [{ tree: source.ref.tree, owner, step: point.stepNumber }],
+    source === undefined || owner === undefined ? [] : [{ tree: source.ref.tree, owner, stepNumber: point.stepNumber }],
   );
-  const [owners, steps] = places.length === 0 ? [NONE, NONE] : await holdSteps(tx, places);
+  const [owners, sums] = places.length === 0 ? [NONE, NONE] : await holdSteps(tx, places);
   return new Map(
     owned.map(({ point, source, owner }): [string, FoundPoint] => {
-      const step = owner === undefined ? undefined : steps.get(tupleKey(owner, point.stepNumber));
-      if (source === undefined || owner === undefined || step === undefined) return [nameOf(point), 'missing'];
+      const sumsHere = owner === undefined ? undefined : sums.get(tupleKey(owner, point.stepNumber));
+      if (source === undefined || owner === undefined || sumsHere === undefined) return [nameOf(point), 'missing'];
       const locked = owners.get(owner);
       if (locked === undefined) return [nameOf(point), 'busy'];
       if (isSet(locked.purging)) return [nameOf(point), 'missing'];
       const fault = depthFault(locked);
       if (fault !== undefined) return [nameOf(point), fault];
-      const sums = { rewardSum: readReal(step.reward_sum), byteSum: step.byte_sum };
-      return [nameOf(point), { source, owner: locked, ...sums }];
+      return [nameOf(point), { source, owner: locked, sums: sumsHere }];
     }),
   );
 }
@@ -81,20 +81,13 @@ async function ownerKeyOf(tx: NamespaceTransaction, source: Trajectory, step: bi
   return ownerIn(tx, source.ref, step);
 }
 
-interface Place {
-  readonly tree: bigint;
-  readonly owner: bigint;
-  readonly step: bigint;
-}
-
 /**
- * Locks owners in order of key, skipping those that a deletion holds. Then reads the existing steps under the locks.
+ * Locks owners in order of key, skipping those that a deletion holds. Then reads the sums at the existing steps under the locks.
  */
-async function holdSteps(tx: Transaction, places: readonly Place[]) {
+async function holdSteps(tx: Transaction, places: readonly StepPlace[]) {
   const { engine } = tx;
   const trees = [...new Set(places.map(({ tree }) => tree))];
   const keys = [...new Set(places.map(({ owner }) => owner))];
-  const numbers = [...new Set(places.map(({ step }) => step))];
   const owners = tx.db
     .selectFrom('trajectories as t')
     .select(['t.key', 't.id', 't.depth', 't.purging'])
@@ -102,15 +95,6 @@ async function holdSteps(tx: Transaction, places: readonly Place[]) {
     .where(engine.among(sql.ref('t.key'), keys))
     .orderBy('t.tree')
     .orderBy('t.key');
-  const steps = tx.db
-    .selectFrom('steps as s')
-    .select(['s.trajectory', 's.step_number', 's.reward_sum', 's.byte_sum'])
-    .where(engine.among(sql.ref('s.tree'), trees))
-    .where(engine.among(sql.ref('s.trajectory'), keys))
-    .where(engine.among(sql.ref('s.step_number'), numbers));
-  const [locked, found] = await inOneRoundTrip([engine.lockFree(owners, 'keep').execute(), steps.execute()]);
-  return [
-    new Map(locked.map((row) => [row.key, row])),
-    new Map(found.map((row) => [tupleKey(row.trajectory, row.step_number), row])),
-  ] as const;
+  const [locked, sums] = await inOneRoundTrip([engine.lockFree(owners, 'keep').execute(), sumsAt(tx, places)]);
+  return [new Map(locked.map((row) => [row.key, row])), sums] as const;
 }

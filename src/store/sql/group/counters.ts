@@ -1,5 +1,4 @@
 import { sql } from 'kysely';
-import { parseInstant } from '../../../domain/instant.ts';
 import { chunksOf } from '../statement_shapes.ts';
 import type { Transaction } from '../transaction.ts';
 
@@ -50,44 +49,4 @@ function valuesOf(key: bigint, count: Partial<GroupCount>) {
     (value) => sql`cast(${value} as bigint)`,
   );
   return sql`(${sql.join(whole)}, cast(${turnSeconds} as double precision))`;
-}
-
-/** An attempt whose turns are measured. */
-export interface EndedAttempt {
-  readonly tree: bigint;
-  readonly trajectory: bigint;
-  /** First step that is a turn: an own step that is not the root. */
-  readonly firstTurn: bigint;
-  readonly turns: bigint;
-  /** Times of the claim and of the last commit, by the clock of the database. */
-  readonly claimTime: string;
-  readonly lastAppendTime: string;
-}
-
-/**
- * M2: returns how long the turns of an ended attempt took. Uses the times of the steps if the client gave both. If no
- * step has them, uses the database's time from the claim to the last turn.
- */
-export async function timeTurns(tx: Transaction, attempt: EndedAttempt): Promise<TimedTurns> {
-  if (attempt.turns <= 0n) return { timedTurns: 0n, turnSeconds: 0 };
-  const timed = await tx.db
-    .selectFrom('steps')
-    .select(['start_time', 'end_time'])
-    .where('tree', '=', attempt.tree)
-    .where('trajectory', '=', attempt.trajectory)
-    .where('step_number', '>=', attempt.firstTurn)
-    .where('start_time', 'is not', null)
-    .where('end_time', 'is not', null)
-    .execute();
-  if (timed.length === 0) {
-    return { timedTurns: attempt.turns, turnSeconds: secondsBetween(attempt.claimTime, attempt.lastAppendTime) };
-  }
-  const turnSeconds = timed.reduce((sum, turn) => sum + secondsBetween(turn.start_time, turn.end_time), 0);
-  return { timedTurns: BigInt(timed.length), turnSeconds };
-}
-
-/** The result is at least 0, because a clock may have been set back. */
-function secondsBetween(from: string | null, to: string | null): number {
-  if (from === null || to === null) return 0;
-  return Math.max(0, Number(parseInstant(to) - parseInstant(from)) / 1e9);
 }

@@ -11,7 +11,7 @@ import {
   readAttemptEnds,
   rewardAt,
   sealAttempts,
-  timeAttempts,
+  timingAt,
   turnsAt,
 } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/reports.ts';
@@ -119,9 +119,8 @@ async function endLocked(
     await sealAttempts(tx, [seal]);
   }
   if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(tx, row);
-  const [time] = await timeAttempts(tx, [came]);
   const triedRollouts = row.attempt > 0n ? 1n : 0n;
-  const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: shown.turns, ...time };
+  const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: shown.turns, ...timingAt(came) };
   await countInGroups(tx, new Map([[row.group_key, counts]]));
 }
 

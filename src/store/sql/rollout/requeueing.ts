@@ -4,7 +4,7 @@ import { formatInstant, parseInstant } from '../../../domain/instant.ts';
 import { NANOS_PER_MS } from '../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { type OnSuccess, requeued, retryDelayAfter, rolloutSuccess } from '../../../domain/rollout.ts';
-import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timeAttempts, turnsAt } from '../attempt/attempts.ts';
+import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timingAt, turnsAt } from '../attempt/attempts.ts';
 import { ATTEMPT_COLUMNS, type AttemptValues, attemptValuesOf, NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import type { LockedHead } from '../engine.ts';
 import { countInGroups, type GroupCount } from '../group/counters.ts';
@@ -142,7 +142,7 @@ export async function moveMany(tx: Transaction, moves: readonly PendingMove[]): 
       move: { ordinal: row.status_changes, from: row.status as Status, to, message, metadataJson, phase },
     })),
   );
-  await countInGroups(tx, await countsOf(tx, moves));
+  await countInGroups(tx, countsOf(moves));
 }
 
 function movedRow(move: PendingMove, now: string, mark: bigint): UpdateOf<typeof MOVE> {
@@ -170,15 +170,11 @@ function movedRow(move: PendingMove, now: string, mark: bigint): UpdateOf<typeof
 }
 
 /** The turns of every ended attempt are measured, even if the rollout is PENDING again. */
-async function countsOf(tx: Transaction, moves: readonly PendingMove[]): Promise<Map<bigint, GroupCount>> {
-  const times = await timeAttempts(
-    tx,
-    moves.map(({ ended }) => ended),
-  );
+function countsOf(moves: readonly PendingMove[]): Map<bigint, GroupCount> {
   const counts = new Map<bigint, GroupCount>();
-  for (const [i, { row, to, shown }] of moves.entries()) {
+  for (const { row, to, shown, ended } of moves) {
     const before = counts.get(row.group_key) ?? NOTHING;
-    const { timedTurns, turnSeconds } = times[i] ?? NOTHING;
+    const { timedTurns, turnSeconds } = timingAt(ended);
     counts.set(row.group_key, {
       rollouts: 0n,
       terminalRollouts: before.terminalRollouts + (isTerminal(to) ? 1n : 0n),

@@ -108,8 +108,8 @@ export const SHOWN_REWARD = sql<
  * (Q3).
  */
 export function lastAppend(engine: Engine) {
-  return sql<string | null>`(select w.commit_time from ${engine.table('steps')} as w
-    where w.tree = t.tree and w.trajectory = t.key and w.step_number = t.next_step_number - 1)`;
+  return sql<string | null>`(select w.commit_time from ${engine.table('segments')} as w
+    where w.tree = t.tree and w.trajectory = t.key order by w.first_step_number desc limit 1)`;
 }
 
 /** Returns the number of own steps that are not the root. */

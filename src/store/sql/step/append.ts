@@ -5,6 +5,7 @@ import type { Digest } from '../../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
+import type { Step } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
@@ -16,14 +17,16 @@ import { HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { type Transaction, write } from '../transaction.ts';
-import { bindOptionalReal, bindReal, readDigest, readOptionalTime } from '../values.ts';
+import { readOptionalTime } from '../values.ts';
 import { rangesOver } from './number_ranges.ts';
-import type { Sums } from './row.ts';
+import { segmentsOver } from './read_stored.ts';
+import { type Sums, sumColumns } from './running_sums.ts';
+import { stepsIn } from './stored_segment.ts';
 import { StepWriter, statesOf } from './writer.ts';
 
-/** Fields of a stored step that `decideAppend` and the ack need. */
-interface StoredMark {
-  readonly contentDigest: Digest;
+/** A stored step that a batch repeats. */
+interface RepeatedStep {
+  readonly step: Step;
   readonly commitTime: string;
 }
 
@@ -38,7 +41,7 @@ interface GroupMember {
   /** Set by the first rejected batch. Later batches of the trajectory are rejected with the same error. */
   refusal: AnabranchError | undefined;
   /** Stored steps that the batches repeat, and steps appended in this group, by step number. */
-  readonly stored: Map<bigint, StoredMark>;
+  readonly stored: Map<bigint, RepeatedStep>;
 }
 
 export async function append(
@@ -93,13 +96,13 @@ class Group {
     this.#writer = new StepWriter(tx, referred);
   }
 
-  /** Reads the digests of stored steps that batches repeat. Most groups repeat none. */
+  /** Reads the stored steps that batches repeat. Most groups repeat none. */
   async prepare(batches: readonly AppendBatch[]): Promise<void> {
     for (const batch of batches) {
       const member = this.#members.get(batch.ref.key);
       if (member === undefined) continue;
       const { nextStepNumber } = member.locked;
-      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.#loadDigests(batch, member);
+      if (batch.steps.some((step) => step.stepNumber < nextStepNumber)) await this.#loadRepeated(batch, member);
     }
   }
 
@@ -124,16 +127,14 @@ class Group {
       throw trajectoryNotFound(batch.trajectoryId);
     }
     const before = { ...head };
-    const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.contentDigest);
+    const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.step);
     const missing = this.#missing(namespace, decision, inline);
     if (missing !== undefined) {
       Object.assign(head, before);
       throw stateNotFound(missing);
     }
     member.sums = this.#writer.add(locked, member.sums, decision.appended, inline);
-    for (const { stepNumber, contentDigest } of decision.appended) {
-      member.stored.set(stepNumber, { contentDigest, commitTime: this.#tx.now });
-    }
+    for (const step of decision.appended) member.stored.set(step.stepNumber, { step, commitTime: this.#tx.now });
     if (decision.seal === 'sealed') {
       member.sealTime = this.#tx.now;
       this.#sealed.push({ caller: batch.caller, member });
@@ -190,9 +191,7 @@ class Group {
       tree: locked.tree,
       key: locked.key,
       next_step_number: head.end,
-      reward_sum: bindReal(head.rewardSum),
-      branch_reward_sum: bindOptionalReal(sums.branchRewardSum),
-      byte_sum: sums.byteSum,
+      ...sumColumns(sums),
       status: head.status,
       status_message: head.statusMessage,
       update_time: this.#tx.now,
@@ -200,8 +199,8 @@ class Group {
     };
   }
 
-  /** Loads the digests of the stored steps that a batch repeats. The lineage finds the owners of inherited steps. */
-  async #loadDigests(batch: AppendBatch, member: GroupMember): Promise<void> {
+  /** Loads the stored steps that a batch repeats. The lineage finds the owners of inherited steps. */
+  async #loadRepeated(batch: AppendBatch, member: GroupMember): Promise<void> {
     const numbers = batch.steps.map((step) => step.stepNumber).filter((n) => n < member.locked.nextStepNumber);
     const wanted = numbers.filter((n) => !member.stored.has(n));
     if (wanted.length === 0) return;
@@ -219,19 +218,11 @@ class Group {
 
   async #loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
     for (const { from, to } of rangesOver(numbers)) {
-      const rows = await this.#tx.db
-        .selectFrom('steps')
-        .select(['step_number', 'content_digest', 'commit_time'])
-        .where('tree', '=', member.locked.tree)
-        .where('trajectory', '=', owner)
-        .where('step_number', '>=', from)
-        .where('step_number', '<', to)
-        .execute();
-      for (const row of rows) {
-        member.stored.set(row.step_number, {
-          contentDigest: readDigest(row.content_digest),
-          commitTime: row.commit_time,
-        });
+      const ref = { tree: member.locked.tree, key: owner };
+      for (const segment of await segmentsOver(this.#tx.db, ref, from, to)) {
+        for (const { step } of stepsIn(segment, from, to)) {
+          member.stored.set(step.stepNumber, { step, commitTime: segment.commit_time });
+        }
       }
     }
   }
@@ -246,9 +237,9 @@ function newMember(locked: LockedHead): GroupMember {
       statusMessage: locked.statusMessage,
       writerId: locked.writerId,
       writerEpoch: locked.writerEpoch,
-      rewardSum: locked.rewardSum,
+      rewardSum: locked.sums.rewardSum,
     },
-    sums: { rewardSum: locked.rewardSum, branchRewardSum: locked.branchRewardSum, byteSum: locked.byteSum },
+    sums: locked.sums,
     sealTime: locked.sealTime,
     statusBefore: locked.status,
     changed: false,

@@ -52,9 +52,9 @@ export async function attachState(
     await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, [digest])]);
     const writer = new StepWriter(tx, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
-    const size = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
+    const state = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
     await writer.write();
-    return { state: { name, digest, mediaType, size }, duplicate: false };
+    return { state, duplicate: false };
   });
 }
 

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { formatInstant } from '../../../domain/instant.ts';
 import { clipSegments } from '../../../domain/lineage.ts';
-import type { StateRef } from '../../../domain/step.ts';
+import type { StoredStep } from '../../../domain/step.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
@@ -9,20 +9,25 @@ import { nextTurn } from '../reading/next_turn.ts';
 import { MOST_SEGMENTS, piecesOf, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
-import { BASIC, PAYLOAD, StepReader, type StepRow } from './rows.ts';
-import { sortStates } from './steps.ts';
+import { attachedTo, readStored } from './read_stored.ts';
+import { searchedSegments } from './steps.ts';
+import { stepsIn, storedStep } from './stored_segment.ts';
 
+/** A step that a list has, with the values that it is sorted by and the segment that has its content. */
 interface ListedStep {
   readonly tree: number;
   readonly key: number;
-  readonly bytes: number;
-  readonly row: StepRow;
+  readonly ownerId: string;
+  readonly stepNumber: number;
+  /** First step of the stored segment. */
+  readonly first: number;
+  readonly reward: number | string | null;
+  readonly commitTime: string;
 }
 
 /** Missing and NaN rewards sort last in both directions (W11). */
 const UNRANKED = sql<number>`(case when s.reward is null or s.reward = 'NaN' then 1 else 0 end)`;
 const RANKED = sql<number>`(case when s.reward = 'NaN' then null else s.reward end)`;
-const BYTES = sql<bigint>`(octet_length(s.actions) + octet_length(s.observations) + octet_length(s.info_json) + octet_length(s.metadata_json) + octet_length(s.metrics))`;
 
 export async function listSteps(
   scope: ReadScope,
@@ -34,38 +39,97 @@ export async function listSteps(
   for (;;) {
     const rows =
       'segments' in where.of && order.by === 'NUMBER'
-        ? await rowsOfLineage(scope, where, order, page, view)
-        : await rowsInOrder(scope, where, order, page, view);
-    const steps = await withStates(scope.engine, cutAtBytes(rows, page.maxBytes), view);
+        ? await rowsOfLineage(scope, where, order, page)
+        : await rowsInOrder(scope, where, order, page);
+    const steps = await readListed(scope.engine, rows, page.maxBytes, view);
     // Undefined: steps were deleted between the statements, so the page is read again.
     if (steps !== undefined) return steps;
   }
 }
 
-/** Returns the steps with states and payloads; undefined if one of the steps was deleted. */
-async function withStates(
+/** Stored segments that one statement reads for a list: about 1 MiB. */
+const SEGMENTS_PER_READ = 16;
+
+/**
+ * Returns the listed steps up to about `maxBytes`, at least one, by reading the segments that have them; undefined if
+ * one of the steps was deleted.
+ */
+async function readListed(
   engine: Engine,
-  kept: readonly ListedStep[],
+  listed: readonly ListedStep[],
+  maxBytes: number,
   view: StepView,
 ): Promise<OwnedStep[] | undefined> {
-  if (kept.length === 0) return [];
-  const [states, payloads] = await Promise.all([
-    statesOf(engine, kept),
-    view === 'FULL' ? payloadsOf(engine, kept) : undefined,
-  ]);
-  const reader = new StepReader();
   const steps: OwnedStep[] = [];
-  for (const { key, row } of kept) {
-    const [number, ownerId] = row;
-    const place = tupleKey(key, number);
-    const statesHere = states.get(place);
-    const payload = payloads === undefined ? [] : payloads.get(place);
-    if (statesHere === undefined || payload === undefined) return undefined;
-    const whole = [...row, ...payload] as unknown as StepRow;
-    const step = reader.read(BigInt(number), whole, statesHere);
-    steps.push({ owner: { key: BigInt(key), id: ownerId ?? '' }, step });
+  let bytes = 0;
+  for (const some of bySegments(listed)) {
+    const found = await readSegments(engine, some, view);
+    for (const { key, ownerId, stepNumber } of some) {
+      const step = found.get(tupleKey(key, stepNumber));
+      if (step === undefined) return undefined;
+      bytes += step.bytes;
+      if (steps.length > 0 && bytes > maxBytes) return steps;
+      steps.push({ owner: { key: BigInt(key), id: ownerId }, step: step.step });
+    }
   }
   return steps;
+}
+
+/** Splits the list where it would need more than `SEGMENTS_PER_READ` segments. */
+function* bySegments(listed: readonly ListedStep[]): Generator<ListedStep[]> {
+  let some: ListedStep[] = [];
+  let segments = new Set<string>();
+  for (const step of listed) {
+    segments.add(tupleKey(step.key, step.first));
+    if (segments.size > SEGMENTS_PER_READ) {
+      yield some;
+      some = [];
+      segments = new Set([tupleKey(step.key, step.first)]);
+    }
+    some.push(step);
+  }
+  if (some.length > 0) yield some;
+}
+
+interface FoundStep {
+  readonly step: StoredStep;
+  readonly bytes: number;
+}
+
+/** Returns those of the steps that still exist, by owner and number. */
+async function readSegments(
+  engine: Engine,
+  listed: readonly ListedStep[],
+  view: StepView,
+): Promise<Map<string, FoundStep>> {
+  const wanted = Map.groupBy(listed, ({ key, first }) => tupleKey(key, first));
+  const keys = [...wanted.values()].map(([step]) => keyRow(step!.tree, step!.key, step!.first));
+  const numbers = listed.map(({ tree, key, stepNumber }) => keyRow(tree, key, stepNumber));
+  const stored = await readStored(engine, {
+    from: 0n,
+    beginning: sql``,
+    segments: sql`from ${engine.table('segments')} as s
+      cross join ${engine.table('trajectories')} as o
+      where (s.tree, s.trajectory, s.first_step_number) in (values ${sql.join(keys)}) and o.tree = s.tree and o.key = s.trajectory`,
+    attached: sql`from ${engine.table('attached_states')} as a
+      where (a.tree, a.trajectory, a.step_number) in (values ${sql.join(numbers)})`,
+  });
+  const found = new Map<string, FoundStep>();
+  for (const { owner, segment } of stored.segments) {
+    const { first_step_number: first, next_step_number: next } = segment;
+    const numbersHere = new Set(wanted.get(tupleKey(owner.key, first))?.map(({ stepNumber }) => BigInt(stepNumber)));
+    for (const each of stepsIn(segment, first, next, view)) {
+      const { stepNumber } = each.step;
+      if (!numbersHere.has(stepNumber)) continue;
+      const step = storedStep(segment, each, attachedTo(stored.attached, owner.key, stepNumber));
+      found.set(tupleKey(owner.key, stepNumber), { step, bytes: each.frame.length });
+    }
+  }
+  return found;
+}
+
+function keyRow(tree: number, key: number, number: number): RawBuilder<unknown> {
+  return sql`(cast(${BigInt(tree)} as bigint), cast(${BigInt(key)} as bigint), cast(${BigInt(number)} as bigint))`;
 }
 
 /**
@@ -77,7 +141,6 @@ async function rowsOfLineage(
   where: StepFilter,
   order: StepSort,
   page: StepPage,
-  view: StepView,
 ): Promise<ListedStep[]> {
   if (!('segments' in where.of)) throw new Error('steps of a lineage are asked for by its segments');
   const { tree, segments } = where.of;
@@ -96,7 +159,7 @@ async function rowsOfLineage(
     const [first, last] = [window[0], window.at(-1)];
     if (first === undefined || last === undefined) break;
     const within = { ...where, of: { tree, segments: window } };
-    rows.push(...(await rowsOf(scope, within, order, { after: undefined, limit: page.limit - rows.length }, view)));
+    rows.push(...(await rowsOf(scope, within, order, { after: undefined, limit: page.limit - rows.length })));
     if (descending) high = first.from;
     else low = last.to;
   }
@@ -109,16 +172,15 @@ async function rowsInOrder(
   where: StepFilter,
   order: StepSort,
   page: StepPage,
-  view: StepView,
 ): Promise<ListedStep[]> {
   if (!('segments' in where.of) || where.of.segments.length <= MOST_SEGMENTS) {
-    return rowsOf(scope, where, order, page, view);
+    return rowsOf(scope, where, order, page);
   }
   const { tree, segments } = where.of;
   let first: ListedStep[] = [];
   for (const piece of piecesOf(segments)) {
     const within = { ...where, of: { tree, segments: piece } };
-    const rows = await rowsOf(scope, within, order, page, view);
+    const rows = await rowsOf(scope, within, order, page);
     first = [...first, ...rows].sort(byOrder(order)).slice(0, page.limit);
     await nextTurn();
   }
@@ -129,12 +191,11 @@ async function rowsInOrder(
 function byOrder({ by, descending }: StepSort): (a: ListedStep, b: ListedStep) => number {
   const direction = descending ? -1 : 1;
   const compare = <T extends number | string>(a: T, b: T) => (a < b ? -direction : a > b ? direction : 0);
-  const reward = ({ row }: ListedStep) => (typeof row[2] === 'number' && !Number.isNaN(row[2]) ? row[2] : undefined);
-  const time = ({ row }: ListedStep) => row[7];
+  const rank = ({ reward }: ListedStep) => (typeof reward === 'number' && !Number.isNaN(reward) ? reward : undefined);
   return (a, b) => {
-    const ties = compare(a.key, b.key) || compare(a.row[0], b.row[0]);
-    if (by === 'TIME') return compare(time(a), time(b)) || ties;
-    const [one, other] = [reward(a), reward(b)];
+    const ties = compare(a.key, b.key) || compare(a.stepNumber, b.stepNumber);
+    if (by === 'TIME') return compare(a.commitTime, b.commitTime) || ties;
+    const [one, other] = [rank(a), rank(b)];
     if (one === undefined || other === undefined)
       return Number(one === undefined) - Number(other === undefined) || ties;
     return compare(one, other) || ties;
@@ -146,26 +207,37 @@ async function rowsOf(
   where: StepFilter,
   order: StepSort,
   { after: cursor, limit }: Pick<StepPage, 'after' | 'limit'>,
-  view: StepView,
 ): Promise<ListedStep[]> {
   const { engine } = scope;
   if ('segments' in where.of && where.of.segments.length === 0) return [];
   const conditions = [...filterConditions(scope, where), ...(cursor === undefined ? [] : [after(order, cursor)])];
-  const rows = await engine.rows<[tree: number, key: number, bytes: number, ...StepRow]>(sql`
-    ${'segments' in where.of ? sql`with ${segmentTable(engine, where.of.tree, where.of.segments)}` : sql``}
-    select s.tree, s.trajectory, ${view === 'FULL' ? BYTES : sql`0`}, s.step_number, o.id, ${BASIC}
+  const rows = await engine.rows<
+    [
+      tree: number,
+      key: number,
+      ownerId: string,
+      stepNumber: number,
+      first: number,
+      reward: number | string | null,
+      commitTime: string,
+    ]
+  >(sql`
+    ${'segments' in where.of ? sql`with ${segmentTable(engine, where.of.tree, where.of.segments)}, ${searchedSegments(engine)}` : sql``}
+    select s.tree, s.trajectory, o.id, s.step_number, s.first_step_number, s.reward, s.commit_time
     from ${source(engine, where)}
     where ${sql.join(conditions, sql` and `)}
     order by ${orderBy(order)}
     limit ${limit}`);
-  return rows.map(([tree, key, bytes, ...row]) => ({ tree, key, bytes, row }));
+  return rows.map(([tree, key, ownerId, stepNumber, first, reward, commitTime]) => {
+    return { tree, key, ownerId, stepNumber, first, reward, commitTime };
+  });
 }
 
 function source(engine: Engine, where: StepFilter): RawBuilder<unknown> {
   const trajectories = sql`${engine.table('trajectories')} as o`;
   const steps = sql`${engine.table('steps')} as s`;
   return 'segments' in where.of
-    ? sql`g cross join ${trajectories} cross join ${steps}`
+    ? sql`p cross join ${trajectories} cross join ${steps}`
     : sql`${trajectories} cross join ${steps}`;
 }
 
@@ -173,8 +245,9 @@ function filterConditions(scope: ReadScope, where: StepFilter): RawBuilder<unkno
   const conditions =
     'segments' in where.of
       ? [
-          sql`o.tree = g.tree and o.key = g.key and o.namespace = ${scope.namespace}`,
-          sql`s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi`,
+          sql`o.tree = p.tree and o.key = p.key and o.namespace = ${scope.namespace}`,
+          sql`s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`,
+          sql`s.step_number >= p.lo and s.step_number < p.hi`,
         ]
       : [
           sql`o.namespace = ${scope.namespace} and ${belongs(scope, where.of)} and o.hidden = ${0}`,
@@ -230,52 +303,4 @@ function after({ by, descending }: StepSort, cursor: StepCursor): RawBuilder<unk
   const { reward } = cursor;
   if (reward === undefined || Number.isNaN(reward)) return sql`(${UNRANKED} = 1 and ${ties})`;
   return sql`(${UNRANKED} = 1 or ${RANKED} ${beyond} ${reward} or (${RANKED} = ${reward} and ${ties}))`;
-}
-
-/** Returns the rows that fit into `maxBytes`, at least one. */
-function cutAtBytes(rows: readonly ListedStep[], maxBytes: number): readonly ListedStep[] {
-  let bytes = 0;
-  const cut = rows.findIndex((row, i) => {
-    bytes += row.bytes;
-    return i > 0 && bytes > maxBytes;
-  });
-  return cut === -1 ? rows : rows.slice(0, cut);
-}
-
-/** Condition on `s` for these steps. */
-function among(steps: readonly ListedStep[]): RawBuilder<unknown> {
-  const rows = steps.map(
-    ({ tree, key, row }) =>
-      sql`(cast(${BigInt(tree)} as bigint), cast(${BigInt(key)} as bigint), cast(${BigInt(row[0])} as bigint))`,
-  );
-  return sql`(s.tree, s.trajectory, s.step_number) in (values ${sql.join(rows)})`;
-}
-
-/** Returns the states of each step that still exists, including an empty list for steps without states. */
-async function statesOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, StateRef[]>> {
-  type Row = [number: number, name: string | null, digest: string, mediaType: string, size: number, key: number];
-  const rows = await engine.rows<Row>(sql`
-    select s.step_number, e.name, ${engine.hex(sql`e.digest`)}, e.media_type, e.size, s.trajectory
-    from ${engine.table('steps')} as s
-    left join ${engine.table('step_states')} as e
-      on e.tree = s.tree and e.trajectory = s.trajectory and e.step_number = s.step_number
-    where ${among(steps)}`);
-  const states = new Map<string, StateRef[]>();
-  for (const [number, name, digest, mediaType, size, key] of rows) {
-    const place = tupleKey(key, number);
-    const list = states.get(place) ?? [];
-    states.set(place, list);
-    if (name !== null) list.push({ name, digest, mediaType, size });
-  }
-  for (const list of states.values()) sortStates(list);
-  return states;
-}
-
-type Payload = readonly (string | null)[];
-
-async function payloadsOf(engine: Engine, steps: readonly ListedStep[]): Promise<Map<string, Payload>> {
-  const rows = await engine.rows<[key: number, stepNumber: number, ...Payload]>(sql`
-    select s.trajectory, s.step_number, ${PAYLOAD}
-    from ${engine.table('steps')} as s where ${among(steps)}`);
-  return new Map(rows.map(([key, number, ...payload]) => [tupleKey(key, number), payload]));
 }

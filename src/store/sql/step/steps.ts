@@ -1,170 +1,161 @@
+import { hash } from 'node:crypto';
 import { type RawBuilder, sql } from 'kysely';
+import { AnabranchError } from '../../../domain/errors.ts';
 import { clipSegments, ownerOf, type Segment } from '../../../domain/lineage.ts';
-import type { StateRef } from '../../../domain/step.ts';
-import { compareText } from '../../../domain/text_order.ts';
 import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextTurn } from '../reading/next_turn.ts';
 import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
-import { readDigest, readOptionalReal } from '../values.ts';
-import { BASIC, FULL, readStateRef, type StateRow, StepReader, type StepRow } from './rows.ts';
+import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
+import { type SegmentStep, type StoredSegment, stepsIn, storedStep } from './stored_segment.ts';
+
+/** A state of a step: the number relative to the page, and the digest as text. */
+type StateRow = readonly [number: number, name: string, digest: string, mediaType: string, size: number];
 
 export async function readSteps(
-  { engine, namespace }: ReadScope,
+  scope: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   range: StepRange,
   view: StepView,
 ): Promise<OwnedStep[]> {
   const last = range.from + BigInt(range.maxSteps);
-  const window = clipSegments(segments, range.from, last < range.to ? last : range.to);
-  if (window.length === 0) return [];
-  // Running byte sums turn a page of bounded size into a range condition. The first step of each owner has the owner's
-  // id.
-  const rows = await engine.rows<StepRow>(sql`
-    with ${segmentTable(engine, tree, window)}
-    select s.step_number - ${range.from}, case when s.step_number = g.lo then o.id end, ${view === 'FULL' ? FULL : BASIC}
-    from g
-    cross join ${engine.table('trajectories')} as o
-    cross join ${engine.table('steps')} as s
-    where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
-      and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-      and (s.step_number = ${range.from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, range.from)} + ${BigInt(range.maxBytes)})
-    order by s.step_number`);
-  const end = rows.at(-1)?.[0];
-  if (end === undefined) return [];
-  const owned = clipSegments(window, range.from, range.from + BigInt(end) + 1n);
-  const { states, wholeEnd } = await readStates(engine, tree, owned, range.from);
-  // Steps whose states may have been deleted between the statements are treated as deleted.
-  const whole = rows.filter(([number]) => number < wholeEnd);
-  return stepsOf(whole, range.from, owned, new StatesInOrder(states));
-}
-
-/** `from` is the step number that the numbers of the rows are relative to. */
-function stepsOf(
-  rows: readonly StepRow[],
-  from: bigint,
-  segments: readonly Segment[],
-  states: StatesInOrder,
-): OwnedStep[] {
-  const reader = new StepReader();
+  const to = last < range.to ? last : range.to;
+  const { rows, attached } = await readPage(scope, tree, segments, { from: range.from, to, maxBytes: range.maxBytes });
   const steps: OwnedStep[] = [];
-  let at = 0;
-  let owner: OwnedStep['owner'] | undefined;
-  for (const row of rows) {
-    const [number, ownerId] = row;
-    const stepNumber = from + BigInt(number);
-    for (; segments[at]!.to <= stepNumber; at += 1) owner = undefined;
-    if (ownerId !== null) owner = { key: segments[at]!.key, id: ownerId };
-    // A segment without its first step was deleted. The caller detects the gap.
-    if (owner === undefined) break;
-    steps.push({ owner, step: reader.read(stepNumber, row, states.of(number)) });
+  for (const { owner, segment, found } of stepsOf(rows, range, view)) {
+    const states = attachedTo(attached, owner.key, found.step.stepNumber);
+    steps.push({ owner, step: storedStep(segment, found, states) });
   }
   return steps;
 }
 
-/** Running byte sum before a step; 0 at the beginning. */
-function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): RawBuilder<bigint> {
-  const owner = ownerOf(segments, from - 1n);
-  if (owner === undefined) return sql`0`;
-  return sql`coalesce((select b.byte_sum from ${engine.table('steps')} as b
-    where b.tree = ${tree} and b.trajectory = ${owner} and b.step_number = ${from - 1n}), 0)`;
-}
-
-interface ReadStates {
-  /** In order of step number, relative to the page. */
-  readonly states: readonly StateRow[];
-  /** First step, relative to the page, whose states may be missing because steps were deleted. */
-  readonly wholeEnd: number;
-}
-
-/**
- * Reads the states of steps that were read before. The same statement checks that the first and the last step of each
- * segment still exist. Deletions remove whole ranges from an end, each step with its states, so then all states exist
- * too.
- */
-async function readStates(
-  engine: Engine,
-  tree: bigint,
-  segments: readonly Segment[],
-  from: bigint,
-): Promise<ReadStates> {
-  const rows = await engine.rows<StateRow | [end: number, name: null]>(sql`
-    with ${segmentTable(engine, tree, segments)}
-    select s.step_number - ${from}, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size
-    from g
-    cross join ${engine.table('step_states')} as s
-    where s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-    union all
-    select g.hi - ${from}, null, null, null, null
-    from g
-    where ${hasStep(engine, sql`g.lo`)} and ${hasStep(engine, sql`g.hi - 1`)}
-    order by 1`);
-  const states: StateRow[] = [];
-  const wholeEnds = new Set<number>();
-  for (const row of rows) {
-    if (row[1] === null) wholeEnds.add(row[0]);
-    else states.push(row);
-  }
-  const broken = segments.find(({ to }) => !wholeEnds.has(Number(to - from)));
-  return { states, wholeEnd: broken === undefined ? Number.POSITIVE_INFINITY : Number(broken.from - from) };
-}
-
-/** Not `exists`: without statistics, Postgres made a join of it and read all earlier steps for each page. */
-function hasStep(engine: Engine, number: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`(select 1 from ${engine.table('steps')} as e
-    where e.tree = g.tree and e.trajectory = g.key and e.step_number = ${number}) is not null`;
-}
-
-/** Returns the states of each step, sorted by name. Steps must be requested in ascending order. */
-class StatesInOrder {
-  readonly #rows: readonly StateRow[];
-  #at = 0;
-
-  constructor(rows: readonly StateRow[]) {
-    this.#rows = rows;
-  }
-
-  of(number: number): readonly StateRef[] | undefined {
-    const rows = this.#rows;
-    while (this.#at < rows.length && rows[this.#at]![0] < number) this.#at += 1;
-    let states: StateRef[] | undefined;
-    for (; this.#at < rows.length && rows[this.#at]![0] === number; this.#at += 1) {
-      const state = readStateRef(rows[this.#at]!);
-      if (states === undefined) states = [state];
-      else states.push(state);
-    }
-    return states === undefined || states.length === 1 ? states : sortStates(states);
-  }
-}
-
-export function sortStates(states: StateRef[]): StateRef[] {
-  return states.sort((a, b) => compareText(a.name, b.name));
-}
-
 export async function readOutlines(
-  { engine, db, namespace }: ReadScope,
+  scope: ReadScope,
   tree: bigint,
   segments: readonly Segment[],
   from: bigint,
   limit: number,
 ): Promise<StepOutline[]> {
-  const window = clipSegments(segments, from, from + BigInt(limit));
-  if (window.length === 0) return [];
-  const { rows } = await sql<{ step_number: bigint; reward: number | string | null; content_digest: Uint8Array }>`
-    with ${segmentTable(engine, tree, window)}
-    select s.step_number, s.reward, s.content_digest
-    from g
-    cross join ${engine.table('steps')} as s
-    where s.tree = g.tree and s.namespace = ${namespace}
-      and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-    order by s.step_number`.execute(db);
-  return rows.map((row) => ({
-    stepNumber: row.step_number,
-    reward: readOptionalReal(row.reward),
-    contentDigest: readDigest(row.content_digest),
-  }));
+  const to = from + BigInt(limit);
+  const outlines: StepOutline[] = [];
+  for (let next = from; next < to; ) {
+    if (next > from) await nextTurn();
+    const range = { from: next, to, maxBytes: OUTLINE_BYTES };
+    const { rows } = await readPage(scope, tree, segments, range);
+    const begun = next;
+    for (const { found } of stepsOf(rows, range, 'BASIC')) {
+      const { step, frame } = found;
+      outlines.push({ stepNumber: next, reward: step.reward, contentDigest: hash('sha256', frame, 'hex') });
+      next += 1n;
+    }
+    if (next === begun) break;
+  }
+  return outlines;
+}
+
+/** Bytes that one statement reads for outlines. */
+const OUTLINE_BYTES = 512 * 1024;
+
+interface PageRange {
+  readonly from: bigint;
+  readonly to: bigint;
+  readonly maxBytes: number;
+}
+
+/** A stored segment of a page, with the part [begin, end) that the lineage has of it. */
+interface PageSegment extends OwnedSegment {
+  readonly begin: bigint;
+  readonly end: bigint;
+}
+
+interface SegmentPage {
+  /** In order of step number. */
+  readonly rows: readonly PageSegment[];
+  readonly attached: AttachedStates;
+}
+
+/**
+ * Reads the stored segments of a page, and the states that were attached to their steps, in one statement. Running
+ * byte sums turn a page of bounded size into a range condition. The last segment may exceed `maxBytes`.
+ */
+async function readPage(
+  { engine, namespace }: ReadScope,
+  tree: bigint,
+  segments: readonly Segment[],
+  { from, to, maxBytes }: PageRange,
+): Promise<SegmentPage> {
+  const window = clipSegments(segments, from, to);
+  if (window.length === 0) return { rows: [], attached: new Map() };
+  const stored = await readStored(engine, {
+    from,
+    beginning: sql`with ${segmentTable(engine, tree, window)}, ${searchedSegments(engine)}`,
+    segments: sql`from p
+      cross join ${engine.table('trajectories')} as o
+      cross join ${engine.table('segments')} as s
+      where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
+        and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
+        and (s.first_step_number <= ${from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, from)} + ${BigInt(maxBytes)})`,
+    attached: sql`from g
+      cross join ${engine.table('attached_states')} as a
+      where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
+        and a.namespace = ${namespace}`,
+  });
+  const ranges = new Map(window.map((range) => [range.key, range]));
+  const rows = stored.segments.map((found) => {
+    const { first_step_number: first, next_step_number: next } = found.segment;
+    const range = ranges.get(found.owner.key)!;
+    return { ...found, begin: first > range.from ? first : range.from, end: next < range.to ? next : range.to };
+  });
+  return { rows, attached: stored.attached };
+}
+
+/**
+ * `p(tree, key, lo, hi, first)`: the ranges of `g`, each with the number at which its first stored segment begins, so
+ * that a range of the index has the segments of each.
+ */
+export function searchedSegments(engine: Engine): RawBuilder<unknown> {
+  return sql`p as materialized (select g.tree, g.key, g.lo, g.hi, coalesce((
+    select b.first_step_number from ${engine.table('segments')} as b
+    where b.tree = g.tree and b.trajectory = g.key and b.first_step_number <= g.lo
+    order by b.first_step_number desc limit 1), g.lo) as first from g)`;
+}
+
+/** Running byte sum before the stored segment that has a step; 0 if there is none. */
+function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): RawBuilder<bigint> {
+  const owner = ownerOf(segments, from);
+  if (owner === undefined) return sql`0`;
+  return sql`coalesce((select b.byte_sum from ${engine.table('segments')} as b
+    where b.tree = ${tree} and b.trajectory = ${owner} and b.first_step_number <= ${from}
+    order by b.first_step_number desc limit 1), 0)`;
+}
+
+/**
+ * The steps of a page in order, at least one if there is one, until a step is missing (RD1) or the page is full. A
+ * damaged segment fails only the page that begins with it, so that the steps before it can be read.
+ */
+function* stepsOf(
+  rows: readonly PageSegment[],
+  { from, maxBytes }: Pick<PageRange, 'from' | 'maxBytes'>,
+  view: StepView,
+): Generator<{ readonly owner: OwnedStep['owner']; readonly segment: StoredSegment; readonly found: SegmentStep }> {
+  let next = from;
+  let bytes = 0;
+  for (const { owner, segment, begin, end } of rows) {
+    if (begin !== next) return;
+    try {
+      for (const found of stepsIn(segment, begin, end, view)) {
+        bytes += found.frame.length;
+        if (next > from && bytes > maxBytes) return;
+        yield { owner, segment, found };
+        next += 1n;
+      }
+    } catch (error) {
+      if (error instanceof AnabranchError && next > from) return;
+      throw error;
+    }
+  }
 }
 
 export async function findCheckpoint(

@@ -1,24 +1,27 @@
 import type { Digest } from '../../../domain/ids.ts';
-import { contentStates, type NewStep } from '../../../domain/step.ts';
+import { contentStates, type StateRef, type Step } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
-import { CONTENT_STATES, STEP_STATES, STEPS } from '../tables/steps.ts';
+import { ATTACHED_STATES, CONTENT_STATES, SEGMENTS, STEP_STATES } from '../tables/steps.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
-
-import { type StepOwner, type Sums, stepRow } from './row.ts';
+import type { Sums } from './running_sums.ts';
+import { SegmentBuilder, StepEncoder, type StepOwner } from './segment.ts';
 
 /**
  * Gathers the rows of new steps and of their references to states in one transaction, and writes them in few
- * statements.
+ * statements. The steps of a trajectory become one row, or several if they are large.
  */
 export class StepWriter {
   readonly #tx: Transaction;
   readonly #referred: ReferredStates;
-  readonly #steps: RowOf<typeof STEPS>[] = [];
+  readonly #encoder = new StepEncoder();
+  readonly #open = new Map<bigint, SegmentBuilder>();
+  readonly #segments: RowOf<typeof SEGMENTS>[] = [];
   readonly #stepStates: RowOf<typeof STEP_STATES>[] = [];
+  readonly #attachedStates: RowOf<typeof ATTACHED_STATES>[] = [];
   readonly #contentStates: RowOf<typeof CONTENT_STATES>[] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
@@ -28,50 +31,60 @@ export class StepWriter {
   }
 
   /** Returns the first digest of a step that is neither stored nor inline. */
-  missingState(namespace: string, step: NewStep, inline: ReadonlySet<Digest>): Digest | undefined {
+  missingState(namespace: string, step: Step, inline: ReadonlySet<Digest>): Digest | undefined {
     const sizes = this.#referred.sizes(namespace);
     return statesOf(step).find((digest) => !inline.has(digest) && !sizes.has(digest));
   }
 
   /** Adds accepted steps in order. Returns the sums after them. */
-  add(owner: StepOwner, before: Sums, steps: readonly NewStep[], inline: readonly EncodedState[]): Sums {
+  add(owner: StepOwner, before: Sums, steps: readonly Step[], inline: readonly EncodedState[]): Sums {
     const { namespace } = owner;
     this.#referred.add(namespace, inline);
     const sizes = this.#referred.sizes(namespace);
-    const { now } = this.#tx;
     let sums = before;
     for (const step of steps) {
-      const added = stepRow(owner, sums, step, sizes, now);
-      sums = added.sums;
-      this.#steps.push(added.row);
+      const frame = this.#encoder.encode(step, sizes);
+      let segment = this.#open.get(owner.key);
+      if (segment?.hasRoomFor(frame) !== true) {
+        if (segment !== undefined) this.#segments.push(segment.row(this.#tx.now));
+        segment = new SegmentBuilder(owner, sums, step.stepNumber);
+        this.#open.set(owner.key, segment);
+      }
+      segment.add(step, frame);
+      sums = segment.sums;
       this.#addStates(namespace, owner, step);
     }
     return sums;
   }
 
-  /** Adds a state to a stored step (W10). Returns the state's size. */
+  /** Adds a state to a stored step (W10). Returns the reference. */
   attach(
     namespace: string,
     ref: TrajectoryRef,
     stepNumber: bigint,
-    state: NewStep['states'][number],
+    state: StateRef,
     inline: readonly EncodedState[],
-  ): number {
+  ): StateRef {
     this.#referred.add(namespace, inline);
-    return this.#addState(namespace, ref, stepNumber, state);
+    const row = this.#addState(namespace, ref, stepNumber, state);
+    this.#attachedStates.push(row);
+    return { ...state, size: Number(row.size) };
   }
 
   /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
   async write(wait: 'briefly' | 'bounded' = 'bounded'): Promise<void> {
+    for (const segment of this.#open.values()) this.#segments.push(segment.row(this.#tx.now));
+    this.#open.clear();
     await this.#referred.write(wait);
     await Promise.all([
-      this.#tx.engine.insertRows(this.#tx.db, STEPS, this.#steps),
+      this.#tx.engine.insertRows(this.#tx.db, SEGMENTS, this.#segments),
       this.#tx.engine.insertRows(this.#tx.db, STEP_STATES, this.#stepStates),
+      this.#tx.engine.insertRows(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
       this.#tx.engine.insertRows(this.#tx.db, CONTENT_STATES, this.#contentStates),
     ]);
   }
 
-  #addStates(namespace: string, ref: TrajectoryRef, step: NewStep): void {
+  #addStates(namespace: string, ref: TrajectoryRef, step: Step): void {
     for (const state of step.states) this.#addState(namespace, ref, step.stepNumber, state);
     for (const digest of contentStates(step)) {
       this.#referred.use(namespace, digest);
@@ -89,10 +102,9 @@ export class StepWriter {
     namespace: string,
     ref: TrajectoryRef,
     stepNumber: bigint,
-    { name, digest, mediaType }: NewStep['states'][number],
-  ): number {
-    const size = this.#referred.use(namespace, digest);
-    this.#stepStates.push({
+    { name, digest, mediaType }: StateRef,
+  ): RowOf<typeof STEP_STATES> {
+    const row = {
       tree: ref.tree,
       trajectory: ref.key,
       step_number: stepNumber,
@@ -100,13 +112,14 @@ export class StepWriter {
       namespace,
       digest: bindDigest(digest),
       media_type: mediaType,
-      size: BigInt(size),
-    });
-    return size;
+      size: BigInt(this.#referred.use(namespace, digest)),
+    };
+    this.#stepStates.push(row);
+    return row;
   }
 }
 
 /** Returns the digests of all states that a step refers to. */
-export function statesOf(step: NewStep): Digest[] {
+export function statesOf(step: Step): Digest[] {
   return [...step.states.map(({ digest }) => digest), ...contentStates(step)];
 }

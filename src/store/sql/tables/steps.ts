@@ -1,29 +1,50 @@
-import { bytes, flag, int, nullable, real, text, time } from './column.ts';
-import { table } from './table.ts';
+import { bytes, int, real, text, time } from './column.ts';
+import { type RowOf, table } from './table.ts';
 
-export const STEPS = table('steps', {
+/**
+ * Stored segments: consecutive own steps of a trajectory in one row. The segments of a trajectory tile its own steps
+ * without gap and without overlap. Texts are JSON, for SQL; the view `steps` shows a row for each step.
+ */
+export const SEGMENTS = table('segments', {
+  tree: int,
+  trajectory: int,
+  first_step_number: int,
+  /** The number after the last step. */
+  next_step_number: int,
+  namespace: text,
+  writer_epoch: int,
+  commit_time: time,
+  /** Running sums along the lineage before the first step. */
+  reward_sum: real,
+  byte_sum: int,
+  /** A reward for each step: a number, null, or `"NaN"`, `"Infinity"`, `"-Infinity"`. */
+  rewards: text,
+  /** By index, the steps that are terminated (1), truncated (2) or both (3). */
+  ends: text,
+  /** By metric, the sum, the smallest and the largest value. Metrics that are NaN are left out. */
+  metric_sums: text,
+  /** Of `body` and of `first_step_number`. */
+  checksum: int,
+  /** The steps as the client sent them: messages `Step`, each after its length. States are digests and sizes. */
+  body: bytes,
+});
+
+export type SegmentRow = RowOf<typeof SEGMENTS>;
+
+/** References of steps to states, for look-ups by name and for the collector of states. */
+export const STEP_STATES = table('step_states', {
   tree: int,
   trajectory: int,
   step_number: int,
+  name: text,
   namespace: text,
-  reward: nullable(real),
-  terminated: flag,
-  truncated: flag,
-  writer_epoch: int,
-  reward_sum: real,
-  byte_sum: int,
-  commit_time: time,
-  start_time: nullable(text),
-  end_time: nullable(text),
-  content_digest: bytes,
-  metrics: text,
-  actions: text,
-  observations: text,
-  info_json: text,
-  metadata_json: text,
+  digest: bytes,
+  media_type: text,
+  size: int,
 });
 
-export const STEP_STATES = table('step_states', {
+/** States that were attached to stored steps (W10). They also have rows in `step_states`. */
+export const ATTACHED_STATES = table('attached_states', {
   tree: int,
   trajectory: int,
   step_number: int,

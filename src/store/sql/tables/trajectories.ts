@@ -42,6 +42,9 @@ export const TRAJECTORIES = table('trajectories', {
    * trimmed.
    */
   branch_reward_sum: nullable(real),
+  /** Number of own steps after step 0 that have a start and an end time, and the sum of these times. */
+  timed_turns: withDefault(int),
+  turn_seconds: withDefault(real),
 });
 
 export const TAGS = table('tags', {

@@ -1,31 +1,36 @@
+import type { Selectable } from 'kysely';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { LockedHead } from '../engine.ts';
 import { rowUpdate, type UpdateOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
+import type { TrajectoriesTable } from '../tables.ts';
 import { isSet, readOptionalReal, readReal } from '../values.ts';
 
-/** Columns that an engine's `lockHeads` selects. */
-export interface HeadColumns {
-  tree: bigint;
-  key: bigint;
-  namespace: string;
-  uid: string;
-  hidden: boolean | bigint;
-  branch_point: bigint | null;
-  status: string;
-  status_message: string;
-  seal_time: string | null;
-  writer_id: string;
-  writer_epoch: bigint;
-  next_step_number: bigint;
-  reward_sum: number | string;
-  branch_reward_sum: number | string | null;
-  byte_sum: bigint;
-  now: string;
-}
+/** Columns that an engine's `lockHeads` selects, with the time as `now`. */
+export const HEAD_COLUMNS = [
+  'tree',
+  'key',
+  'namespace',
+  'uid',
+  'hidden',
+  'branch_point',
+  'status',
+  'status_message',
+  'seal_time',
+  'writer_id',
+  'writer_epoch',
+  'next_step_number',
+  'reward_sum',
+  'branch_reward_sum',
+  'byte_sum',
+  'timed_turns',
+  'turn_seconds',
+] as const satisfies readonly (keyof TrajectoriesTable)[];
 
-export function readHead(row: HeadColumns): LockedHead {
+export type HeadRowRead = Pick<Selectable<TrajectoriesTable>, (typeof HEAD_COLUMNS)[number]> & { readonly now: string };
+
+export function readHead(row: HeadRowRead): LockedHead {
   return {
     tree: row.tree,
     key: row.key,
@@ -39,9 +44,13 @@ export function readHead(row: HeadColumns): LockedHead {
     writerId: row.writer_id,
     writerEpoch: row.writer_epoch,
     nextStepNumber: row.next_step_number,
-    rewardSum: readReal(row.reward_sum),
-    branchRewardSum: readOptionalReal(row.branch_reward_sum),
-    byteSum: row.byte_sum,
+    sums: {
+      rewardSum: readReal(row.reward_sum),
+      branchRewardSum: readOptionalReal(row.branch_reward_sum),
+      byteSum: row.byte_sum,
+      timedTurns: row.timed_turns,
+      turnSeconds: readReal(row.turn_seconds),
+    },
   };
 }
 
@@ -54,6 +63,8 @@ export const HEAD_UPDATE = rowUpdate(
     'reward_sum',
     'branch_reward_sum',
     'byte_sum',
+    'timed_turns',
+    'turn_seconds',
     'status',
     'status_message',
     'update_time',

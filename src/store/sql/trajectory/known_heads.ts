@@ -2,10 +2,11 @@ import { decideAppend, type Head } from '../../../domain/append.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
 import { isSealed } from '../../../domain/lifecycle.ts';
-import { contentStates, type NewStep } from '../../../domain/step.ts';
+import { contentStates, type Step } from '../../../domain/step.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
-import { type Sums, stepRow } from '../step/row.ts';
+import type { Sums } from '../step/running_sums.ts';
+import { SegmentBuilder, StepEncoder } from '../step/segment.ts';
 
 /** A trajectory's head after the last commit of this process. Other processes may have changed it since. */
 export interface KnownHead {
@@ -18,6 +19,7 @@ export interface KnownHead {
 const MAX_KNOWN = 10_000;
 
 export class KnownHeads {
+  readonly encoder = new StepEncoder();
   readonly #heads = new Map<bigint, KnownHead>();
 
   get(key: bigint): KnownHead | undefined {
@@ -60,16 +62,18 @@ export async function appendToKnown(
   const { locked, sums } = seen;
   const head = { ...seen.head };
   if (!appends(head, batch)) return undefined;
-  const row = stepRow(locked, sums, step, NO_SIZES, SET_BY_ENGINE);
+  const segment = new SegmentBuilder(locked, sums, step.stepNumber);
+  segment.add(step, known.encoder.encode(step, NO_SIZES));
   const { tree, key } = locked;
   // Concurrent appends must not use a head that this statement may change.
   known.forget(key);
   const time = await engine.appendOne(
     { tree, key, nextStepNumber: step.stepNumber, writerEpoch: head.writerEpoch },
-    row,
+    segment.row(SET_BY_ENGINE),
+    segment.sums,
   );
   if (time === undefined) return undefined;
-  known.learn({ locked, head, sums: row.sums });
+  known.learn({ locked, head, sums: segment.sums });
   engine.announce([key]);
   return {
     kind: 'committed',
@@ -82,7 +86,7 @@ export async function appendToKnown(
   };
 }
 
-function soleStep({ steps, seal }: AppendBatch): NewStep | undefined {
+function soleStep({ steps, seal }: AppendBatch): Step | undefined {
   const [step] = steps;
   if (step === undefined || steps.length > 1 || seal !== undefined) return undefined;
   return step.states.length > 0 || contentStates(step).length > 0 ? undefined : step;

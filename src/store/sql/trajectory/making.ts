@@ -12,13 +12,14 @@ import { byId } from '../by_id.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
-import type { Sums } from '../step/row.ts';
+import { NO_SUMS, type Sums, sumColumns } from '../step/running_sums.ts';
+import { placeKey, sumsAt } from '../step/sums_at.ts';
 import { StepWriter, statesOf } from '../step/writer.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { inOneRoundTrip } from '../together.ts';
 import type { CallerTransaction, NamespaceTransaction, Transaction } from '../transaction.ts';
-import { bindLabels, bindOptionalReal, bindReal, isSet, readReal } from '../values.ts';
+import { bindLabels, isSet } from '../values.ts';
 import type { Belonging } from './belonging.ts';
 import { ownerIn } from './lineage.ts';
 
@@ -47,9 +48,7 @@ export async function makeRoot(
     branch_point: null,
     task_id: making.taskId,
     next_step_number: making.root === undefined ? 0n : 1n,
-    reward_sum: bindReal(sums.rewardSum),
-    branch_reward_sum: bindOptionalReal(sums.branchRewardSum),
-    byte_sum: sums.byteSum,
+    ...sumColumns(sums),
     depth: 0n,
   });
   return ref;
@@ -62,15 +61,14 @@ async function writeRoot(
   { root }: NewRoot,
   inline: readonly EncodedState[],
 ): Promise<Sums> {
-  const empty = { rewardSum: 0, branchRewardSum: undefined, byteSum: 0n };
-  if (root === undefined) return empty;
+  if (root === undefined) return NO_SUMS;
   const referred = new ReferredStates(tx);
   await referred.find(tx.namespace, statesOf(root));
   const writer = new StepWriter(tx, referred);
   const here = new Set(inline.map(({ digest }) => digest));
   const missing = writer.missingState(tx.namespace, root, here);
   if (missing !== undefined) throw stateNotFound(missing);
-  const sums = writer.add({ ...ref, namespace: tx.namespace, writerEpoch: 0n }, empty, [root], inline);
+  const sums = writer.add({ ...ref, namespace: tx.namespace, writerEpoch: 0n }, NO_SUMS, [root], inline);
   await writer.write();
   return sums;
 }
@@ -108,16 +106,14 @@ export async function makeBranch(
     branch_point: point,
     task_id: source.taskId,
     next_step_number: point + 1n,
-    reward_sum: bindReal(readReal(shared.step.reward_sum)),
-    branch_reward_sum: null,
-    byte_sum: shared.step.byte_sum,
+    ...sumColumns(shared.sums),
     depth: shared.ownerDepth + 1n,
   });
   return ref;
 }
 
 /**
- * Returns the step at the branch point and locks its owner's row against deletion, without blocking the owner's writer.
+ * Returns the sums at the branch point and locks its owner's row against deletion, without blocking the owner's writer.
  * Errors: TRAJECTORY_NOT_FOUND (the step was deleted, or the owner is being purged), BRANCH_TOO_DEEP.
  */
 async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, point: bigint) {
@@ -127,21 +123,17 @@ async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, poin
     .select(['id', 'depth', 'purging'])
     .where('tree', '=', tree)
     .where('key', '=', owner);
-  const shared = tx.db
-    .selectFrom('steps')
-    .select(['reward_sum', 'byte_sum'])
-    .where('tree', '=', tree)
-    .where('trajectory', '=', owner)
-    .where('step_number', '=', point);
-  const [locked, step] = await inOneRoundTrip([
+  const place = { tree, owner, stepNumber: point };
+  const [locked, found] = await inOneRoundTrip([
     tx.engine.lock(row, 'keep').executeTakeFirst(),
     // Runs under the lock, because the statements run in this order.
-    shared.executeTakeFirst(),
+    sumsAt(tx, [place]),
   ]);
-  if (locked === undefined || isSet(locked.purging) || step === undefined) throw trajectoryNotFound(source.id);
+  const sums = found.get(placeKey(place));
+  if (locked === undefined || isSet(locked.purging) || sums === undefined) throw trajectoryNotFound(source.id);
   const fault = depthFault(locked);
   if (fault !== undefined) throw fault;
-  return { step, ownerDepth: locked.depth };
+  return { sums, ownerDepth: locked.depth };
 }
 
 async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> {
@@ -161,6 +153,8 @@ type Placement = Pick<
   | 'reward_sum'
   | 'branch_reward_sum'
   | 'byte_sum'
+  | 'timed_turns'
+  | 'turn_seconds'
   | 'run'
   | 'experiment'
   | 'depth'

@@ -1,7 +1,11 @@
 import { sql } from 'kysely';
 import type { Engine } from '../engine.ts';
 import { Unreferencing } from '../state/unreferencing.ts';
+import { segmentsOver } from '../step/read_stored.ts';
+import { segmentUntil } from '../step/segment.ts';
+import { placeKey, sumsAt } from '../step/sums_at.ts';
 import { type Transaction, write } from '../transaction.ts';
+import { bindReal } from '../values.ts';
 import { findPurging, findTrimming, fitting, isAnyMarked, type Marked } from './purge_candidates.ts';
 import { markBranches, markPurging } from './purge_marks.ts';
 
@@ -229,11 +233,18 @@ class TreePurge {
       this.#states.add(references);
     }
     await this.#tx.db
-      .deleteFrom('steps')
+      .deleteFrom('attached_states')
       .where('tree', '=', this.#tree)
       .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
       .where('step_number', '>=', from)
       .execute();
+    await this.#tx.db
+      .deleteFrom('segments')
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
+      .where('first_step_number', '>=', from)
+      .execute();
+    for (const key of keys) if (from > 0n) await this.#cutSegment(key, from);
   }
 
   async #deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
@@ -323,14 +334,27 @@ class TreePurge {
     return row?.branch_point ?? undefined;
   }
 
-  async #sumsBefore(key: bigint, end: bigint) {
-    return this.#tx.db
-      .selectFrom('steps')
-      .select(['reward_sum', 'byte_sum'])
+  /**
+   * Rewrites the stored segment that has the steps before and after `end` without those after it. A damaged one stays
+   * until all its steps are removed, so that damage prevents no deletion.
+   */
+  async #cutSegment(key: bigint, end: bigint): Promise<void> {
+    const [segment] = await segmentsOver(this.#tx.db, { tree: this.#tree, key }, end, end + 1n);
+    const cut = segment && segmentUntil(segment, end);
+    if (segment === undefined || cut === undefined) return;
+    await this.#tx.db
+      .updateTable('segments')
+      .set(cut)
       .where('tree', '=', this.#tree)
       .where('trajectory', '=', key)
-      .where('step_number', '=', end - 1n)
-      .executeTakeFirst();
+      .where('first_step_number', '=', segment.first_step_number)
+      .execute();
+  }
+
+  async #sumsBefore(key: bigint, end: bigint) {
+    const place = { tree: this.#tree, owner: key, stepNumber: end - 1n };
+    const sums = (await sumsAt(this.#tx, [place])).get(placeKey(place));
+    return sums === undefined ? {} : { reward_sum: bindReal(sums.rewardSum), byte_sum: sums.byteSum };
   }
 
   async #setEnd(

@@ -2,8 +2,8 @@ import type { Caller } from '../../../domain/caller.ts';
 import { isSealed, type SealStatus } from '../../../domain/lifecycle.ts';
 import type { LockedHead } from '../engine.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
+import { sumColumns } from '../step/running_sums.ts';
 import type { Transaction } from '../transaction.ts';
-import { bindOptionalReal, bindReal } from '../values.ts';
 import { HEAD_UPDATE, type HeadRow } from './heads.ts';
 
 /** A trajectory to seal because its run or attempt has ended. */
@@ -38,9 +38,7 @@ function sealed({ head, status, message }: HeadSeal, now: string): HeadRow {
     tree: head.tree,
     key: head.key,
     next_step_number: head.nextStepNumber,
-    reward_sum: bindReal(head.rewardSum),
-    branch_reward_sum: bindOptionalReal(head.branchRewardSum),
-    byte_sum: head.byteSum,
+    ...sumColumns(head.sums),
     status,
     status_message: message,
     update_time: now,

@@ -6,7 +6,6 @@ import { momentsOf, type Rewards } from '../summary/moments.ts';
 import {
   boundedSum,
   IMMENSE,
-  IMMENSE_SUM,
   type RewardColumns,
   type RewardRow,
   readRewards,
@@ -149,11 +148,11 @@ async function sumMetrics(
   conditions: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
 ): Promise<SumRow[]> {
-  const { table, name, number } = engine.aggregates.pairs(sql.ref('s.metrics'));
+  const { table, name, total, least, most } = engine.aggregates.metricSums(sql.ref('s.metric_sums'));
   const { rows } = await sql<SumRow>`with q as (${selected(engine, conditions, values)})
     select ${sql.join([...places(values), sql`${name} as name`])},
-      sum(case when abs(${number}) < ${IMMENSE_SUM} then ${number} end) as total, min(${number}) as least, max(${number}) as most
-    from q join ${engine.table('steps')} as s on s.tree = q.tree and s.trajectory = q.key cross join ${table}
-    where ${number} is not null group by ${sql.join([...places(values), name])}`.execute(engine.db);
+      sum(${total}) as total, min(${least}) as least, max(${most}) as most
+    from q join ${engine.table('segments')} as s on s.tree = q.tree and s.trajectory = q.key cross join ${table}
+    group by ${sql.join([...places(values), name])}`.execute(engine.db);
   return rows;
 }

@@ -1,7 +1,7 @@
 import type { Action, Content, Observation } from '../../../domain/step.ts';
 
 /**
- * JSON of actions and observations in their columns: a readable array. Absent fields are omitted, and bytes are base64.
+ * JSON of actions and observations in the former table `steps`: a readable array. Absent fields are omitted, and bytes are base64.
  * Token ids (int32) and log-probabilities (float32) are packed little-endian and base64-encoded, a quarter of their
  * size as JSON numbers.
  */
@@ -31,25 +31,6 @@ interface ContentJson {
   media_type?: string;
 }
 
-/** Sizes of stored states by digest. */
-export type StateSizes = ReadonlyMap<string, number>;
-
-export function bindActions(actions: readonly Action[], sizes: StateSizes): string {
-  if (actions.length === 0) return '[]';
-  return JSON.stringify(
-    actions.map((action): ActionJson => {
-      const json: ActionJson = {};
-      if (action.type !== '') json.type = action.type;
-      if (action.name !== '') json.name = action.name;
-      if (action.callId !== '') json.call_id = action.callId;
-      if (action.content !== undefined) json.content = contentToJson(action.content, sizes);
-      if (action.tokenIds.length > 0) json.token_ids_i32 = pack(Int32Array.from(action.tokenIds));
-      if (action.logprobs.length > 0) json.logprobs_f32 = pack(Float32Array.from(action.logprobs));
-      return json;
-    }),
-  );
-}
-
 export function readActions(text: string): Action[] {
   if (text === '[]') return [];
   return (JSON.parse(text) as ActionJson[]).map((json) => ({
@@ -62,20 +43,6 @@ export function readActions(text: string): Action[] {
   }));
 }
 
-export function bindObservations(observations: readonly Observation[], sizes: StateSizes): string {
-  if (observations.length === 0) return '[]';
-  return JSON.stringify(
-    observations.map((observation): ObservationJson => {
-      const json: ObservationJson = {};
-      if (observation.type !== '') json.type = observation.type;
-      if (observation.callId !== '') json.call_id = observation.callId;
-      if (observation.isError) json.is_error = true;
-      if (observation.content !== undefined) json.content = contentToJson(observation.content, sizes);
-      return json;
-    }),
-  );
-}
-
 export function readObservations(text: string): Observation[] {
   if (text === '[]') return [];
   return (JSON.parse(text) as ObservationJson[]).map((json) => ({
@@ -86,21 +53,6 @@ export function readObservations(text: string): Observation[] {
   }));
 }
 
-function contentToJson(content: Content, sizes: StateSizes): ContentJson {
-  switch (content.kind) {
-    case 'text':
-      return { text: content.text };
-    case 'json':
-      return { json: content.json };
-    case 'data':
-      return { data: Buffer.from(content.data).toString('base64'), media_type: content.mediaType };
-    case 'state':
-      return { state: content.digest, size: sizes.get(content.digest) ?? content.size, media_type: content.mediaType };
-    case 'uri':
-      return { uri: content.uri, media_type: content.mediaType };
-  }
-}
-
 function contentFromJson(json: ContentJson): Content {
   const mediaType = json.media_type ?? '';
   if (json.text !== undefined) return { kind: 'text', text: json.text };
@@ -109,10 +61,6 @@ function contentFromJson(json: ContentJson): Content {
     return { kind: 'data', data: new Uint8Array(Buffer.from(json.data, 'base64')), mediaType };
   if (json.state !== undefined) return { kind: 'state', digest: json.state, mediaType, size: json.size ?? 0 };
   return { kind: 'uri', uri: json.uri ?? '', mediaType };
-}
-
-function pack(numbers: Int32Array | Float32Array): string {
-  return Buffer.from(numbers.buffer).toString('base64');
 }
 
 /** Copies the bytes, because typed arrays must be aligned. */

@@ -1,0 +1,97 @@
+import { type Kysely, sql } from 'kysely';
+import type { Migration } from './migration.ts';
+import { storeInSegments } from './segments/store_in_segments.ts';
+
+/**
+ * Stores consecutive steps of a trajectory in one row, in protobuf's encoding. The view `steps` takes the place of the
+ * table. The trajectory's row has the duration of its turns.
+ */
+export const migration0018: Migration = {
+  name: '0018_segments',
+  postgres: `
+    create table segments (
+      tree bigint not null,
+      trajectory bigint not null,
+      first_step_number bigint not null,
+      next_step_number bigint not null,
+      namespace text not null,
+      writer_epoch bigint not null,
+      commit_time timestamptz not null,
+      reward_sum double precision not null,
+      byte_sum bigint not null,
+      rewards text not null,
+      ends text not null,
+      metric_sums text not null,
+      checksum bigint not null,
+      body bytea not null,
+      primary key (tree, trajectory, first_step_number)
+    );
+    alter table segments alter column body set storage external;
+    create table attached_states (
+      tree bigint not null,
+      trajectory bigint not null,
+      step_number bigint not null,
+      name text not null,
+      namespace text not null,
+      digest bytea not null,
+      media_type text not null,
+      size bigint not null,
+      primary key (tree, trajectory, step_number, name)
+    );
+    alter table trajectories add column timed_turns bigint not null default 0;
+    alter table trajectories add column turn_seconds double precision not null default 0;
+    alter table steps rename to former_steps;
+    create view steps as
+      select s.tree, s.trajectory, s.first_step_number + r.number - 1 as step_number, s.namespace,
+        cast(r.reward as double precision) as reward,
+        coalesce(cast(cast(s.ends as json) ->> cast(r.number - 1 as text) as int) & 1, 0) = 1 as terminated,
+        coalesce(cast(cast(s.ends as json) ->> cast(r.number - 1 as text) as int) & 2, 0) = 2 as truncated,
+        s.commit_time, s.first_step_number, s.next_step_number
+      from segments as s
+      cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
+  `,
+  sqlite: `
+    create table segments (
+      tree integer not null,
+      trajectory integer not null,
+      first_step_number integer not null,
+      next_step_number integer not null,
+      namespace text not null,
+      writer_epoch integer not null,
+      commit_time text not null,
+      reward_sum not null,
+      byte_sum integer not null,
+      rewards text not null,
+      ends text not null,
+      metric_sums text not null,
+      checksum integer not null,
+      body blob not null
+    );
+    create unique index segments_by_trajectory on segments (tree, trajectory, first_step_number);
+    create table attached_states (
+      tree integer not null,
+      trajectory integer not null,
+      step_number integer not null,
+      name text not null,
+      namespace text not null,
+      digest blob not null,
+      media_type text not null,
+      size integer not null,
+      primary key (tree, trajectory, step_number, name)
+    ) without rowid;
+    alter table trajectories add column timed_turns integer not null default 0;
+    alter table trajectories add column turn_seconds not null default 0;
+    alter table steps rename to former_steps;
+    create view steps as
+      select s.tree, s.trajectory, s.first_step_number + r.key as step_number, s.namespace,
+        case r.value when 'Infinity' then 9e999 when '-Infinity' then -9e999 else r.value end as reward,
+        coalesce((s.ends ->> cast(r.key as text)) & 1, 0) as terminated,
+        coalesce(((s.ends ->> cast(r.key as text)) >> 1) & 1, 0) as truncated,
+        s.commit_time, s.first_step_number, s.next_step_number
+      from segments as s cross join json_each(s.rewards) as r;
+  `,
+  convert: async <T>(db: Kysely<T>) => {
+    await storeInSegments(db);
+    await sql`drop table former_steps`.execute(db);
+  },
+};

@@ -1,0 +1,145 @@
+import { type Kysely, sql } from 'kysely';
+import { parseInstant } from '../../../domain/instant.ts';
+import type { StateRef, Step } from '../../../domain/step.ts';
+import { stepDigest } from '../../../domain/step_digest.ts';
+import { compareText } from '../../../domain/text_order.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import { isSet, readDigest, readMetrics, readOptionalReal } from '../../sql/values.ts';
+import { readActions, readObservations } from './former_content.ts';
+
+/** A row of the former table `steps`. */
+export interface FormerStep {
+  /** As the client sent it: without the states that were attached later. */
+  readonly step: Step;
+  readonly commitTime: string;
+  readonly writerEpoch: bigint;
+}
+
+interface StepRow {
+  readonly tree: bigint;
+  readonly trajectory: bigint;
+  readonly step_number: bigint;
+  readonly reward: number | string | null;
+  readonly terminated: boolean | bigint;
+  readonly truncated: boolean | bigint;
+  readonly writer_epoch: bigint;
+  readonly commit_time: string;
+  readonly start_time: string | null;
+  readonly end_time: string | null;
+  readonly content_digest: Uint8Array;
+  readonly metrics: string;
+  readonly actions: string;
+  readonly observations: string;
+  readonly info_json: string;
+  readonly metadata_json: string;
+}
+
+interface StateRow {
+  readonly trajectory: bigint;
+  readonly step_number: bigint;
+  readonly name: string;
+  readonly digest: Uint8Array;
+  readonly media_type: string;
+  readonly size: bigint;
+}
+
+/** Steps that one statement reads. */
+export const PAGE = 500;
+
+interface Trajectory {
+  readonly tree: bigint;
+  readonly key: bigint;
+}
+
+/**
+ * Returns the own steps of one trajectory, or of several with fewer than `PAGE` steps together, in the order of the
+ * trajectories and of their numbers. Inserts the states that were attached into `attached_states`.
+ */
+export async function* readFormerSteps<T>(
+  db: Kysely<T>,
+  trajectories: readonly Trajectory[],
+): AsyncGenerator<{ readonly trajectory: bigint; readonly step: FormerStep }> {
+  const keys = trajectories.map(
+    ({ tree, key }, i) => sql`(cast(${tree} as bigint), cast(${key} as bigint), ${sql.lit(i)})`,
+  );
+  for (let after = -1n; ; ) {
+    const { rows } = await sql<StepRow>`with w (tree, key, place) as (values ${sql.join(keys)})
+      select s.* from w join former_steps as s on s.tree = w.tree and s.trajectory = w.key and s.step_number > ${after}
+      order by w.place, s.step_number limit ${sql.lit(PAGE)}`.execute(db);
+    const states = await statesOf(db, rows);
+    for (const row of rows) {
+      const { tree, trajectory, step_number } = row;
+      const { step, attached } = readRow(row, (states.get(tupleKey(trajectory, step_number)) ?? []).map(readState));
+      for (const { name } of attached) {
+        await sql`insert into attached_states (tree, trajectory, step_number, name, namespace, digest, media_type, size)
+          select tree, trajectory, step_number, name, namespace, digest, media_type, size from step_states
+          where tree = ${tree} and trajectory = ${trajectory} and step_number = ${step_number} and name = ${name}`.execute(
+          db,
+        );
+      }
+      yield { trajectory, step: { step, commitTime: row.commit_time, writerEpoch: row.writer_epoch } };
+    }
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < PAGE) return;
+    after = last.step_number;
+  }
+}
+
+async function statesOf<T>(db: Kysely<T>, rows: readonly StepRow[]): Promise<Map<string, StateRow[]>> {
+  if (rows.length === 0) return new Map();
+  const keys = rows.map(
+    ({ tree, trajectory, step_number }) =>
+      sql`(cast(${tree} as bigint), cast(${trajectory} as bigint), cast(${step_number} as bigint))`,
+  );
+  const found = await sql<StateRow>`with w (tree, trajectory, step_number) as (values ${sql.join(keys)})
+    select s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size from w
+    join step_states as s on s.tree = w.tree and s.trajectory = w.trajectory and s.step_number = w.step_number`.execute(
+    db,
+  );
+  return Map.groupBy(found.rows, ({ trajectory, step_number }) => tupleKey(trajectory, step_number));
+}
+
+function readState({ name, digest, media_type: mediaType, size }: StateRow): StateRef {
+  return { name, digest: readDigest(digest), mediaType, size: Number(size) };
+}
+
+function readRow(row: StepRow, all: StateRef[]): { step: Step; attached: readonly StateRef[] } {
+  const whole: Step = {
+    stepNumber: row.step_number,
+    actions: readActions(row.actions),
+    observations: readObservations(row.observations),
+    reward: readOptionalReal(row.reward),
+    terminated: isSet(row.terminated),
+    truncated: isSet(row.truncated),
+    infoJson: row.info_json,
+    metadataJson: row.metadata_json,
+    metrics: readMetrics(row.metrics),
+    startTime: row.start_time === null ? undefined : parseInstant(row.start_time),
+    endTime: row.end_time === null ? undefined : parseInstant(row.end_time),
+    states: all.sort((a, b) => compareText(a.name, b.name)),
+  };
+  const digest = readDigest(row.content_digest);
+  for (const attached of subsets(all)) {
+    const step = { ...whole, states: all.filter((state) => !attached.includes(state)) };
+    if (stepDigest(step) === digest) return { step, attached };
+  }
+  return { step: whole, attached: [] };
+}
+
+/**
+ * Former rows do not tell which states were attached, but their digest covers only the others. Returns the subsets, the
+ * smallest first: most steps have no attached state.
+ */
+function* subsets<Item>(items: readonly Item[]): Generator<Item[]> {
+  for (let size = 0; size <= items.length; size += 1) yield* subsetsOf(items, size);
+}
+
+function* subsetsOf<Item>(items: readonly Item[], size: number): Generator<Item[]> {
+  if (size === 0) {
+    yield [];
+    return;
+  }
+  for (const [i, item] of items.entries()) {
+    for (const rest of subsetsOf(items.slice(i + 1), size - 1)) yield [item, ...rest];
+  }
+}

@@ -1,0 +1,157 @@
+import { type Kysely, type RawBuilder, sql } from 'kysely';
+import { NO_SUMS, type Sums, sumsOfBranch } from '../../sql/step/running_sums.ts';
+import { SegmentBuilder, StepEncoder } from '../../sql/step/segment.ts';
+import { placeKey, sumsAt } from '../../sql/step/sums_at.ts';
+import type { SegmentRow } from '../../sql/tables/steps.ts';
+import { type FormerStep, PAGE, readFormerSteps } from './former_steps.ts';
+
+/** Converts the rows of `former_steps` to rows of `segments`. Parents come before their branches. */
+export async function storeInSegments<T>(db: Kysely<T>): Promise<void> {
+  let after = { depth: -1n, key: 0n };
+  for (;;) {
+    const { rows } = await sql<TrajectoryRow>`select tree, key, namespace, parent, branch_point, next_step_number, depth
+      from trajectories where depth > ${after.depth} or (depth = ${after.depth} and key > ${after.key})
+      order by depth, key limit 500`.execute(db);
+    const last = rows.at(-1);
+    if (last === undefined) return;
+    for (const batch of batchesOf(rows)) await convert(db, batch);
+    after = last;
+  }
+}
+
+interface TrajectoryRow {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly namespace: string;
+  readonly parent: bigint | null;
+  readonly branch_point: bigint | null;
+  readonly next_step_number: bigint;
+  readonly depth: bigint;
+}
+
+/** Rows of one insert. */
+const INSERTED_ROWS = 100;
+
+/** Trajectories are converted together as long as they have fewer than `PAGE` own steps. */
+function* batchesOf(rows: readonly TrajectoryRow[]): Generator<TrajectoryRow[]> {
+  let batch: TrajectoryRow[] = [];
+  let steps = 0n;
+  for (const row of rows) {
+    const own = row.next_step_number - (row.branch_point === null ? 0n : row.branch_point + 1n);
+    if (batch.length > 0 && steps + own >= BigInt(PAGE)) {
+      yield batch;
+      [batch, steps] = [[], 0n];
+    }
+    batch.push(row);
+    steps += own;
+  }
+  if (batch.length > 0) yield batch;
+}
+
+async function convert<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]): Promise<void> {
+  const segments = new Segments(db, batch, await sumsOfParents(db, batch));
+  for await (const { trajectory, step } of readFormerSteps(db, batch)) await segments.add(trajectory, step);
+  await segments.finish();
+}
+
+/** Returns the sums at the branch points that are in trajectories of earlier batches. */
+async function sumsOfParents<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]): Promise<ReadonlyMap<string, Sums>> {
+  const here = new Set(batch.map(({ key }) => key));
+  const places = batch.flatMap(({ tree, parent, branch_point: stepNumber }) =>
+    parent === null || stepNumber === null || here.has(parent) ? [] : [{ tree, owner: parent, stepNumber }],
+  );
+  return sumsAt({ engine: { table: (name) => sql.table(name) }, db }, places);
+}
+
+/** Collects the segments of a batch of trajectories. Each trajectory's steps come in order, parents first. */
+class Segments<T> {
+  readonly #db: Kysely<T>;
+  readonly #batch: ReadonlyMap<bigint, TrajectoryRow>;
+  readonly #parents: ReadonlyMap<string, Sums>;
+  readonly #encoder = new StepEncoder();
+  /** By trajectory, the rows of this batch and the sums after them. */
+  readonly #done = new Map<bigint, { readonly rows: SegmentRow[]; sums: Sums }>();
+  #open: { readonly segment: SegmentBuilder; readonly trajectory: bigint; readonly first: FormerStep } | undefined;
+  #rows: SegmentRow[] = [];
+
+  constructor(db: Kysely<T>, batch: readonly TrajectoryRow[], parents: ReadonlyMap<string, Sums>) {
+    this.#db = db;
+    this.#batch = new Map(batch.map((row) => [row.key, row]));
+    this.#parents = parents;
+  }
+
+  async add(trajectory: bigint, former: FormerStep): Promise<void> {
+    const frame = this.#encoder.encode(former.step, NO_SIZES);
+    if (!this.#fits(trajectory, former, frame)) await this.#begin(trajectory, former);
+    this.#open?.segment.add(former.step, frame);
+  }
+
+  /** A row has steps of one trajectory and one commit. */
+  #fits(trajectory: bigint, { commitTime, writerEpoch }: FormerStep, frame: Uint8Array): boolean {
+    if (this.#open === undefined || this.#open.trajectory !== trajectory) return false;
+    const { first, segment } = this.#open;
+    return first.commitTime === commitTime && first.writerEpoch === writerEpoch && segment.hasRoomFor(frame);
+  }
+
+  async #begin(trajectory: bigint, first: FormerStep): Promise<void> {
+    await this.#close();
+    const row = this.#batch.get(trajectory)!;
+    const sums = this.#done.get(trajectory)?.sums ?? this.#sumsBefore(row);
+    const segment = new SegmentBuilder({ ...row, writerEpoch: first.writerEpoch }, sums, first.step.stepNumber);
+    this.#open = { segment, trajectory, first };
+  }
+
+  async #close(): Promise<void> {
+    if (this.#open === undefined) return;
+    const { segment, trajectory, first } = this.#open;
+    const row = segment.row(first.commitTime);
+    const rows = this.#done.get(trajectory)?.rows ?? [];
+    // The contents need not be kept: only sums are looked up.
+    rows.push(row);
+    this.#done.set(trajectory, { rows, sums: segment.sums });
+    this.#rows.push(row);
+    this.#open = undefined;
+    if (this.#rows.length >= INSERTED_ROWS) await this.#insert();
+  }
+
+  async finish(): Promise<void> {
+    await this.#close();
+    await this.#insert();
+    const sums = [...this.#batch.values()].map((row) =>
+      sumsRow(row, this.#done.get(row.key)?.sums ?? this.#sumsBefore(row)),
+    );
+    await sql`with v (tree, key, byte_sum, timed_turns, turn_seconds) as (values ${sql.join(sums)})
+      update trajectories set byte_sum = v.byte_sum, timed_turns = v.timed_turns, turn_seconds = v.turn_seconds
+      from v where trajectories.tree = v.tree and trajectories.key = v.key`.execute(this.#db);
+  }
+
+  #sumsBefore({ tree, parent, branch_point: stepNumber }: TrajectoryRow): Sums {
+    if (parent === null || stepNumber === null) return NO_SUMS;
+    const segment = this.#done
+      .get(parent)
+      ?.rows.find((row) => row.first_step_number <= stepNumber && stepNumber < row.next_step_number);
+    if (segment !== undefined) return sumsOfBranch(segment, segment.body.length, stepNumber);
+    return this.#parents.get(placeKey({ tree, owner: parent, stepNumber })) ?? NO_SUMS;
+  }
+
+  /** The columns are those of this migration, whatever later ones add. */
+  async #insert(): Promise<void> {
+    if (this.#rows.length === 0) return;
+    const rows = this.#rows.map(
+      (row) => sql`(${row.tree}, ${row.trajectory}, ${row.first_step_number}, ${row.next_step_number}, ${row.namespace},
+        ${row.writer_epoch}, ${row.commit_time}, ${row.reward_sum}, ${row.byte_sum}, ${row.rewards}, ${row.ends},
+        ${row.metric_sums}, ${row.checksum}, ${row.body})`,
+    );
+    this.#rows = [];
+    await sql`insert into segments (tree, trajectory, first_step_number, next_step_number, namespace, writer_epoch, commit_time,
+      reward_sum, byte_sum, rewards, ends, metric_sums, checksum, body) values ${sql.join(rows)}`.execute(this.#db);
+  }
+}
+
+/** Former steps have the sizes of their states. */
+const NO_SIZES: ReadonlyMap<string, number> = new Map();
+
+function sumsRow({ tree, key }: TrajectoryRow, sums: Sums): RawBuilder<unknown> {
+  return sql`(cast(${tree} as bigint), cast(${key} as bigint), cast(${sums.byteSum} as bigint),
+    cast(${sums.timedTurns} as bigint), cast(${sums.turnSeconds} as double precision))`;
+}

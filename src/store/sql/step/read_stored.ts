@@ -1,0 +1,117 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { StateRef } from '../../../domain/step.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { OwnedStep } from '../../contract/step.ts';
+import type { Db, Engine } from '../engine.ts';
+import type { StoredSegment } from './stored_segment.ts';
+
+export interface OwnedSegment {
+  readonly owner: OwnedStep['owner'];
+  readonly segment: StoredSegment;
+}
+
+/** States that were attached to steps (W10), by owner and step number. Undefined if there are none. */
+export type AttachedStates = ReadonlyMap<string, readonly StateRef[]> | undefined;
+
+export function attachedTo(states: AttachedStates, owner: bigint, stepNumber: bigint): readonly StateRef[] | undefined {
+  return states?.get(tupleKey(owner, stepNumber));
+}
+
+/** A query of segments and of the states that were attached to their steps. */
+interface StoredQuery {
+  /** Step numbers are read relative to this one, because they may exceed 2^53. */
+  readonly from: bigint;
+  /** What both parts need before them: common table expressions, or nothing. */
+  readonly beginning: RawBuilder<unknown>;
+  /** The end of a select from `segments` as `s` and their `trajectories` as `o`. */
+  readonly segments: RawBuilder<unknown>;
+  /** The end of a select from `attached_states` as `a`. */
+  readonly attached: RawBuilder<unknown>;
+}
+
+type StoredRow =
+  | [first: number, next: number, key: number, ownerId: string, epoch: number, ...SegmentColumns, null, null]
+  | [
+      stepNumber: number,
+      null,
+      key: number,
+      name: string,
+      size: number,
+      ...NoSegment,
+      mediaType: string,
+      digest: string,
+    ];
+type SegmentColumns = [commitTime: string, rewardSum: number | string, checksum: number, body: Uint8Array];
+type NoSegment = [null, null, null, null];
+
+/**
+ * Reads segments in order of step number, and the states that were attached to their steps. One statement reads both:
+ * whatever is deleted meanwhile, no step lacks its states.
+ */
+export async function readStored(
+  engine: Engine,
+  { from, beginning, segments, attached }: StoredQuery,
+): Promise<{ readonly segments: OwnedSegment[]; readonly attached: AttachedStates }> {
+  const rows = await engine.rows<StoredRow>(sql`${beginning}
+    select s.first_step_number - ${from}, s.next_step_number - ${from}, s.trajectory, cast(o.id as text), s.writer_epoch,
+      s.commit_time, s.reward_sum, s.checksum, s.body, null, null
+    ${segments}
+    union all
+    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}
+    ${attached}
+    order by 1`);
+  const found: OwnedSegment[] = [];
+  let states: Map<string, StateRef[]> | undefined;
+  for (const row of rows) {
+    const number = from + BigInt(row[0]);
+    const key = BigInt(row[2]);
+    if (row[1] === null) {
+      const [, , , name, size, , , , , mediaType, digest] = row;
+      const place = tupleKey(key, number);
+      states ??= new Map();
+      states.set(place, [...(states.get(place) ?? []), { name, digest, mediaType, size }]);
+      continue;
+    }
+    const [, next, , id, epoch, commit_time, reward_sum, checksum, body] = row;
+    const segment = {
+      first_step_number: number,
+      next_step_number: from + BigInt(next),
+      writer_epoch: BigInt(epoch),
+      commit_time,
+      reward_sum,
+      checksum: BigInt(checksum),
+      body,
+    };
+    found.push({ owner: { key, id }, segment });
+  }
+  return { segments: found, attached: states };
+}
+
+/** Returns the stored segments of a trajectory that have own steps of [from, to), in order. */
+export function segmentsOver(db: Db, { tree, key }: TrajectoryRef, from: bigint, to: bigint) {
+  return (
+    db
+      .selectFrom('segments as s')
+      .selectAll('s')
+      .where('s.tree', '=', tree)
+      .where('s.trajectory', '=', key)
+      .where('s.first_step_number', '<', to)
+      .where('s.next_step_number', '>', from)
+      // The range of the index begins at the segment that has `from`.
+      .where('s.first_step_number', '>=', ({ fn, selectFrom, val }) =>
+        fn.coalesce(
+          selectFrom('segments as b')
+            .select('b.first_step_number')
+            .where('b.tree', '=', tree)
+            .where('b.trajectory', '=', key)
+            .where('b.first_step_number', '<=', from)
+            .orderBy('b.first_step_number', 'desc')
+            .limit(1),
+          val(0n),
+        ),
+      )
+      .orderBy('s.first_step_number')
+      .execute()
+  );
+}

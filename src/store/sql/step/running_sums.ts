@@ -1,0 +1,65 @@
+import { addReward } from '../../../domain/step.ts';
+import type { RowOf } from '../tables/table.ts';
+import type { TRAJECTORIES } from '../tables/trajectories.ts';
+import { bindOptionalReal, bindReal, readReal } from '../values.ts';
+
+/** Running sums of a trajectory after a step. */
+export interface Sums {
+  /** Along the lineage. */
+  readonly rewardSum: number;
+  /** Of own steps alone. Undefined while none of them has a reward that counts. */
+  readonly branchRewardSum: number | undefined;
+  /** Bytes of the stored segments along the lineage. */
+  readonly byteSum: bigint;
+  /** Own steps after step 0 that have both times, and their duration. */
+  readonly timedTurns: bigint;
+  readonly turnSeconds: number;
+}
+
+/** The sums of a new root. */
+export const NO_SUMS: Sums = {
+  rewardSum: 0,
+  branchRewardSum: undefined,
+  byteSum: 0n,
+  timedTurns: 0n,
+  turnSeconds: 0,
+};
+
+/** Returns the columns of `trajectories` that hold the sums. */
+export function sumColumns(sums: Sums) {
+  return {
+    reward_sum: bindReal(sums.rewardSum),
+    branch_reward_sum: bindOptionalReal(sums.branchRewardSum),
+    byte_sum: sums.byteSum,
+    timed_turns: sums.timedTurns,
+    turn_seconds: sums.turnSeconds,
+  } satisfies Partial<RowOf<typeof TRAJECTORIES>>;
+}
+
+/** What a step counts in `byte_sum` beside its encoding, so that no step is free. */
+export const STEP_BYTES = 64;
+
+/** What the sums at the steps of a segment are computed from. */
+export interface SegmentSums {
+  readonly first_step_number: bigint;
+  readonly next_step_number: bigint;
+  readonly rewards: string;
+  readonly reward_sum: number | string;
+  readonly byte_sum: bigint;
+}
+
+/**
+ * Returns the sums with which a branch at a step of a segment begins. A reader of the branch reads the whole segment, so
+ * all its bytes count.
+ */
+export function sumsOfBranch(
+  { rewards, first_step_number: first, next_step_number: next, reward_sum: before, byte_sum }: SegmentSums,
+  bodyBytes: number,
+  stepNumber: bigint,
+): Sums {
+  let rewardSum = readReal(before);
+  for (const reward of (JSON.parse(rewards) as (number | string | null)[]).slice(0, Number(stepNumber - first) + 1)) {
+    rewardSum = addReward(rewardSum, reward === null ? undefined : readReal(reward));
+  }
+  return { ...NO_SUMS, rewardSum, byteSum: byte_sum + BigInt(bodyBytes) + BigInt(STEP_BYTES) * (next - first) };
+}

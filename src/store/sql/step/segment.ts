@@ -1,0 +1,188 @@
+import { AnabranchError } from '../../../domain/errors.ts';
+import type { Instant } from '../../../domain/instant.ts';
+import { addOwnReward, addReward, type Step } from '../../../domain/step.ts';
+import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
+import { writeStep } from '../../../domain/step_codec/write.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import { IMMENSE_SUM } from '../summary/rewards.ts';
+import type { SegmentRow } from '../tables/steps.ts';
+import { bindReal } from '../values.ts';
+import { STEP_BYTES, type Sums } from './running_sums.ts';
+import { checksumOf, type StoredSegment, stepsIn } from './stored_segment.ts';
+
+/** The trajectory that steps are appended to. */
+export interface StepOwner extends TrajectoryRef {
+  readonly namespace: string;
+  readonly writerEpoch: bigint;
+}
+
+/** Sizes of stored states by digest. */
+export type StateSizes = ReadonlyMap<string, number>;
+
+/**
+ * Bytes of the steps of one row, unless one step is larger. A page of steps reads whole rows, so a row is not much
+ * larger than a page.
+ */
+const SEGMENT_BYTES = 64 * 1024;
+
+/** Encodes steps as they are stored. Keeps one buffer, so that a step costs one copy. */
+export class StepEncoder {
+  readonly #out = new WireWriter(4096);
+
+  /** Returns the message of the step after its length, with the sizes of stored states. */
+  encode(step: Step, sizes: StateSizes): Uint8Array {
+    const begun = this.#out.beginDelimited();
+    writeStep(this.#out, withSizes(step, sizes));
+    this.#out.end(begun);
+    return this.#out.take();
+  }
+}
+
+/** Clients need not send the sizes of states that are stored already. */
+function withSizes(step: Step, sizes: StateSizes): Step {
+  const sized = <Of extends { readonly digest: string; readonly size: number }>(state: Of): Of =>
+    state.size > 0 ? state : { ...state, size: sizes.get(state.digest) ?? 0 };
+  const withContent = <Item extends Step['actions'][number] | Step['observations'][number]>(item: Item): Item =>
+    item.content?.kind === 'state' ? { ...item, content: sized(item.content) } : item;
+  const content = [...step.actions, ...step.observations].some((item) => item.content?.kind === 'state');
+  if (!content && step.states.every(({ size }) => size > 0)) return step;
+  return {
+    ...step,
+    actions: content ? step.actions.map(withContent) : step.actions,
+    observations: content ? step.observations.map(withContent) : step.observations,
+    states: step.states.map(sized),
+  };
+}
+
+/** Collects consecutive steps of one trajectory for a row of `segments`. */
+export class SegmentBuilder {
+  readonly #owner: StepOwner;
+  readonly #before: Sums;
+  readonly #first: bigint;
+  readonly #frames: Uint8Array[] = [];
+  readonly #rewards: (number | string | null)[] = [];
+  #ends: Record<number, number> | undefined;
+  #metrics: Map<string, MetricSum> | undefined;
+  #bytes = 0;
+  #sums: Sums;
+
+  constructor(owner: StepOwner, before: Sums, first: bigint) {
+    this.#owner = owner;
+    this.#before = before;
+    this.#first = first;
+    this.#sums = before;
+  }
+
+  /** Sums after the last step. */
+  get sums(): Sums {
+    return this.#sums;
+  }
+
+  hasRoomFor(frame: Uint8Array): boolean {
+    return this.#frames.length === 0 || this.#bytes + frame.length <= SEGMENT_BYTES;
+  }
+
+  add(step: Step, frame: Uint8Array): void {
+    const index = this.#frames.length;
+    this.#frames.push(frame);
+    this.#bytes += frame.length;
+    this.#rewards.push(rewardJson(step.reward));
+    if (step.terminated || step.truncated) {
+      this.#ends ??= {};
+      this.#ends[index] = (step.terminated ? 1 : 0) + (step.truncated ? 2 : 0);
+    }
+    if (step.metrics.size > 0) {
+      this.#metrics ??= new Map();
+      addMetrics(this.#metrics, step);
+    }
+    this.#sums = sumsAfter(this.#sums, step, frame.length);
+  }
+
+  row(commitTime: string): SegmentRow {
+    const body = this.#frames.length === 1 ? this.#frames[0]! : Buffer.concat(this.#frames);
+    return {
+      tree: this.#owner.tree,
+      trajectory: this.#owner.key,
+      first_step_number: this.#first,
+      next_step_number: this.#first + BigInt(this.#frames.length),
+      namespace: this.#owner.namespace,
+      writer_epoch: this.#owner.writerEpoch,
+      commit_time: commitTime,
+      reward_sum: bindReal(this.#before.rewardSum),
+      byte_sum: this.#before.byteSum,
+      rewards: JSON.stringify(this.#rewards),
+      ends: this.#ends === undefined ? '{}' : JSON.stringify(this.#ends),
+      metric_sums: this.#metrics === undefined ? '{}' : JSON.stringify(Object.fromEntries(this.#metrics)),
+      checksum: checksumOf(this.#first, body),
+      body,
+    };
+  }
+}
+
+/**
+ * Returns what changes in a row that loses its steps from `end` on, or undefined if the row is damaged. `end` must be a
+ * step of the row, not the first.
+ */
+export function segmentUntil(row: StoredSegment & Pick<SegmentRow, 'rewards' | 'ends'>, end: bigint) {
+  const { first_step_number: first } = row;
+  const count = Number(end - first);
+  const frames: Uint8Array[] = [];
+  const metrics = new Map<string, MetricSum>();
+  try {
+    for (const { step, frame } of stepsIn(row, first, end, 'BASIC')) {
+      frames.push(frame);
+      addMetrics(metrics, step);
+    }
+  } catch (error) {
+    if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
+    throw error;
+  }
+  const body = Buffer.concat(frames);
+  const ends = Object.entries(JSON.parse(row.ends) as Record<string, number>);
+  return {
+    next_step_number: end,
+    rewards: JSON.stringify((JSON.parse(row.rewards) as unknown[]).slice(0, count)),
+    ends: JSON.stringify(Object.fromEntries(ends.filter(([index]) => Number(index) < count))),
+    metric_sums: JSON.stringify(Object.fromEntries(metrics)),
+    checksum: checksumOf(first, body),
+    body,
+  };
+}
+
+function rewardJson(reward: number | undefined): number | string | null {
+  if (reward === undefined) return null;
+  return Number.isFinite(reward) ? reward : String(reward);
+}
+
+/** The sum of all values that cannot make it overflow, the smallest and the largest value. */
+type MetricSum = readonly [total: number | null, least: number, most: number];
+
+function addMetrics(sums: Map<string, MetricSum>, { metrics }: Step): void {
+  for (const [name, value] of metrics) if (!Number.isNaN(value)) sums.set(name, addMetric(sums.get(name), value));
+}
+
+function addMetric(sum: MetricSum | undefined, value: number): MetricSum {
+  const bounded = Math.abs(value) < IMMENSE_SUM ? value : null;
+  // JSON has no infinities. All that counts is whether a value is beyond the limit.
+  const shown = Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, value));
+  if (sum === undefined) return [bounded, shown, shown];
+  const [total, least, most] = sum;
+  const next = bounded === null ? total : (total ?? 0) + bounded;
+  return [next, Math.min(least, shown), Math.max(most, shown)];
+}
+
+function sumsAfter(before: Sums, step: Step, frameBytes: number): Sums {
+  const timed = step.stepNumber > 0n && step.startTime !== undefined && step.endTime !== undefined;
+  return {
+    rewardSum: addReward(before.rewardSum, step.reward),
+    branchRewardSum: addOwnReward(before.branchRewardSum, step.reward),
+    byteSum: before.byteSum + BigInt(STEP_BYTES + frameBytes),
+    timedTurns: timed ? before.timedTurns + 1n : before.timedTurns,
+    turnSeconds: timed ? before.turnSeconds + secondsOf(step.startTime, step.endTime) : before.turnSeconds,
+  };
+}
+
+/** At least 0, because a clock may have been set back. */
+function secondsOf(start: Instant, end: Instant): number {
+  return Math.max(0, Number(end - start) / 1e9);
+}

@@ -1,0 +1,88 @@
+import { crc32 } from 'node:zlib';
+import { AnabranchError } from '../../../domain/errors.ts';
+import { parseInstant } from '../../../domain/instant.ts';
+import { addReward, type StateRef, type Step, type StoredStep } from '../../../domain/step.ts';
+import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
+import { StepFrames } from '../../../domain/step_codec/frames.ts';
+import { readStep } from '../../../domain/step_codec/read.ts';
+import { compareText } from '../../../domain/text_order.ts';
+import type { StepView } from '../../contract/step.ts';
+import { readReal } from '../values.ts';
+
+/** Columns of a row of `segments` that its steps are read from. */
+export interface StoredSegment {
+  readonly first_step_number: bigint;
+  readonly next_step_number: bigint;
+  readonly writer_epoch: bigint;
+  readonly commit_time: string;
+  readonly reward_sum: number | string;
+  readonly checksum: bigint;
+  readonly body: Uint8Array;
+}
+
+/** A step of a segment, with the sum of rewards along the lineage up to it. */
+export interface SegmentStep {
+  readonly step: Step;
+  readonly rewardSum: number;
+  /** Encoding of the step, after its length. */
+  readonly frame: Uint8Array;
+}
+
+/**
+ * Goes through the steps of a segment that are in [from, to), in order. Errors: STEP_CORRUPT. The step is a view of the
+ * body.
+ */
+export function* stepsIn(
+  segment: StoredSegment,
+  from: bigint,
+  to: bigint,
+  view: StepView = 'FULL',
+): Generator<SegmentStep, void, undefined> {
+  const { first_step_number: first, next_step_number: next, body } = segment;
+  if (checksumOf(first, body) !== segment.checksum) throw stepCorrupt(segment);
+  let rewardSum = readReal(segment.reward_sum);
+  let number = first;
+  const frames = new StepFrames(body);
+  try {
+    for (let begin = 0; number < to && frames.next(); begin = frames.to, number += 1n) {
+      // Rewards of earlier steps of the row are needed for the sum.
+      const step = readStep(body, frames.from, frames.to, number < from ? 'BASIC' : view);
+      if (step.stepNumber !== number) throw new DamagedStep(`step ${step.stepNumber} at the place of step ${number}`);
+      rewardSum = addReward(rewardSum, step.reward);
+      if (number >= from) yield { step, rewardSum, frame: body.subarray(begin, frames.to) };
+    }
+  } catch (cause) {
+    throw cause instanceof DamagedStep ? stepCorrupt(segment, cause) : cause;
+  }
+  if (number < to && number < next) throw stepCorrupt(segment);
+}
+
+/** Includes the number of the first step, so that exchanged rows are detected. */
+export function checksumOf(first: bigint, body: Uint8Array): bigint {
+  return BigInt(crc32(body, Number(first & 0xffff_ffffn)));
+}
+
+/** Returns a step as it is returned to clients. */
+export function storedStep(
+  { writer_epoch: writerEpoch, commit_time: commitTime }: Pick<StoredSegment, 'writer_epoch' | 'commit_time'>,
+  { step, rewardSum }: SegmentStep,
+  attached: readonly StateRef[] | undefined,
+): StoredStep {
+  const states = attached === undefined ? step.states : sortStates([...step.states, ...attached]);
+  return { ...step, states, commitTime: parseInstant(commitTime), writerEpoch, rewardSum };
+}
+
+function sortStates(states: StateRef[]): StateRef[] {
+  return states.sort((a, b) => compareText(a.name, b.name));
+}
+
+function stepCorrupt({ first_step_number: first, next_step_number: next }: StoredSegment, cause?: Error) {
+  return new AnabranchError(
+    'STEP_CORRUPT',
+    `The stored bytes of steps ${first} to ${next - 1n} do not match their checksum: the storage is damaged. Restore the database from a backup. Other steps can be read.`,
+    {
+      metadata: { first_step_number: `${first}`, next_step_number: `${next}` },
+      ...(cause === undefined ? {} : { cause }),
+    },
+  );
+}

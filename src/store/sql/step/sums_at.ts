@@ -1,0 +1,52 @@
+import { type Kysely, type RawBuilder, sql } from 'kysely';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { Engine } from '../engine.ts';
+import { type SegmentSums, type Sums, sumsOfBranch } from './running_sums.ts';
+
+/** A stored step by row keys. */
+export interface StepPlace {
+  readonly tree: bigint;
+  readonly owner: bigint;
+  readonly stepNumber: bigint;
+}
+
+export function placeKey({ owner, stepNumber }: StepPlace): string {
+  return tupleKey(owner, stepNumber);
+}
+
+interface SumRow extends SegmentSums {
+  readonly trajectory: bigint;
+  readonly step_number: bigint;
+  readonly body_bytes: bigint;
+}
+
+/**
+ * Returns the sums with which a branch at each of these steps begins, in one statement that reads no contents. Steps
+ * that do not exist have none.
+ */
+export async function sumsAt<T>(
+  { engine, db }: { readonly engine: Pick<Engine, 'table'>; readonly db: Kysely<T> },
+  places: readonly StepPlace[],
+): Promise<Map<string, Sums>> {
+  if (places.length === 0) return new Map();
+  const rows = places.map(
+    ({ tree, owner, stepNumber }): RawBuilder<unknown> =>
+      sql`(cast(${tree} as bigint), cast(${owner} as bigint), cast(${stepNumber} as bigint))`,
+  );
+  const segments = engine.table('segments');
+  const found = await sql<SumRow>`
+    with w(tree, trajectory, step_number) as (values ${sql.join(rows)})
+    select s.trajectory, w.step_number, s.first_step_number, s.next_step_number, s.rewards, s.reward_sum, s.byte_sum,
+      octet_length(s.body) as body_bytes
+    from w cross join ${segments} as s
+    where s.tree = w.tree and s.trajectory = w.trajectory and s.next_step_number > w.step_number
+      and s.first_step_number = (select b.first_step_number from ${segments} as b
+        where b.tree = w.tree and b.trajectory = w.trajectory and b.first_step_number <= w.step_number
+        order by b.first_step_number desc limit 1)`.execute(db);
+  return new Map(
+    found.rows.map((row) => [
+      placeKey({ tree: 0n, owner: row.trajectory, stepNumber: row.step_number }),
+      sumsOfBranch(row, Number(row.body_bytes), row.step_number),
+    ]),
+  );
+}

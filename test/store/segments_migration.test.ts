@@ -1,0 +1,73 @@
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import type { Step } from '../../src/domain/step.ts';
+import { anyStep } from '../support/arbitrary-steps.ts';
+import { createDatabase, ENGINES } from '../support/database.ts';
+import { makeStep, newState, stateRef, textObservation } from '../support/steps.ts';
+import { undoMigrations } from './earlier_schema.ts';
+import { openOn } from './on_store.ts';
+import { Scene } from './scene.ts';
+import { countRows, outsideSql } from './sql.ts';
+
+it.each(ENGINES)(
+  'design 3: the migration to segments keeps every step, state, sum and digest, of any trajectory, on %s',
+  async (engine) => {
+    await using database = await createDatabase(engine);
+    const store = await openOn(database);
+    const scene = new Scene(store);
+    const drawn = fc.sample(anyStep, { numRuns: 300, seed: 18 });
+    const numbered = (from: number, steps: readonly Step[]) =>
+      steps.map((step, i) => makeStep(BigInt(from + i), { ...step, stepNumber: BigInt(from + i) }));
+    const [sent, large, attached] = [newState('sent'), newState('large'.repeat(9000)), newState('attached')];
+    const content = { kind: 'state', digest: large.digest, mediaType: 'image/png', size: large.data.length } as const;
+
+    const root = await scene.create();
+    const rootSteps = [
+      ...numbered(0, drawn.slice(0, 250)),
+      makeStep(250n, { states: [stateRef(large, 'agent'), stateRef(sent)], startTime: 5n, endTime: 1_000_000_005n }),
+      makeStep(251n, { observations: [textObservation('', { content })], reward: 2 }),
+    ];
+    for (let at = 0; at < rootSteps.length; at += 90) {
+      await scene.append(root, rootSteps.slice(at, at + 90), { states: [sent, large] });
+    }
+    await scene.store.attachState(scene.caller, {
+      trajectoryId: root.id,
+      uid: undefined,
+      writerEpoch: undefined,
+      stepNumber: 250n,
+      name: 'after',
+      digest: attached.digest,
+      mediaType: 'text/plain',
+      data: attached.data,
+    });
+    const branch = await scene.branch(root, 100n);
+    const branchSteps = numbered(101, drawn.slice(250));
+    await scene.append(branch, branchSteps);
+    const leaf = await scene.branch(branch, 120n);
+    const empty = await scene.create();
+    const all = [root, branch, leaf, empty];
+    const look = async (here: Scene) =>
+      Promise.all(all.map(async (each) => ({ row: await here.get(each.id), steps: await here.steps(each) })));
+    const before = await look(scene);
+    const sql = await outsideSql(database);
+    const rows = await countRows(sql);
+    const turns = () => sql.rows('select key, timed_turns, turn_seconds from trajectories order by key');
+    const turnsBefore = await turns();
+    await store.close();
+
+    await undoMigrations(sql, '0018_segments');
+    const again = new Scene(await openOn(database), scene.namespace);
+    expect(await look(again)).toEqual(before);
+    expect(await turns()).toEqual(turnsBefore);
+    expect(await countRows(sql)).toMatchObject({
+      steps: rows.steps,
+      step_states: rows.step_states,
+      attached_states: 1,
+    });
+    expect(await again.append(root, rootSteps)).toMatchObject({ duplicates: rootSteps.length, nextStepNumber: 252n });
+    expect(await again.append(branch, branchSteps)).toMatchObject({ duplicates: branchSteps.length });
+    await again.append(leaf, [makeStep(121n, { reward: 1 })]);
+    await again.store.close();
+    await sql.close();
+  },
+);
