@@ -106,7 +106,7 @@ async function* readPieces(
   let after: Series | undefined;
   while (!call.signal.aborted) {
     const page = await app.store.listSeries(caller.namespace, filter, SERIES, after);
-    // The last read finds no series, and that all runs still exist.
+    // The last read finds no series. It fails if a run was deleted meanwhile.
     if (page.length === 0) return;
     after = page.at(-1);
     const keys = page.map(({ key }) => key);
