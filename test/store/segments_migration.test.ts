@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { Step } from '../../src/domain/step.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
-import { makeStep, newState, stateRef, textObservation } from '../support/steps.ts';
+import { makeStep, newState, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
@@ -45,7 +45,16 @@ it.each(ENGINES)(
     await scene.append(branch, branchSteps);
     const leaf = await scene.branch(branch, 120n);
     const empty = await scene.create();
-    const all = [root, branch, leaf, empty];
+    // Longer than a page of the migration.
+    const long = await scene.create();
+    for (let at = 0; at < 1200; at += 400) {
+      await scene.append(
+        long,
+        Array.from({ length: 400 }, (_, i) => wordStep(BigInt(at + i), `${at + i}`)),
+      );
+    }
+    const longBranch = await scene.branch(long, 1100n);
+    const all = [root, branch, leaf, empty, long, longBranch];
     const look = async (here: Scene) =>
       Promise.all(all.map(async (each) => ({ row: await here.get(each.id), steps: await here.steps(each) })));
     const before = await look(scene);

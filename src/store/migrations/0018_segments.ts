@@ -84,14 +84,17 @@ export const migration0018: Migration = {
     alter table steps rename to former_steps;
     create view steps as
       select s.tree, s.trajectory, s.first_step_number + r.key as step_number, s.namespace,
-        case r.value when 'Infinity' then 9e999 when '-Infinity' then -9e999 else r.value end as reward,
+        case r.type when 'text' then case r.value when 'Infinity' then 9e999 when '-Infinity' then -9e999 else r.value end
+          when 'null' then null else cast(r.value as real) end as reward,
         coalesce((s.ends ->> cast(r.key as text)) & 1, 0) as terminated,
         coalesce(((s.ends ->> cast(r.key as text)) >> 1) & 1, 0) as truncated,
         s.commit_time, s.first_step_number, s.next_step_number
       from segments as s cross join json_each(s.rewards) as r;
   `,
   convert: async <T>(db: Kysely<T>) => {
+    await sql`create index trajectories_by_depth on trajectories (depth, key)`.execute(db);
     await storeInSegments(db);
+    await sql`drop index trajectories_by_depth`.execute(db);
     await sql`drop table former_steps`.execute(db);
   },
 };

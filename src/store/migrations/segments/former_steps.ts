@@ -9,6 +9,7 @@ import { readActions, readObservations } from './former_content.ts';
 
 /** A row of the former table `steps`. */
 export interface FormerStep {
+  readonly trajectory: bigint;
   /** As the client sent it: without the states that were attached later. */
   readonly step: Step;
   readonly commitTime: string;
@@ -43,46 +44,66 @@ interface StateRow {
   readonly size: bigint;
 }
 
-/** Steps that one statement reads. */
-export const PAGE = 500;
+/** Steps that one statement reads at most. */
+export const PAGE_STEPS = 500;
+/** Bytes that one statement reads at most, unless one step is larger. */
+export const PAGE_BYTES = 8 * 1024 * 1024;
 
-interface Trajectory {
+export interface FormerTrajectory {
   readonly tree: bigint;
   readonly key: bigint;
+  readonly branch_point: bigint | null;
 }
 
 /**
- * Returns the own steps of one trajectory, or of several with fewer than `PAGE` steps together, in the order of the
- * trajectories and of their numbers. Inserts the states that were attached into `attached_states`.
+ * Returns the own steps of a trajectory in order, page by page. Inserts the states that were attached into
+ * `attached_states`.
  */
 export async function* readFormerSteps<T>(
   db: Kysely<T>,
-  trajectories: readonly Trajectory[],
-): AsyncGenerator<{ readonly trajectory: bigint; readonly step: FormerStep }> {
-  const keys = trajectories.map(
-    ({ tree, key }, i) => sql`(cast(${tree} as bigint), cast(${key} as bigint), ${sql.lit(i)})`,
-  );
-  for (let after = -1n; ; ) {
-    const { rows } = await sql<StepRow>`with w (tree, key, place) as (values ${sql.join(keys)})
-      select s.* from w join former_steps as s on s.tree = w.tree and s.trajectory = w.key and s.step_number > ${after}
-      order by w.place, s.step_number limit ${sql.lit(PAGE)}`.execute(db);
-    const states = await statesOf(db, rows);
-    for (const row of rows) {
-      const { tree, trajectory, step_number } = row;
-      const { step, attached } = readRow(row, (states.get(tupleKey(trajectory, step_number)) ?? []).map(readState));
-      for (const { name } of attached) {
-        await sql`insert into attached_states (tree, trajectory, step_number, name, namespace, digest, media_type, size)
-          select tree, trajectory, step_number, name, namespace, digest, media_type, size from step_states
-          where tree = ${tree} and trajectory = ${trajectory} and step_number = ${step_number} and name = ${name}`.execute(
-          db,
-        );
-      }
-      yield { trajectory, step: { step, commitTime: row.commit_time, writerEpoch: row.writer_epoch } };
-    }
+  { tree, key, branch_point: point }: FormerTrajectory,
+): AsyncGenerator<FormerStep[]> {
+  for (let next = point === null ? 0n : point + 1n; ; ) {
+    const own = sql`tree = ${tree} and trajectory = ${key}`;
+    const { rows } = await sql<StepRow>`select * from former_steps
+      where ${own} and step_number >= ${next} and (step_number = ${next}
+        or byte_sum <= coalesce((select byte_sum from former_steps where ${own} and step_number = ${next}), 0) + ${BigInt(PAGE_BYTES)})
+      order by step_number limit ${sql.lit(PAGE_STEPS)}`.execute(db);
     const last = rows.at(-1);
-    if (last === undefined || rows.length < PAGE) return;
-    after = last.step_number;
+    if (last === undefined) return;
+    yield await readRows(db, rows);
+    next = last.step_number + 1n;
   }
+}
+
+/** Returns all own steps of trajectories that have few, by trajectory. */
+export async function readFewSteps<T>(
+  db: Kysely<T>,
+  trajectories: readonly FormerTrajectory[],
+): Promise<Map<bigint, FormerStep[]>> {
+  const keys = trajectories.map(({ tree, key }) => sql`(cast(${tree} as bigint), cast(${key} as bigint))`);
+  const { rows } = await sql<StepRow>`with w (tree, key) as (values ${sql.join(keys)})
+    select s.* from w join former_steps as s on s.tree = w.tree and s.trajectory = w.key
+    order by s.trajectory, s.step_number`.execute(db);
+  return Map.groupBy(await readRows(db, rows), ({ trajectory }) => trajectory);
+}
+
+async function readRows<T>(db: Kysely<T>, rows: readonly StepRow[]): Promise<FormerStep[]> {
+  const states = await statesOf(db, rows);
+  const steps: FormerStep[] = [];
+  for (const row of rows) {
+    const { tree, trajectory, step_number } = row;
+    const { step, attached } = readRow(row, (states.get(tupleKey(trajectory, step_number)) ?? []).map(readState));
+    for (const { name } of attached) {
+      await sql`insert into attached_states (tree, trajectory, step_number, name, namespace, digest, media_type, size)
+        select tree, trajectory, step_number, name, namespace, digest, media_type, size from step_states
+        where tree = ${tree} and trajectory = ${trajectory} and step_number = ${step_number} and name = ${name}`.execute(
+        db,
+      );
+    }
+    steps.push({ trajectory, step, commitTime: row.commit_time, writerEpoch: row.writer_epoch });
+  }
+  return steps;
 }
 
 async function statesOf<T>(db: Kysely<T>, rows: readonly StepRow[]): Promise<Map<string, StateRow[]>> {
@@ -127,12 +148,25 @@ function readRow(row: StepRow, all: StateRef[]): { step: Step; attached: readonl
 }
 
 /**
- * Former rows do not tell which states were attached, but their digest covers only the others. Returns the subsets, the
- * smallest first: most steps have no attached state.
+ * Former rows do not tell which states were attached, but their digest covers only the others. Returns subsets, the most
+ * likely first: none, all, then the smallest. At most `MOST_SUBSETS`: the digest of a step that came as JSON with
+ * log-probabilities of many digits matches none, because they were stored as floats. All its states then count as sent.
  */
-function* subsets<Item>(items: readonly Item[]): Generator<Item[]> {
-  for (let size = 0; size <= items.length; size += 1) yield* subsetsOf(items, size);
+function* subsets<Item>(items: readonly Item[]): Generator<readonly Item[]> {
+  yield [];
+  if (items.length === 0) return;
+  yield items;
+  let left = MOST_SUBSETS;
+  for (let size = 1; size < items.length; size += 1) {
+    for (const subset of subsetsOf(items, size)) {
+      if (left === 0) return;
+      left -= 1;
+      yield subset;
+    }
+  }
 }
+
+const MOST_SUBSETS = 1000;
 
 function* subsetsOf<Item>(items: readonly Item[], size: number): Generator<Item[]> {
   if (size === 0) {

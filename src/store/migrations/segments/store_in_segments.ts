@@ -1,15 +1,16 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely';
-import { NO_SUMS, type Sums, sumsOfBranch } from '../../sql/step/running_sums.ts';
+import { NO_SUMS, type SegmentSums, type Sums, sumsOfBranch } from '../../sql/step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../../sql/step/segment.ts';
 import { placeKey, sumsAt } from '../../sql/step/sums_at.ts';
 import type { SegmentRow } from '../../sql/tables/steps.ts';
-import { type FormerStep, PAGE, readFormerSteps } from './former_steps.ts';
+import { type FormerStep, PAGE_BYTES, PAGE_STEPS, readFewSteps, readFormerSteps } from './former_steps.ts';
 
 /** Converts the rows of `former_steps` to rows of `segments`. Parents come before their branches. */
 export async function storeInSegments<T>(db: Kysely<T>): Promise<void> {
   let after = { depth: -1n, key: 0n };
   for (;;) {
-    const { rows } = await sql<TrajectoryRow>`select tree, key, namespace, parent, branch_point, next_step_number, depth
+    const { rows } =
+      await sql<TrajectoryRow>`select tree, key, namespace, parent, branch_point, next_step_number, byte_sum, depth
       from trajectories where depth > ${after.depth} or (depth = ${after.depth} and key > ${after.key})
       order by depth, key limit 500`.execute(db);
     const last = rows.at(-1);
@@ -26,31 +27,43 @@ interface TrajectoryRow {
   readonly parent: bigint | null;
   readonly branch_point: bigint | null;
   readonly next_step_number: bigint;
+  readonly byte_sum: bigint;
   readonly depth: bigint;
 }
 
-/** Rows of one insert. */
+/** Rows and bytes of one insert. */
 const INSERTED_ROWS = 100;
+const INSERTED_BYTES = 1024 * 1024;
 
-/** Trajectories are converted together as long as they have fewer than `PAGE` own steps. */
+/** Trajectories are converted together as long as they have few steps of few bytes. */
 function* batchesOf(rows: readonly TrajectoryRow[]): Generator<TrajectoryRow[]> {
   let batch: TrajectoryRow[] = [];
-  let steps = 0n;
+  let steps = 0;
+  let bytes = 0;
   for (const row of rows) {
-    const own = row.next_step_number - (row.branch_point === null ? 0n : row.branch_point + 1n);
-    if (batch.length > 0 && steps + own >= BigInt(PAGE)) {
+    const own = Number(row.next_step_number - (row.branch_point === null ? 0n : row.branch_point + 1n));
+    // Of the bytes along the lineage, as many are its own as of the steps.
+    const ownBytes = row.next_step_number === 0n ? 0 : (own / Number(row.next_step_number)) * Number(row.byte_sum);
+    if (batch.length > 0 && (steps + own > PAGE_STEPS || bytes + ownBytes > PAGE_BYTES)) {
       yield batch;
-      [batch, steps] = [[], 0n];
+      [batch, steps, bytes] = [[], 0, 0];
     }
     batch.push(row);
     steps += own;
+    bytes += ownBytes;
   }
   if (batch.length > 0) yield batch;
 }
 
 async function convert<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]): Promise<void> {
   const segments = new Segments(db, batch, await sumsOfParents(db, batch));
-  for await (const { trajectory, step } of readFormerSteps(db, batch)) await segments.add(trajectory, step);
+  const [only] = batch;
+  if (only !== undefined && batch.length === 1) {
+    for await (const steps of readFormerSteps(db, only)) for (const step of steps) await segments.add(step);
+  } else {
+    const few = await readFewSteps(db, batch);
+    for (const { key } of batch) for (const step of few.get(key) ?? []) await segments.add(step);
+  }
   await segments.finish();
 }
 
@@ -69,18 +82,23 @@ class Segments<T> {
   readonly #batch: ReadonlyMap<bigint, TrajectoryRow>;
   readonly #parents: ReadonlyMap<string, Sums>;
   readonly #encoder = new StepEncoder();
-  /** By trajectory, the rows of this batch and the sums after them. */
-  readonly #done = new Map<bigint, { readonly rows: SegmentRow[]; sums: Sums }>();
+  /** Trajectories of this batch that have branches in it. */
+  readonly #hasBranch: ReadonlySet<bigint>;
+  /** By trajectory, the sums after its last step, and the segments that sums of branches are computed from. */
+  readonly #done = new Map<bigint, { readonly segments: SegmentSums[]; sums: Sums }>();
   #open: { readonly segment: SegmentBuilder; readonly trajectory: bigint; readonly first: FormerStep } | undefined;
   #rows: SegmentRow[] = [];
+  #bytes = 0;
 
   constructor(db: Kysely<T>, batch: readonly TrajectoryRow[], parents: ReadonlyMap<string, Sums>) {
     this.#db = db;
     this.#batch = new Map(batch.map((row) => [row.key, row]));
+    this.#hasBranch = new Set(batch.flatMap(({ parent }) => (parent === null ? [] : [parent])));
     this.#parents = parents;
   }
 
-  async add(trajectory: bigint, former: FormerStep): Promise<void> {
+  async add(former: FormerStep): Promise<void> {
+    const { trajectory } = former;
     const frame = this.#encoder.encode(former.step, NO_SIZES);
     if (!this.#fits(trajectory, former, frame)) await this.#begin(trajectory, former);
     this.#open?.segment.add(former.step, frame);
@@ -105,13 +123,17 @@ class Segments<T> {
     if (this.#open === undefined) return;
     const { segment, trajectory, first } = this.#open;
     const row = segment.row(first.commitTime);
-    const rows = this.#done.get(trajectory)?.rows ?? [];
-    // The contents need not be kept: only sums are looked up.
-    rows.push(row);
-    this.#done.set(trajectory, { rows, sums: segment.sums });
+    const { first_step_number, next_step_number, rewards, reward_sum, byte_sum } = row;
+    const segments = this.#done.get(trajectory)?.segments ?? [];
+    if (this.#hasBranch.has(trajectory)) {
+      const bodyBytes = row.body.length;
+      segments.push({ first_step_number, next_step_number, rewards, reward_sum, byte_sum, body_bytes: bodyBytes });
+    }
+    this.#done.set(trajectory, { segments, sums: segment.sums });
     this.#rows.push(row);
+    this.#bytes += row.body.length;
     this.#open = undefined;
-    if (this.#rows.length >= INSERTED_ROWS) await this.#insert();
+    if (this.#rows.length >= INSERTED_ROWS || this.#bytes >= INSERTED_BYTES) await this.#insert();
   }
 
   async finish(): Promise<void> {
@@ -129,8 +151,8 @@ class Segments<T> {
     if (parent === null || stepNumber === null) return NO_SUMS;
     const segment = this.#done
       .get(parent)
-      ?.rows.find((row) => row.first_step_number <= stepNumber && stepNumber < row.next_step_number);
-    if (segment !== undefined) return sumsOfBranch(segment, segment.body.length, stepNumber);
+      ?.segments.find((row) => row.first_step_number <= stepNumber && stepNumber < row.next_step_number);
+    if (segment !== undefined) return sumsOfBranch(segment, stepNumber);
     return this.#parents.get(placeKey({ tree, owner: parent, stepNumber })) ?? NO_SUMS;
   }
 
@@ -143,6 +165,7 @@ class Segments<T> {
         ${row.metric_sums}, ${row.checksum}, ${row.body})`,
     );
     this.#rows = [];
+    this.#bytes = 0;
     await sql`insert into segments (tree, trajectory, first_step_number, next_step_number, namespace, writer_epoch, commit_time,
       reward_sum, byte_sum, rewards, ends, metric_sums, checksum, body) values ${sql.join(rows)}`.execute(this.#db);
   }

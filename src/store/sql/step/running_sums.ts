@@ -46,6 +46,7 @@ export interface SegmentSums {
   readonly rewards: string;
   readonly reward_sum: number | string;
   readonly byte_sum: bigint;
+  readonly body_bytes: bigint | number;
 }
 
 /**
@@ -53,13 +54,12 @@ export interface SegmentSums {
  * all its bytes count.
  */
 export function sumsOfBranch(
-  { rewards, first_step_number: first, next_step_number: next, reward_sum: before, byte_sum }: SegmentSums,
-  bodyBytes: number,
+  { rewards, first_step_number: first, next_step_number: next, reward_sum: before, byte_sum, body_bytes }: SegmentSums,
   stepNumber: bigint,
 ): Sums {
   let rewardSum = readReal(before);
   for (const reward of (JSON.parse(rewards) as (number | string | null)[]).slice(0, Number(stepNumber - first) + 1)) {
     rewardSum = addReward(rewardSum, reward === null ? undefined : readReal(reward));
   }
-  return { ...NO_SUMS, rewardSum, byteSum: byte_sum + BigInt(bodyBytes) + BigInt(STEP_BYTES) * (next - first) };
+  return { ...NO_SUMS, rewardSum, byteSum: byte_sum + BigInt(body_bytes) + BigInt(STEP_BYTES) * (next - first) };
 }

@@ -17,7 +17,6 @@ export function placeKey({ owner, stepNumber }: StepPlace): string {
 interface SumRow extends SegmentSums {
   readonly trajectory: bigint;
   readonly step_number: bigint;
-  readonly body_bytes: bigint;
 }
 
 /**
@@ -46,7 +45,7 @@ export async function sumsAt<T>(
   return new Map(
     found.rows.map((row) => [
       placeKey({ tree: 0n, owner: row.trajectory, stepNumber: row.step_number }),
-      sumsOfBranch(row, Number(row.body_bytes), row.step_number),
+      sumsOfBranch(row, row.step_number),
     ]),
   );
 }
