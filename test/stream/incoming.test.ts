@@ -80,6 +80,14 @@ describe('the preparation of steps for storage', () => {
     expect(states.map(({ digest }) => digest)).toEqual([sha256(large)]);
   });
 
+  it('W6: a log-probability that JSON gives as a double is the float that is stored', () => {
+    const json = create(AppendStepsRequestSchema, {
+      steps: [stepMessage(step(0n, '', { actions: [textAction('')] }))],
+    });
+    json.steps[0]!.actions[0]!.logprobs = [-0.1, 0.5];
+    expect(toNewSteps(json.steps).steps[0]?.actions[0]?.logprobs).toEqual([Math.fround(-0.1), 0.5]);
+  });
+
   it('FM4, W6: a replay that has a digest instead of the bytes is the same step', () => {
     const data = bytes(20_000);
     const mediaType = 'image/png';

@@ -105,7 +105,8 @@ function toAction(action: WireAction, place: Place, index: number, inline: Inlin
     callId,
     content: content === undefined ? undefined : toContent(content, place, '.actions', index, inline),
     tokenIds: action.tokenIds,
-    logprobs: action.logprobs,
+    // JSON may have more digits than the float that is stored, and a repeated step must be equal to it.
+    logprobs: action.logprobs.length === 0 ? NONE : action.logprobs.map(Math.fround),
   };
 }
 
