@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { StepSort } from '../../src/store/contract/step.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
@@ -16,7 +17,7 @@ describeStore('stored segments', (on) => {
   const words = (from: number, count: number, length = 1) =>
     Array.from({ length: count }, (_, i) => wordStep(BigInt(from + i), 'x'.repeat(length)));
 
-  it('a group commit stores one row for each trajectory, whatever the number of its steps and batches', async () => {
+  it('a group commit stores one row for each trajectory, whatever the number of its batches', async () => {
     const scene = on.scene();
     const [one, other] = [await scene.create(), await scene.create()];
     const batches = [
@@ -30,9 +31,16 @@ describeStore('stored segments', (on) => {
     expect(await rowsOf(other)).toEqual([[0, 3]]);
   });
 
-  it('a row has about 64 KiB of steps, unless one step is larger', async () => {
+  it('a row has at most 256 steps of about 64 KiB, unless one step is larger', async () => {
     const scene = on.scene();
     const made = await scene.create();
+    const many = await scene.create();
+    await scene.append(many, words(0, 600));
+    expect(await rowsOf(many)).toEqual([
+      [0, 256],
+      [256, 512],
+      [512, 600],
+    ]);
     await scene.append(made, [...words(0, 20, 10_000), ...words(20, 1, 200_000), ...words(21, 2)]);
     expect(await rowsOf(made)).toEqual([
       [0, 6],
@@ -63,6 +71,26 @@ describeStore('stored segments', (on) => {
     expect(rows.map(({ truncated }) => Boolean(truncated))).toEqual(before.map(({ step }) => step.truncated));
     await scene.append(branch, [makeStep(8n, { reward: 1 })]);
     expect((await scene.get(branch.id)).rewardSum).toBe(0 + 3 / 7 + 6 / 7 + 1);
+  });
+
+  it('RD4, W11: lists compare every reward as the double that it is, however large', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const rewards = [2 ** 60, 1e17, -(2 ** 55), 2 ** 53 + 2, 1e300, Infinity, -Infinity, 0.1, 5e-324, -0];
+    await scene.append(
+      made,
+      rewards.map((reward, i) => makeStep(BigInt(i), { reward })),
+    );
+    const of = { tree: made.ref.tree, segments: await scene.segments(made) };
+    const page = { limit: 30, after: undefined, maxBytes: 1e6 };
+    const list = async (filter: object, order: StepSort) =>
+      (await scene.store.listSteps(scene.namespace, { of, ...filter }, order, page, 'FULL')).map(
+        ({ step }) => step.reward,
+      );
+    expect(await list({}, NUMBER)).toEqual(rewards);
+    expect(await list({}, { by: 'REWARD', descending: true })).toEqual(rewards.toSorted((a, b) => b - a));
+    for (const reward of rewards)
+      expect(await list({ minReward: reward, maxReward: reward }, NUMBER)).toEqual([reward]);
   });
 
   it('W6, W10: a repeated step is compared as it was sent, without the states attached to it', async () => {

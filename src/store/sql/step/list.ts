@@ -118,9 +118,8 @@ async function readSegments(
   for (const { owner, segment } of stored.segments) {
     const { first_step_number: first, next_step_number: next } = segment;
     const numbersHere = new Set(wanted.get(tupleKey(owner.key, first))?.map(({ stepNumber }) => BigInt(stepNumber)));
-    for (const each of stepsIn(segment, first, next, view)) {
+    for (const each of stepsIn(segment, first, next, view, numbersHere)) {
       const { stepNumber } = each.step;
-      if (!numbersHere.has(stepNumber)) continue;
       const step = storedStep(segment, each, attachedTo(stored.attached, owner.key, stepNumber));
       found.set(tupleKey(owner.key, stepNumber), { step, bytes: each.frame.length });
     }

@@ -20,10 +20,11 @@ export interface StepOwner extends TrajectoryRef {
 export type StateSizes = ReadonlyMap<string, number>;
 
 /**
- * Bytes of the steps of one row, unless one step is larger. A page of steps reads whole rows, so a row is not much
- * larger than a page.
+ * Bytes and number of the steps of one row, unless one step is larger. A page of steps reads whole rows, so a row is not
+ * much larger than a page.
  */
 const SEGMENT_BYTES = 64 * 1024;
+const SEGMENT_STEPS = 256;
 
 /** Encodes steps as they are stored. Keeps one buffer, so that a step costs one copy. */
 export class StepEncoder {
@@ -79,7 +80,8 @@ export class SegmentBuilder {
   }
 
   hasRoomFor(frame: Uint8Array): boolean {
-    return this.#frames.length === 0 || this.#bytes + frame.length <= SEGMENT_BYTES;
+    const count = this.#frames.length;
+    return count === 0 || (count < SEGMENT_STEPS && this.#bytes + frame.length <= SEGMENT_BYTES);
   }
 
   add(step: Step, frame: Uint8Array): void {

@@ -29,14 +29,15 @@ export interface SegmentStep {
 }
 
 /**
- * Goes through the steps of a segment that are in [from, to), in order. Errors: STEP_CORRUPT. The step is a view of the
- * body.
+ * Goes through the steps of a segment that are in [from, to), or only some of them, in order. Errors: STEP_CORRUPT. The
+ * step is a view of the body.
  */
 export function* stepsIn(
   segment: StoredSegment,
   from: bigint,
   to: bigint,
   view: StepView = 'FULL',
+  only?: ReadonlySet<bigint>,
 ): Generator<SegmentStep, void, undefined> {
   const { first_step_number: first, next_step_number: next, body } = segment;
   if (checksumOf(first, body) !== segment.checksum) throw stepCorrupt(segment);
@@ -45,11 +46,12 @@ export function* stepsIn(
   const frames = new StepFrames(body);
   try {
     for (let begin = 0; number < to && frames.next(); begin = frames.to, number += 1n) {
-      // Rewards of earlier steps of the row are needed for the sum.
-      const step = readStep(body, frames.from, frames.to, number < from ? 'BASIC' : view);
+      const isWanted = number >= from && (only === undefined || only.has(number));
+      // The rewards of all earlier steps of the row are needed for the sum.
+      const step = readStep(body, frames.from, frames.to, isWanted ? view : 'BASIC');
       if (step.stepNumber !== number) throw new DamagedStep(`step ${step.stepNumber} at the place of step ${number}`);
       rewardSum = addReward(rewardSum, step.reward);
-      if (number >= from) yield { step, rewardSum, frame: body.subarray(begin, frames.to) };
+      if (isWanted) yield { step, rewardSum, frame: body.subarray(begin, frames.to) };
     }
   } catch (cause) {
     throw cause instanceof DamagedStep ? stepCorrupt(segment, cause) : cause;
