@@ -28,6 +28,11 @@ export async function readPage(
   const segments = await from.lineages.segments(from.store, namespace, trajectory, start, start + BigInt(PAGE_STEPS));
   const page = await from.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
   if (page.length === 0) throw trajectoryDeleted(trajectory.id);
+  let expected = start;
+  for (const { step } of page) {
+    if (step.stepNumber !== expected) throw trajectoryDeleted(trajectory.id);
+    expected += 1n;
+  }
   return page;
 }
 
