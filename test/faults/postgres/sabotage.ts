@@ -10,7 +10,7 @@ export function commitWithoutWaiting(database: TestDatabase): Promise<unknown> {
     client.query(`
       create function public.commit_without_waiting() returns trigger language plpgsql as
         $$ begin perform set_config('synchronous_commit', 'off', true); return null; end $$;
-      create trigger commit_without_waiting after insert on anabranch.steps
+      create trigger commit_without_waiting after insert on anabranch.segments
         for each statement execute function public.commit_without_waiting();
       grant execute on function public.commit_without_waiting() to public`),
   );
