@@ -10,11 +10,12 @@ import type { Action, Content, Observation, Step } from './step.ts';
  * The form is a sequence of fields in the order of their numbers in `anabranch.v1.Step`, each a tag byte and its value:
  * - Absent fields are left out, so absent differs from zero if the proto has presence.
  * - Text is UTF-8 after its length (u32, big endian).
- * - Numbers are 8 bytes, big endian. Doubles are their bits, with one NaN.
+ * - Numbers are 8 bytes, token ids 4, big endian. Doubles are their bits, with one NaN.
  * - Maps are sorted by key (by UTF-16 code units). Lists follow their count.
- * - A state is its digest and media type.
+ * - A state of the step is its name, digest and media type; a state in a content has no name.
  *
- * The form must never change, because digests are stored. Golden vectors test it.
+ * The form must not change: migration 18 compares it with the digests of former rows (`former_steps.ts`). Golden vectors
+ * test it.
  */
 export function stepDigest(step: Step): Digest {
   const out = new CanonicalWriter();

@@ -24,7 +24,7 @@ export interface ListRange {
   readonly endStepNumber?: bigint | undefined;
 }
 
-/** Steps read by one statement. */
+/** Steps of one call of `readOutlines`, which may need several statements of 512 KiB. */
 const PAGE = 1000;
 
 /** Compares two trajectories (RD5). Errors: TRAJECTORY_DELETED. */
@@ -83,7 +83,7 @@ export function requireListRange({ startStepNumber, endStepNumber }: ListRange, 
   throw invalidField('end_step_number', `must be at most ${most} after start_step_number`);
 }
 
-/** Finds the first difference after the shared steps. Reads only steps with different digests (W6). */
+/** Finds the first difference after the shared steps. Reads whole steps only where the hashes of the stored bytes differ. */
 async function firstDifference(one: Side, other: Side, shared: bigint): Promise<StepDifference | undefined> {
   const common = lesser(one.trajectory.nextStepNumber, other.trajectory.nextStepNumber);
   for (let from = shared; from < common; from += BigInt(PAGE)) {
@@ -104,7 +104,7 @@ async function firstDifference(one: Side, other: Side, shared: bigint): Promise<
 }
 
 /**
- * Returns the first difference in a page of steps, and the number of compared steps. There may be none, because digests
+ * Returns the first difference in a page of steps, and the number of compared steps. There may be none, because hashes
  * also cover fields that the comparison ignores.
  */
 async function compareSteps(

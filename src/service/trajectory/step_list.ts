@@ -27,7 +27,7 @@ import {
 } from '../request/page_token.ts';
 import { fromStoredStep } from './step_out.ts';
 
-/** Maximum size of stored payloads in a page. Metrics and references to states are not counted. */
+/** Maximum size of the stored steps in a page. States that were attached later are not counted. */
 const PAGE_BYTES = 512 * 1024;
 /** Maximum size of encoded steps in a page. Leaves room for the page token. */
 const MESSAGE_BYTES = LIMITS.messageBytes - 1024;

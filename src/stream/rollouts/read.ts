@@ -88,7 +88,10 @@ async function hasRunEnded({ app, caller, stage }: StageReader): Promise<boolean
 /** What remains of a stage: nothing, only queued rollouts, or rollouts that workers hold. */
 type Left = 'NONE' | 'QUEUED' | 'HELD';
 
-/** Returns the groups that have ended and are not in `sent`. */
+/**
+ * Yields the rollouts of ended groups that are not in `sent`, and adds these groups to it. Returns what remains of the
+ * stage.
+ */
 async function* readEnded(
   reader: StageReader,
   { completeGroupsOnly, signal }: ReadRolloutsArgs,

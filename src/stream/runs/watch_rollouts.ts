@@ -92,7 +92,7 @@ function rolloutVersion({ revision, turns, reward }: Rollout): string {
   return `${revision} ${turns} ${reward}`;
 }
 
-/** A group changes with its rollouts. Its own revision changes only when a rollout ends. */
+/** A group changes with its rollouts. Includes statistics, which can change without the group's row. */
 function groupVersion({ revision, statistics }: Group): string {
   const { pending, live, completed, failed, cancelled, judged, successes, rewards, best } = statistics;
   const counts = [revision, pending, live, completed, failed, cancelled, judged, successes, rewards.count];

@@ -7,7 +7,10 @@ import type { ChangeHub } from '../change_hub.ts';
 import type { LineageCache } from '../lineage_cache.ts';
 import { byOwner, type OwnedSteps, readPage } from './step_page.ts';
 
-/** Pages that are cached for followers that reach the same step a moment later: at most about 1 MiB. */
+/**
+ * Pages that are cached for followers that reach the same step a moment later. About 64 KiB each, unless one step is
+ * larger.
+ */
 const CACHED_PAGES = 4;
 
 export interface FeedDeps {

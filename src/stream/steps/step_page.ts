@@ -9,7 +9,7 @@ import { stepBytes } from './step_bytes.ts';
 /** Approximate size of a page. Small enough for the memory of many readers, large enough to be fast. */
 const PAGE_BYTES = 64 * 1024;
 const PAGE_STEPS = 250;
-/** Larger than a page, because the store counts only payloads, and not references to states. */
+/** Larger than a page, because the store does not count attached states, and `stepBytes` is an upper bound. */
 const PART_BYTES = 384 * 1024;
 
 /**
