@@ -1,4 +1,4 @@
-/** Equal elements of two lists: `length` elements from `input` and from `output` on. */
+/** Equal elements of two lists: `length` elements, from the index `input` and from the index `output` on. */
 export interface Match {
   readonly input: number;
   readonly output: number;
@@ -39,7 +39,7 @@ function anchorsOf(input: readonly string[], output: readonly string[]): Match[]
   return longestAscending(pairs);
 }
 
-/** Returns where each text is; undefined for one that occurs several times. */
+/** Returns the index of each text; undefined for a text that occurs several times. */
 function uniquePlaces(texts: readonly string[]): Map<string, number | undefined> {
   const places = new Map<string, number | undefined>();
   for (let i = 0; i < texts.length; i += 1) places.set(texts[i]!, places.has(texts[i]!) ? undefined : i);

@@ -7,8 +7,8 @@ export interface ByteRange {
 }
 
 /**
- * S7: the ranges in which two states differ at equal offsets, in blocks of 64 bytes. A range begins and ends at a
- * multiple of 64, or ends with the larger state. The states are compared piece by piece, in order.
+ * S7: collects the ranges in which two states differ at equal offsets, in blocks of 64 bytes. A range begins and ends
+ * at a multiple of 64, or ends with the larger state. The states are compared piece by piece, in order.
  */
 export class ChangedRanges {
   readonly #ranges: { start: number; end: number }[] = [];
@@ -18,7 +18,7 @@ export class ChangedRanges {
     return this.#ranges;
   }
 
-  /** True if there are more ranges than are kept. Nothing needs to be compared any more. */
+  /** True if there are more ranges than are kept. Then no more bytes need to be compared. */
   get isTruncated(): boolean {
     return this.#isTruncated;
   }
@@ -36,7 +36,7 @@ export class ChangedRanges {
     if (last !== undefined && last.end > end) last.end = end;
   }
 
-  /** Halves bytes that differ, down to single blocks. */
+  /** Halves ranges that differ, down to single blocks. */
   #compare(offset: number, one: Buffer, other: Buffer, from: number, to: number): void {
     if (this.#isTruncated || one.compare(other, from, to, from, to) === 0) return;
     const start = blockStart(offset + from);

@@ -10,7 +10,7 @@ export type NoPatchReason = 'NOT_JSON' | 'TOO_LARGE' | 'DUPLICATE_KEYS' | 'TOO_C
 export type PatchResult = { readonly patchJson: string } | { readonly noPatch: NoPatchReason };
 
 /**
- * S7: returns the JSON Patch (RFC 6902) that makes the second text of the first. Numbers keep their text, as in
+ * S7: returns the JSON Patch (RFC 6902) that turns the first text into the second. Numbers keep their text, as in
  * `parseJson`: `1` and `1.0` differ, and no digit is lost. Work and memory are bounded by LIMITS, whatever the bytes.
  */
 export function jsonPatch(one: Uint8Array, other: Uint8Array): PatchResult {
@@ -33,7 +33,7 @@ class NoPatch extends Error {
   }
 }
 
-/** A document that may be compared. Errors: NoPatch. */
+/** Returns a document that may be compared. Errors: NoPatch. */
 function parseDocument(bytes: Uint8Array): Json {
   const text = decode(bytes);
   const { members, values, depth } = measure(text);
@@ -115,7 +115,7 @@ function isList(value: Json): value is readonly Json[] {
   return Array.isArray(value);
 }
 
-/** Long keys at many levels make paths that are many times as long as the documents. Errors: NoPatch. */
+/** Long keys at many levels result in paths that are many times as long as the documents. Errors: NoPatch. */
 function requireShortPaths({ tokens }: Pointer, ...containers: readonly Json[]): void {
   const length = tokens.reduce((sum, token) => sum + token.length + 1, 0);
   const members = containers.reduce((sum: number, value) => sum + sizeOf(value), 0);
@@ -130,7 +130,7 @@ function sizeOf(value: Json): number {
 /** The shortest operation without its path, `{"op":"remove","path":""}`, and a comma. */
 const OPERATION_BYTES = 26;
 
-/** Compares values by the library; lists and exact numbers by the rules of this file. */
+/** Compares lists and exact numbers by the rules of this file, and leaves other values to the library. */
 class PatchMaker {
   /** Characters of list elements that may still be compared as text. */
   #room = LIMITS.patchAlignedChars;
@@ -157,7 +157,7 @@ class PatchMaker {
     const operations: Operation[] = [];
     let [i, j] = [0, 0];
     for (const match of this.#align(input, output)) {
-      // Before this element, the list is as long as the output up to it.
+      // The operations so far have replaced what was before this element by `j` elements, so its index is `j`.
       for (; i < match.input && j < match.output; i += 1, j += 1) {
         operations.push(...this.diff(input[i]!, output[j]!, pointer.add(String(j))));
       }
@@ -178,7 +178,7 @@ class PatchMaker {
     return [{ input: input.length, output: output.length, length: 0 }];
   }
 
-  /** Returns texts that are equal only for equal elements. Undefined when there is no room for them. */
+  /** Returns texts that are equal only for equal elements; undefined if `#room` is used up. */
   #textsOf(list: readonly Json[]): string[] | undefined {
     const texts: string[] = [];
     for (const item of list) {

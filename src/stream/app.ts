@@ -39,7 +39,7 @@ export interface App {
   readonly feeds: Feeds;
   readonly patches: Pick<PatchQueue, 'patch'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
-  /** A2: when it begins, streams end with SERVER_DRAINING; append streams end after the acks of all their frames. */
+  /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
   readonly drain: Drain;
   /** Drains, commits what was received, and stops all timers. Does not close the store. Idempotent. */
   close(): Promise<void>;

@@ -5,7 +5,7 @@ import type { Store } from '../store/contract/store.ts';
 /** Maximum number of cached segments: about 10 MB. */
 const MAX_SEGMENTS = 100_000;
 
-/** Links that are converted at a time, so that other work runs in between. */
+/** Number of links converted before other work runs. */
 const PIECE = 1000;
 
 /**
@@ -15,8 +15,8 @@ const PIECE = 1000;
  */
 export interface LineageCache {
   /**
-   * Returns the owners of the steps [from, to), at most up to the end in the given row. Reads only the ancestors that
-   * these steps need.
+   * Returns the owners of the steps [from, to), at most up to `trajectory.nextStepNumber`. Reads only the ancestors
+   * that these steps need.
    */
   segments(store: Ancestors, namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<Segment[]>;
   /**
@@ -31,7 +31,7 @@ export interface LineageCache {
 type Ancestors = Pick<Store, 'getLineage'>;
 
 export function createLineageCache(): LineageCache {
-  // Segments of ancestors, without the trajectory's own, in order of use: the first was not used for the longest time.
+  // Segments of ancestors, without the trajectory's own, least recently used first.
   const lineages = new Map<bigint, readonly Segment[]>();
   let cached = 0;
 

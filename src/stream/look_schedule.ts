@@ -2,6 +2,14 @@ import type { Drain } from './drain.ts';
 import type { AppSettings } from './settings.ts';
 
 /**
+ * Returns the number of polls without a message after which a follower or watcher sends a sign of progress. One less
+ * than the polls that fit into `progressMs`, so that there is time for the read that follows the last poll.
+ */
+export function pollsUntilProgress({ pollMs, progressMs }: Pick<AppSettings, 'pollMs' | 'progressMs'>): number {
+  return Math.max(1, Math.floor(progressMs / pollMs) - 1);
+}
+
+/**
  * Decides when a watcher looks at the database again (M5): after a hint or a poll, but not within `watchMs` of the
  * previous look. Also decides when a watcher that has nothing to send sends a sign of progress.
  */
@@ -20,7 +28,7 @@ export class LookSchedule {
 
   constructor({ watchMs, pollMs, progressMs }: Pick<AppSettings, 'watchMs' | 'pollMs' | 'progressMs'>) {
     this.#watchMs = watchMs;
-    this.#progressPolls = Math.max(1, Math.floor(progressMs / pollMs) - 1);
+    this.#progressPolls = pollsUntilProgress({ pollMs, progressMs });
     this.#poll = setInterval(() => {
       this.#quietPolls += 1;
       this.hint();
@@ -80,7 +88,7 @@ export class LookSchedule {
     return this.#ended;
   }
 
-  /** Ends all waits, also later ones. */
+  /** Ends the schedule: current and later waits resolve at once. */
   end(): void {
     this.#ended = true;
     this.#wakeIfDue();

@@ -1,7 +1,7 @@
 import { DamagedStep } from './damaged_step.ts';
 
 /**
- * Goes through a body of steps, each after its length as a varint. Allocates nothing for a step:
+ * Iterates over the steps of a body. Each follows its length, a varint. Allocates nothing for a step:
  *
  *     for (const frames = new StepFrames(body); frames.next(); ) readStep(body, frames.from, frames.to);
  */
@@ -15,7 +15,7 @@ export class StepFrames {
     this.#body = body;
   }
 
-  /** Goes to the next step. Returns false at the end. Errors: DamagedStep. */
+  /** Moves to the next step. Returns false at the end. Errors: DamagedStep. */
   next(): boolean {
     const body = this.#body;
     let at = this.to;

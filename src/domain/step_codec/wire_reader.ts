@@ -21,8 +21,8 @@ export class WireReader {
   }
 
   /**
-   * Passes the tag if the next field has it, and returns whether it does. Fields are asked for in order of number, so
-   * that `finish` finds those that are unknown, repeated or out of order.
+   * Consumes the tag if the next field has it, and returns whether it does. Must be called in order of field number, so
+   * that `finish` finds fields that are unknown, repeated or out of order.
    */
   has(tag: number): boolean {
     if (this.#at >= this.#end || this.#bytes[this.#at] !== tag) return false;
@@ -30,7 +30,7 @@ export class WireReader {
     return true;
   }
 
-  /** Passes the tag, which the next field must have. */
+  /** Consumes the tag, which the next field must have. */
   expect(tag: number): void {
     if (!this.has(tag)) throw this.#damaged(`no field with the tag ${tag}`);
   }
@@ -125,7 +125,7 @@ export class WireReader {
   packedFloats(): number[] {
     const end = this.#lengthEnd();
     const values: number[] = [];
-    if ((end - this.#at) % 4 !== 0) throw this.#damaged('a list of floats has a part of one');
+    if ((end - this.#at) % 4 !== 0) throw this.#damaged('a list of floats ends within a float');
     for (; this.#at < end; this.#at += 4) values.push(this.#bytes.readFloatLE(this.#at));
     return values;
   }
@@ -140,7 +140,7 @@ export class WireReader {
     this.#at += count;
   }
 
-  /** Returns where a value ends that begins with its length. */
+  /** Consumes the length of a value. Returns the end of the value. */
   #lengthEnd(): number {
     const length = this.unsigned();
     if (length > this.#end - this.#at) throw this.#damaged('a field is cut off');
@@ -175,8 +175,8 @@ export class WireReader {
     return bytes.toString('utf8');
   }
 
-  #damaged(what: string): DamagedStep {
-    return new DamagedStep(`${what}, before byte ${this.#at}`);
+  #damaged(fault: string): DamagedStep {
+    return new DamagedStep(`${fault}, before byte ${this.#at}`);
   }
 }
 

@@ -1,7 +1,7 @@
 /**
  * Writes protobuf's wire format into one growing buffer. Lengths of nested messages are written after their content,
- * which is moved if its length takes more than one byte. Fields must be written in order of number, so that the bytes are
- * the canonical encoding.
+ * which is moved if its length takes more than one byte. Fields must be written in order of number, so that the bytes
+ * are the canonical encoding.
  */
 export class WireWriter {
   #bytes: Buffer;
@@ -15,7 +15,7 @@ export class WireWriter {
     return this.#at;
   }
 
-  /** Returns a copy of what was written, and begins anew. */
+  /** Returns a copy of the written bytes, and empties the buffer. */
   take(): Uint8Array {
     const taken = new Uint8Array(this.#bytes.subarray(0, this.#at));
     this.#at = 0;
@@ -99,7 +99,7 @@ export class WireWriter {
     for (const value of values) this.#at = this.#bytes.writeFloatLE(withoutPayload(value), this.#at);
   }
 
-  /** Begins a nested message. Returns its place for `end`. */
+  /** Begins a nested message. Returns its position, for `end`. */
   begin(tag: number): number {
     this.#reserve(2);
     this.#bytes[this.#at] = tag;
@@ -107,7 +107,7 @@ export class WireWriter {
     return this.#at;
   }
 
-  /** Begins a message of a sequence, in which each stands after its length. Returns its place for `end`. */
+  /** Begins a message of a sequence in which each follows its length. Returns its position, for `end`. */
   beginDelimited(): number {
     this.#reserve(1);
     this.#at += 1;
@@ -121,7 +121,7 @@ export class WireWriter {
       this.#reserve(extra);
       this.#bytes.copyWithin(begun + extra, begun, this.#at);
     }
-    // There is room: growing here would lose what comes after the length.
+    // The room is reserved above: growing the buffer here would lose the bytes after the length.
     this.#at = begun - 1;
     this.#putVarint(size);
     this.#at += size;
@@ -165,7 +165,7 @@ function withoutPayload(value: number): number {
   return Number.isNaN(value) ? Number.NaN : value;
 }
 
-/** ASCII is written here: a call of Buffer's costs more than so few characters. */
+/** Writes ASCII itself, because a call of `Buffer.write` costs more than a loop over so few characters. */
 function writeShort(bytes: Buffer, value: string, at: number): number {
   for (let i = 0; i < value.length; i += 1) {
     const code = value.charCodeAt(i);

@@ -24,7 +24,7 @@ export function writeStoredStep(out: WireWriter, step: StoredStep): void {
   writeStep(out, step);
   writeTime(out, STEP.commitTime, step.commitTime);
   if (step.writerEpoch !== 0n) out.long(STEP.writerEpoch, step.writerEpoch);
-  // Without presence, only +0 is left out.
+  // A double without presence is left out only if it is +0.
   if (!Object.is(step.rewardSum, 0)) out.double(STEP.rewardSum, step.rewardSum);
 }
 

@@ -21,10 +21,11 @@ import {
 const ID_BYTES = 48;
 
 /**
- * Returns a rollout with as much of its attempts as fits into one response (RD3). At most half of the room is for the
- * newest attempts without details. Next come the validations of the shown attempt, in the largest form in which all
- * fit. The rest is for details of attempts: results, validations, metrics, timings and environments. Those of the shown
- * attempt come last, because the rollout itself has them.
+ * Returns a rollout with as much of its attempts as fits into one response (RD3). The shown attempt is the one whose
+ * values the rollout has. At most half of the room is for the newest attempts without details. Next come the
+ * validations of the shown attempt, in the largest form in which all fit. The rest is for details of attempts: results,
+ * validations, metrics, timings and environments. Those of the shown attempt come last, because the rollout itself has
+ * them.
  */
 export function recordAnswer(
   { rollout: row, attempts: rows }: RolloutRecord,

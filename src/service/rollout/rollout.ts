@@ -51,7 +51,7 @@ export const rolloutMethods: Methods<
     return recordAnswer(found, toView(view, 'FULL'));
   },
 
-  /** Lists rollouts by stage, group number and number, or across runs the newest first. */
+  /** Lists rollouts by stage, group number and number. Without run, stage or group, lists the newest first. */
   async listRollouts(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const filter = toRolloutFilter(request);
@@ -71,7 +71,7 @@ export const rolloutMethods: Methods<
     return { rollouts: page.items, nextPageToken: page.nextPageToken };
   },
 
-  /** Labels and environments are replaced, metrics and timings merged by key (FM7). */
+  /** Replaces labels and environments; merges metrics and timings by key (FM7). */
   async updateRollout(request, { app, caller }) {
     const { rolloutId, attempt } = request;
     const now = await app.store.updateRollout(caller.namespace, rolloutId, attempt, toRolloutChanges(request));
@@ -106,7 +106,7 @@ export const rolloutMethods: Methods<
       report: toReport(request),
     }),
 
-  /** Ends the rollout, also if a worker holds it. */
+  /** Cancels the rollout, even while a worker holds its lease. */
   cancelRollout: (request, call) => end(request, call, 'CANCELLED', {}),
 
   /** Returns the rollout to the queue, or fails it after its last attempt; keeps the report of the attempt (Q1). */

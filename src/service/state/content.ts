@@ -10,23 +10,23 @@ import type { Call } from '../method.ts';
 import { stepAt } from '../trajectory/find_step.ts';
 import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';
 
-/** Names a state: by the digest of its bytes, or as the state with a name of an own or inherited step. */
+/** Identifies a state by the digest of its bytes, or by its name at an own or inherited step. */
 export type StateAddress =
   | { readonly digest: Digest }
   | { readonly trajectoryId: string; readonly stepNumber: bigint; readonly name: string };
 
 /** A stored state. */
 export interface FoundContent extends StateInfo {
-  /** Media type that the step gives the state. Empty for a state that was named by its digest. */
+  /** Media type that the step gives the state. Empty for a state that was requested by its digest. */
   readonly mediaType: string;
-  /** The trajectory of the reference. Undefined for a state that was named by its digest. */
+  /** The trajectory of the reference. Undefined for a state that was requested by its digest. */
   readonly trajectory?: Trajectory;
 }
 
 /** What is needed to look up a state, and to read its bytes. */
 type Access = Pick<Call, 'app' | 'caller'>;
 
-/** Takes the two fields of a request of which exactly one is set. Errors: INVALID_REQUEST. */
+/** Converts the two fields of a request of which exactly one is set. Errors: INVALID_REQUEST. */
 export function addressOf(digest: string, reference: StateReference | undefined, field = 'digest'): StateAddress {
   if (reference === undefined) return { digest: parseDigest(digest, field) };
   const { trajectoryId, stepNumber, name } = reference;
@@ -37,7 +37,7 @@ export function addressOf(digest: string, reference: StateReference | undefined,
   };
 }
 
-/** Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND. */
+/** Looks up a state. Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND. */
 export async function findContent({ app, caller }: Access, address: StateAddress): Promise<FoundContent> {
   if ('digest' in address) {
     const [info] = await app.store.findStates(caller.namespace, [address.digest], false);

@@ -14,8 +14,8 @@ import { fromState } from './get.ts';
 type Pieces = AsyncGenerator<Uint8Array, void, undefined>;
 
 /**
- * S7: a JSON Patch, or the ranges of different bytes. Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND,
- * STATE_CORRUPT.
+ * S7: returns a JSON Patch, or the ranges in which the bytes differ. Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND,
+ * STEP_NOT_FOUND, STATE_CORRUPT.
  */
 export async function diffStates(
   request: DiffStatesRequest,
@@ -60,7 +60,7 @@ async function loadShared(call: Call, found: FoundContent): Promise<SharedArrayB
   return shared;
 }
 
-/** Reads both states side by side, as far as both go. Holds a piece of each. */
+/** Reads both states side by side, up to the end of the smaller one. Holds a piece of each. */
 async function compareBytes(call: Call, one: FoundContent, other: FoundContent): Promise<ChangedRanges> {
   const changed = new ChangedRanges();
   const common = Math.min(one.size, other.size);
@@ -80,7 +80,7 @@ interface SideBySide {
   readonly otherBytes: Uint8Array;
 }
 
-/** Yields bytes of both at equal offsets, whatever the sizes of their pieces. */
+/** Yields bytes of both states at equal offsets. Their pieces may have different sizes. */
 async function* sideBySide(one: Pieces, other: Pieces): AsyncGenerator<SideBySide, void, undefined> {
   let offset = 0;
   let [left, otherLeft] = [new Uint8Array(), new Uint8Array()] as [Uint8Array, Uint8Array];

@@ -29,7 +29,7 @@ export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTas
     return { task: taskMessage(found, toView(view, 'FULL')) };
   },
 
-  /** Lists the newest first. */
+  /** Lists tasks, newest first. */
   async listTasks(request, { app, caller }) {
     const { taskIds: ids, category, difficulty, sourceType, tags } = request;
     const view = toView(request.view, 'BASIC');

@@ -58,7 +58,10 @@ function rewardDifference(a: Trajectory, b: Trajectory, shared: bigint): number 
   return one === undefined || other === undefined ? b.rewardSum - a.rewardSum : other - one;
 }
 
-/** Returns the sum of the rewards after the shared steps; undefined unless these are all of its own steps. */
+/**
+ * Returns the sum of the rewards after the shared steps: 0 if there are no such steps, undefined if the trajectory's
+ * own steps do not begin at `shared`.
+ */
 function rewardAfter(trajectory: Trajectory, shared: bigint): number | undefined {
   if (trajectory.nextStepNumber === shared) return 0;
   return ownBegin(trajectory) === shared ? (trajectory.branchRewardSum ?? 0) : undefined;
@@ -83,7 +86,10 @@ export function requireListRange({ startStepNumber, endStepNumber }: ListRange, 
   throw invalidField('end_step_number', `must be at most ${most} after start_step_number`);
 }
 
-/** Finds the first difference after the shared steps. Reads whole steps only where the hashes of the stored bytes differ. */
+/**
+ * Finds the first difference after the shared steps. Reads whole steps only where the hashes of the stored bytes
+ * differ.
+ */
 async function firstDifference(one: Side, other: Side, shared: bigint): Promise<StepDifference | undefined> {
   const common = lesser(one.trajectory.nextStepNumber, other.trajectory.nextStepNumber);
   for (let from = shared; from < common; from += BigInt(PAGE)) {

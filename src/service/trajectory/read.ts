@@ -20,14 +20,17 @@ export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps> 
   isLarge: hasManySteps,
 };
 
-/** Fewer steps are encoded without a slot: encoding takes less time than waiting. */
+/**
+ * From this number on, a response waits for an encoding slot (`isLarge`). Encoding fewer steps takes less time than
+ * waiting.
+ */
 const MANY_STEPS = 32;
 
 export function hasManySteps({ steps }: { readonly steps: readonly unknown[] }): boolean {
   return steps.length >= MANY_STEPS;
 }
 
-/** Responses by their steps. Live followers of a trajectory share both. */
+/** Caches the response of a page: live followers share pages. */
 const shared = new WeakMap<StepsRead['steps'], ReadStepsResponse>();
 
 function fromStepsRead(read: StepsRead): ReadStepsResponse {

@@ -77,9 +77,7 @@ const ORDERS: Readonly<Record<StepOrder, StepSort['by']>> = {
   [StepOrder.TIME]: 'TIME',
 };
 
-/**
- * Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. Exactly one of them is set.
- */
+/** Returns the steps that the request selects. Exactly one of the four ids is set. */
 async function toStepsOf(
   app: App,
   caller: Caller,
@@ -94,8 +92,8 @@ async function toStepsOf(
 }
 
 /**
- * A deletion removes steps batch by batch, so a page that was read beside it may lack some. Errors:
- * TRAJECTORY_NOT_FOUND and so on.
+ * Requires that the resource still exists, because a concurrent deletion may have removed steps of the page. Errors:
+ * TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
  */
 async function requireThere(
   app: App,

@@ -36,7 +36,10 @@ interface Entry {
   readonly bytes: number;
 }
 
-/** The batches for one trajectory, in order. While some are in flight, no others are taken, so the order is kept. */
+/**
+ * The batches for one trajectory, in order. While batches of a queue are in flight, none of the others is taken, so the
+ * order is kept.
+ */
 interface Queue {
   readonly key: bigint;
   entries: Entry[];
@@ -157,7 +160,7 @@ export class Committer {
     return entries;
   }
 
-  /** Returns the error if it is an outage. */
+  /** Commits the portions in one transaction. Returns the error if it is an outage. */
   async #commitGroup(group: readonly Portion[]): Promise<unknown> {
     const batches = group.flatMap((portion) => portion.entries.map(({ batch }) => batch));
     let outcomes: AppendOutcome[];
@@ -241,7 +244,7 @@ export class Committer {
     }
   }
 
-  /** Returns the error if it is an outage. */
+  /** Commits one portion in its own transaction, which waits for locks. Returns the error if it is an outage. */
   async #commitAlone(portion: Portion): Promise<unknown> {
     const { entries } = portion;
     try {
@@ -259,7 +262,7 @@ export class Committer {
     return undefined;
   }
 
-  /** Stores and acks the batches before one that cannot be stored. */
+  /** Commits the batches one by one, so that those before a failing batch are stored and acked. */
   async #commitOneByOne({ queue, entries }: Portion): Promise<void> {
     for (const entry of entries) {
       if (entry.source.over) break;

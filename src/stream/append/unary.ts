@@ -12,9 +12,12 @@ export interface UnaryWriteArgs {
   readonly trajectoryId: string;
   /** Optional. If it is set, the trajectory must have this uid. */
   readonly uid: string | undefined;
-  /** If unset, the write is accepted only while no writer was ever granted. */
+  /** If unset, the write is accepted only if no writer has ever opened the trajectory. */
   readonly writerEpoch: bigint | undefined;
 }
+
+/** Estimated size of the steps or the seal of a call, for the bounds of a group. States are counted exactly. */
+const STEPS_BYTES = 1024;
 
 /** W8: commits steps or a seal in the next group commit, and resolves when they are durable. Errors: as AppendSteps. */
 export async function commitUnary(
@@ -29,7 +32,7 @@ export async function commitUnary(
   if (uid !== undefined && uid !== trajectory.uid) throw trajectoryNotFound(trajectory.id);
   const { ref, id: trajectoryId } = trajectory;
   const batch: AppendBatch = { caller, ref, trajectoryId, uid, writerEpoch: args.writerEpoch, steps, states, seal };
-  const bytes = states.reduce((sum, { data }) => sum + data.length, 1024);
+  const bytes = states.reduce((sum, { data }) => sum + data.length, STEPS_BYTES);
   app.call.signal.throwIfAborted();
   return new Promise((resolve, reject) => {
     const source = new UnaryCall(app.call.signal, resolve, reject);

@@ -4,21 +4,21 @@ import type { PatchResult } from '../../domain/json_patch.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { serverDraining } from '../drain.ts';
 
-/** The compiled package contains JavaScript. */
+/** `.ts` in a checkout, `.js` in the package. */
 const PROGRAM = new URL(`./patch_thread${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
 
 /** Bounds the memory of the thread. The most complex documents within LIMITS take half of it. */
 const RESOURCE_LIMITS = { maxOldGenerationSizeMb: 512, maxYoungGenerationSizeMb: 64 };
 
-/** After so many milliseconds without work, the thread ends and frees its memory. */
+/** The thread ends after this time without work, in milliseconds. */
 const IDLE_MS = 30_000;
 
 /** The bytes of two states. The thread reads them in place. */
 export type StatePair = readonly [SharedArrayBuffer, SharedArrayBuffer];
 
 /**
- * S7: makes the JSON Patches of all calls, one at a time, on a thread that starts with the first of them. A patch that
- * takes too long or too much memory ends the thread; the next patch starts another one.
+ * S7: computes the JSON Patches of all calls, one at a time, on a thread that starts with the first of them. A patch
+ * that takes too long or too much memory ends the thread; the next patch starts another one.
  */
 export class PatchQueue {
   readonly #patchMs: number;
@@ -32,7 +32,9 @@ export class PatchQueue {
     this.#patchMs = patchMs;
   }
 
-  /** Loads the states when it is their turn, so that waiting calls take no memory. Errors: those of `load`. */
+  /**
+   * Returns the patch. Calls `load` when it is its turn, so that waiting calls hold no states. Errors: those of `load`.
+   */
   async patch(load: () => Promise<StatePair>, signal: AbortSignal): Promise<PatchResult> {
     signal.throwIfAborted();
     if (!(await this.#enter(signal))) return { noPatch: 'BUSY' };
@@ -50,7 +52,7 @@ export class PatchQueue {
     await this.#worker?.terminate();
   }
 
-  /** Waits for the turn. Returns false if too many others wait. */
+  /** Waits until no other call computes a patch. Returns false if too many others wait. */
   async #enter(signal: AbortSignal): Promise<boolean> {
     if (this.#isBusy && this.#waiting.length >= LIMITS.waitingPatches) return false;
     if (!this.#isBusy) {

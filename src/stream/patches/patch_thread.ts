@@ -1,7 +1,7 @@
 import { parentPort } from 'node:worker_threads';
 import { jsonPatch, type PatchResult } from '../../domain/json_patch.ts';
 
-/** Program of the thread that makes JSON Patches. Hostile documents can exhaust its memory, but not the server's. */
+/** Program of the thread that computes JSON Patches. Hostile documents can exhaust its memory, but not the server's. */
 
 if (parentPort === null) throw new Error('this program runs as a thread');
 const port = parentPort;
@@ -18,7 +18,7 @@ function resultOf(one: Uint8Array, other: Uint8Array): PatchResult {
   }
 }
 
-/** A copy: shared memory cannot be decoded. */
+/** Returns a copy, because shared memory cannot be decoded. */
 function bytesOf(shared: SharedArrayBuffer): Uint8Array {
   return new Uint8Array(new Uint8Array(shared));
 }

@@ -174,7 +174,6 @@ class Feed {
   }
 }
 
-/** A follower of a feed. */
 export class Follower {
   readonly #feed: Feed;
 

@@ -5,6 +5,7 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepView } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
+import { pollsUntilProgress } from '../look_schedule.ts';
 import type { Follower } from './feed.ts';
 import { byOwner, readPage, trajectoryDeleted } from './step_page.ts';
 
@@ -129,7 +130,7 @@ async function* follow(
   args: ReadStepsArgs,
 ): AsyncGenerator<StepsRead, void, undefined> {
   const to = args.endStepNumber;
-  const progressPolls = Math.max(1, Math.floor(app.settings.progressMs / app.settings.pollMs) - 1);
+  const progressPolls = pollsUntilProgress(app.settings);
   let next = args.startStepNumber;
   let caughtUpSent = false;
   let live = false;

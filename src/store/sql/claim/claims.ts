@@ -33,8 +33,8 @@ export async function claimRollouts(engine: Engine, requests: readonly ClaimRequ
 const QUEUE = 'anabranch';
 
 /**
- * Bound on the attempts to replace rollouts that cannot begin. Each round locks more rollouts; later claims find the
- * rest.
+ * Maximum number of rounds in which a claim replaces rollouts that cannot begin. Each round locks more rollouts; later
+ * claims find the rest.
  */
 const ROUNDS = 6;
 const LOOK_AHEAD = 16;
@@ -51,7 +51,7 @@ interface Prelocked {
   readonly contexts: StageContexts;
 }
 
-/** What a request without rollouts is told about later ones. */
+/** Part of a response without claims: whether and when a rollout can be claimed later. */
 type Remainder = Pick<Extract<ClaimOutcome, { kind: 'claimed' }>, 'drained' | 'nextInMs'>;
 
 interface Claimed {
@@ -139,7 +139,7 @@ class Claiming {
     return repeated;
   }
 
-  /** Returns an error if the requests must be rejected. */
+  /** Returns the stages and tasks that a filter selects, or the error with which its requests are rejected. */
   async #scopeOf({ wanted }: ClaimBatch): Promise<ClaimScope | AnabranchError> {
     try {
       return await readScope(this.#tx, wanted);

@@ -13,7 +13,7 @@ import { attachedTo, readStored } from './read_stored.ts';
 import { searchedSegments } from './steps.ts';
 import { stepsIn, storedStep } from './stored_segment.ts';
 
-/** A step that a list has, with the values that it is sorted by and the segment that has its content. */
+/** A step of a list, with the values that it is sorted by and the first step of its stored segment. */
 interface ListedStep {
   readonly tree: number;
   readonly key: number;
@@ -165,7 +165,9 @@ async function rowsOfLineage(
   return rows;
 }
 
-/** By reward or time, any step can be first, so each batch of segments is asked for its first steps. */
+/**
+ * Sorts by reward or time: any step can be first, so reads the first steps of each batch of ranges and merges them.
+ */
 async function rowsInOrder(
   scope: ReadScope,
   where: StepFilter,

@@ -9,8 +9,8 @@ const GAP = 64n;
 const LONGEST = 10_000n;
 
 /**
- * Returns a few ranges that cover all numbers. Every planner reads a range of the primary key by the index. For a list,
- * Postgres before 17 without statistics compares each row of a trajectory with each number.
+ * Returns a few ranges that cover all numbers. Both databases read a range of the primary key by the index. For a list
+ * of numbers, Postgres before 17 without statistics compares each row of a trajectory with each of them.
  */
 export function rangesOver(numbers: readonly bigint[]): NumberRange[] {
   const ranges: { from: bigint; to: bigint }[] = [];

@@ -22,7 +22,7 @@ export function attachedTo(states: AttachedStates, owner: bigint, stepNumber: bi
 interface StoredQuery {
   /** Step numbers are read relative to this one, because they may exceed 2^53. */
   readonly from: bigint;
-  /** What both parts need before them: common table expressions, or nothing. */
+  /** Common table expressions that both parts use, or nothing. */
   readonly beginning: RawBuilder<unknown>;
   /** The end of a select from `segments` as `s` and their `trajectories` as `o`. */
   readonly segments: RawBuilder<unknown>;

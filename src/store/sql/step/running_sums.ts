@@ -36,7 +36,7 @@ export function sumColumns(sums: Sums) {
   } satisfies Partial<RowOf<typeof TRAJECTORIES>>;
 }
 
-/** What a step counts in `byte_sum` beside its encoding, so that no step is free. */
+/** Bytes that a step adds to `byte_sum` besides its encoding, so that pages of small steps are bounded too. */
 export const STEP_BYTES = 64;
 
 /** What the sums at the steps of a segment are computed from. */
@@ -50,8 +50,8 @@ export interface SegmentSums {
 }
 
 /**
- * Returns the sums with which a branch at a step of a segment begins. A reader of the branch reads the whole segment, so
- * all its bytes count.
+ * Returns the sums with which a branch at a step of a segment begins. A reader of the branch reads the whole segment,
+ * so all its bytes count.
  */
 export function sumsOfBranch(
   { rewards, first_step_number: first, next_step_number: next, reward_sum: before, byte_sum, body_bytes }: SegmentSums,
