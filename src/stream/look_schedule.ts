@@ -39,12 +39,12 @@ export class LookSchedule {
   listen(subscribe: (listener: () => void) => () => void, drain: Drain, signal: AbortSignal): void {
     const end = () => this.end();
     const unsubscribe = subscribe(() => this.hint());
-    const ignoreDrain = drain.onBegin(end);
+    const unsubscribeDrain = drain.onBegin(end);
     signal.addEventListener('abort', end, { once: true });
     if (signal.aborted) this.end();
     this.#unsubscribe = () => {
       signal.removeEventListener('abort', end);
-      ignoreDrain();
+      unsubscribeDrain();
       unsubscribe();
     };
   }

@@ -147,7 +147,7 @@ describeStore('reading ranges of steps', (on) => {
     expect(await scene.store.getLineage(scene.namespace, leaf.ref)).toEqual([]);
   });
 
-  it('RD5: outlines contain numbers, rewards and content digests, from any number on, up to a limit', async () => {
+  it('RD5: outlines contain numbers, rewards and hashes of stored bytes, from any number on, up to a limit', async () => {
     const scene = on.scene();
     const root = await scene.create();
     const steps = [0.5, undefined, Number.NaN, -Infinity].map((reward, i) => wordStep(BigInt(i), `${i}`, { reward }));
@@ -156,11 +156,11 @@ describeStore('reading ranges of steps', (on) => {
     await scene.append(child, [wordStep(2n, 'other', { reward: 7 })]);
     const outline = async (trajectory: Trajectory, from: bigint, limit: number) =>
       scene.store.readOutlines(scene.namespace, root.ref.tree, await scene.segments(trajectory), from, limit);
-    const contentDigest = expect.stringMatching(/^[0-9a-f]{64}$/);
+    const frameHash = expect.stringMatching(/^[0-9a-f]{64}$/);
     const whole = await outline(root, 0n, 100);
-    expect(whole).toEqual(steps.map(({ stepNumber, reward }) => ({ stepNumber, reward, contentDigest })));
+    expect(whole).toEqual(steps.map(({ stepNumber, reward }) => ({ stepNumber, reward, frameHash })));
     const ofChild = await outline(child, 0n, 100);
-    expect(ofChild.map((each, i) => each.contentDigest === whole[i]?.contentDigest)).toEqual([true, true, false]);
+    expect(ofChild.map((each, i) => each.frameHash === whole[i]?.frameHash)).toEqual([true, true, false]);
     expect((await outline(child, 1n, 100)).map(({ reward }) => reward)).toEqual([undefined, 7]);
     expect(await outline(root, 1n, 2)).toHaveLength(2);
     expect(await outline(root, 4n, 2)).toEqual([]);

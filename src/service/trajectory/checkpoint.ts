@@ -78,11 +78,11 @@ async function inlineStates(
   }
 }
 
-function checkpointNotFound(trajectory: Trajectory, what: string, names: readonly string[]): AnabranchError {
+function checkpointNotFound(trajectory: Trajectory, subject: string, names: readonly string[]): AnabranchError {
   const wanted = names.length === 0 ? 'state' : `state named ${names.map((name) => `"${name}"`).join(' and ')}`;
   return new AnabranchError(
     'CHECKPOINT_NOT_FOUND',
-    `In trajectory ${trajectory.id}, ${what} ${wanted}: use ListSteps with has_state or has_any_state to find checkpoints.`,
+    `In trajectory ${trajectory.id}, ${subject} ${wanted}: use ListSteps with has_state or has_any_state to find checkpoints.`,
     { metadata: { trajectory_id: trajectory.id } },
   );
 }

@@ -96,7 +96,7 @@ async function firstDifference(one: Side, other: Side, shared: bigint): Promise<
     const to = lesser(from + BigInt(PAGE), common);
     const [a, b] = await Promise.all([readOutlines(one, from, to), readOutlines(other, from, to)]);
     for (let i = 0; i < a.length; ) {
-      if (a[i]!.contentDigest === b[i]!.contentDigest) {
+      if (a[i]!.frameHash === b[i]!.frameHash) {
         i += 1;
         continue;
       }

@@ -6,7 +6,7 @@ import {
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { TrajectoryMaking } from '../../store/contract/trajectory.ts';
+import type { NewTrajectoryFields } from '../../store/contract/trajectory.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { pageOf } from '../answer/page.ts';
@@ -161,7 +161,7 @@ function commonFields(
   app: App,
   request: CreateTrajectoryRequest | BranchTrajectoryRequest,
   id: string,
-): TrajectoryMaking {
+): NewTrajectoryFields {
   const { $typeName: _, $unknown: __, ...fields } = request;
   return { ...fields, id: id || app.ids.uuid(), uid: app.ids.uid(), labels: toMap(request.labels) };
 }

@@ -18,7 +18,7 @@ export interface StepStore {
     view: StepView,
   ): Promise<OwnedStep[]>;
 
-  /** Returns at most `limit` numbers, rewards and content digests in order, for comparisons. */
+  /** Returns at most `limit` numbers, rewards and hashes of stored bytes in order, for comparisons. */
   readOutlines(
     namespace: string,
     tree: bigint,
@@ -84,7 +84,8 @@ export interface OwnedState {
 export interface StepOutline {
   readonly stepNumber: bigint;
   readonly reward: number | undefined;
-  readonly contentDigest: Digest;
+  /** SHA-256 of the step as it is stored, without the states that were attached later. */
+  readonly frameHash: Digest;
 }
 
 /** Conditions are combined with AND. */

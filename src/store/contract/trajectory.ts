@@ -69,12 +69,12 @@ export interface TrajectoryStore {
   expireRequests(days: number, limit: number): Promise<number>;
 }
 
-export interface TrajectoryMaking extends TrajectorySettings {
+export interface NewTrajectoryFields extends TrajectorySettings {
   readonly id: string;
   readonly uid: string;
 }
 
-export interface NewTrajectory extends TrajectoryMaking {
+export interface NewTrajectory extends NewTrajectoryFields {
   readonly taskId: string;
   /** Ids of the run and the experiment. If both are given, the experiment must be the run's. */
   readonly runId: string | undefined;
@@ -84,7 +84,7 @@ export interface NewTrajectory extends TrajectoryMaking {
   readonly states: readonly NewState[];
 }
 
-export interface NewBranch extends TrajectoryMaking {
+export interface NewBranch extends NewTrajectoryFields {
   /** The trajectory to branch from. */
   readonly sourceId: string;
   /** The branch point, by number or by a tag of the source. */

@@ -25,8 +25,8 @@ import {
 import type { PointBatch } from '../sql/metric/point_batch.ts';
 import type { SeriesRange } from '../sql/metric/series_range.ts';
 import { readingDialect } from '../sql/reading/dialect.ts';
+import { nextIteration } from '../sql/reading/event_loop.ts';
 import type { ReadLanes } from '../sql/reading/lanes.ts';
-import { nextTurn } from '../sql/reading/next_turn.ts';
 import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
 import { padded } from '../sql/statement_shapes.ts';
 import type { Sums } from '../sql/step/running_sums.ts';
@@ -147,7 +147,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
 
   async giveWayAfter<T>(transaction: () => Promise<T>): Promise<T> {
     const result = await transaction();
-    await nextTurn();
+    await nextIteration();
     return result;
   }
 

@@ -24,20 +24,20 @@ export const COMPARED_FIELDS: readonly string[] = ['task_id', ...fieldsOf(GIVEN_
 export type GivenRow = Pick<Selectable<RolloutsTable>, GivenColumn | 'first_given'>;
 
 /** Returns the columns that CreateRollouts sets. */
-export function givenColumns(making: NewRollout): Pick<RowOf<typeof ROLLOUTS>, GivenColumn> {
-  const { attemptTimeoutMs, startFrom } = making;
+export function givenColumns(rollout: NewRollout): Pick<RowOf<typeof ROLLOUTS>, GivenColumn> {
+  const { attemptTimeoutMs, startFrom } = rollout;
   return {
-    input_json: making.inputJson,
-    labels: bindLabels(making.labels),
-    priority: BigInt(making.priority),
-    max_turns: making.maxTurns ?? null,
-    max_attempts: BigInt(making.maxAttempts),
+    input_json: rollout.inputJson,
+    labels: bindLabels(rollout.labels),
+    priority: BigInt(rollout.priority),
+    max_turns: rollout.maxTurns ?? null,
+    max_attempts: BigInt(rollout.maxAttempts),
     attempt_timeout_ms: attemptTimeoutMs === undefined ? null : BigInt(attemptTimeoutMs),
-    retry_delay_ms: BigInt(making.retryDelayMs),
+    retry_delay_ms: BigInt(rollout.retryDelayMs),
     start_trajectory: startFrom?.trajectoryId ?? null,
     start_step: startFrom?.stepNumber ?? null,
-    model_uri: making.modelUri,
-    metadata_json: making.metadataJson,
+    model_uri: rollout.modelUri,
+    metadata_json: rollout.metadataJson,
   };
 }
 
@@ -53,7 +53,7 @@ export function differingFields(rollout: NewRollout, taskId: string, row: GivenR
  * Returns the new `first_given` when these columns of a rollout change: it keeps their values from before the first
  * change.
  */
-export function keepGiven(
+export function firstGivenAfter(
   row: GivenRow,
   changed: Readonly<Record<string, unknown>>,
 ): { readonly first_given?: string } {

@@ -21,7 +21,7 @@ import {
 import type { PointBatch } from '../sql/metric/point_batch.ts';
 import type { SeriesRange } from '../sql/metric/series_range.ts';
 import { readingDialect } from '../sql/reading/dialect.ts';
-import { nextTurn } from '../sql/reading/next_turn.ts';
+import { nextIteration } from '../sql/reading/event_loop.ts';
 import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
 import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
@@ -125,7 +125,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     const begun = performance.now();
     const result = await transaction();
     const took = Math.min(performance.now() - begun, LONGEST_PAUSE_MS);
-    await (writeLock.hadOthers() ? new Promise((resolve) => setTimeout(resolve, took)) : nextTurn());
+    await (writeLock.hadOthers() ? new Promise((resolve) => setTimeout(resolve, took)) : nextIteration());
     return result;
   }
 

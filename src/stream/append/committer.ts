@@ -183,7 +183,7 @@ export class Committer {
   }
 
   /** Fails the group after an outage, else commits its portions one by one. Returns the error if it is an outage. */
-  async #groupFailed(group: readonly Portion[], batches: number, error: unknown): Promise<unknown> {
+  async #groupFailed(group: readonly Portion[], batchCount: number, error: unknown): Promise<unknown> {
     if (isOutage(error)) {
       for (const portion of group) this.#fail(portion, error);
       if (error instanceof DatabaseSilent) this.#failWaiting(error);
@@ -191,12 +191,12 @@ export class Committer {
     }
     if (error instanceof Contended) return this.#commitHalves(group);
     const [only] = group;
-    if (batches === 1 && only !== undefined) {
+    if (batchCount === 1 && only !== undefined) {
       this.#fail(only, error);
       return undefined;
     }
     this.#logger.warn(
-      { err: error, batches, trajectories: group.length },
+      { err: error, batches: batchCount, trajectories: group.length },
       'a group commit failed; retrying each trajectory alone',
     );
     let outage: unknown;

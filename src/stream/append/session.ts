@@ -61,7 +61,7 @@ export class AppendSession implements BatchSource {
   readonly #app: App;
   readonly #caller: Caller;
   readonly #grant: Grant;
-  #ignoreDrain: () => void = () => undefined;
+  #unsubscribeDrain: () => void = () => undefined;
   #pendingBatches = 0;
   #pendingBytes = 0;
   #duplicates = 0n;
@@ -88,7 +88,7 @@ export class AppendSession implements BatchSource {
     this.#grant = grant;
     const { uid, nextStepNumber, status } = grant.trajectory;
     this.opened = { epoch: grant.epoch, uid, nextStepNumber, status };
-    this.#ignoreDrain = app.drain.onBegin(() => this.fail(serverDraining()));
+    this.#unsubscribeDrain = app.drain.onBegin(() => this.fail(serverDraining()));
   }
 
   get over(): boolean {
@@ -199,7 +199,7 @@ export class AppendSession implements BatchSource {
 
   #endInput(): void {
     this.#inputOver = true;
-    this.#ignoreDrain();
+    this.#unsubscribeDrain();
     this.#wakeEvents?.();
     this.#wakeReader?.();
   }

@@ -64,15 +64,15 @@ async function* follow(
     // The stage is read before its groups: no rollout is created after its queue was closed.
     const { status, queueCloseTime } = await stageNow(reader);
     const before = sent.size;
-    const left = yield* readEnded(reader, args, sent);
+    const remaining = yield* readEnded(reader, args, sent);
     if (!caughtUp || sent.size > before || schedule.progressDue) {
       schedule.sent();
       yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
       caughtUp = true;
     }
-    if (queueCloseTime !== undefined && left === 'NONE') return;
+    if (queueCloseTime !== undefined && remaining === 'NONE') return;
     // Queued rollouts of an ended stage are not claimed (Q4), except by a claim that read the stage before it ended.
-    const isOver = left !== 'HELD' && (isTerminal(status) || (await hasRunEnded(reader)));
+    const isOver = remaining !== 'HELD' && (isTerminal(status) || (await hasRunEnded(reader)));
     if (!isOver) overSince = undefined;
     else if (overSince === undefined) overSince = performance.now();
     else if (performance.now() - overSince >= reader.app.settings.claimMostMs) return;
@@ -86,7 +86,7 @@ async function hasRunEnded({ app, caller, stage }: StageReader): Promise<boolean
 }
 
 /** What remains of a stage: nothing, only queued rollouts, or rollouts that workers hold. */
-type Left = 'NONE' | 'QUEUED' | 'HELD';
+type Remaining = 'NONE' | 'QUEUED' | 'HELD';
 
 /**
  * Yields the rollouts of ended groups that are not in `sent`, and adds these groups to it. Returns what remains of the
@@ -96,28 +96,28 @@ async function* readEnded(
   reader: StageReader,
   { completeGroupsOnly, signal }: ReadRolloutsArgs,
   sent: Set<bigint>,
-): AsyncGenerator<RolloutsRead, Left, undefined> {
+): AsyncGenerator<RolloutsRead, Remaining, undefined> {
   const { app, caller, stage } = reader;
-  let left: Left = 'NONE';
+  let remaining: Remaining = 'NONE';
   let after: bigint | undefined;
   for (;;) {
     const page = { limit: GROUPS, after };
     const groups = await orDeleted(reader, app.store.listGroups(caller.namespace, stage.id, page, 'BASIC'));
     for (const group of groups) {
-      if (signal.aborted) return left;
+      if (signal.aborted) return remaining;
       app.drain.throwIfBegun();
       if (sent.has(group.key) || isEmpty(group)) continue;
-      if (!hasEnded(group)) left = left === 'HELD' || group.statistics.live > 0n ? 'HELD' : 'QUEUED';
+      if (!hasEnded(group)) remaining = remaining === 'HELD' || group.statistics.live > 0n ? 'HELD' : 'QUEUED';
       else if (!completeGroupsOnly || isComplete(group)) {
         const shown = yield* readGroup(reader, group, ({ status }) =>
           completeGroupsOnly ? status === 'COMPLETED' : isTerminal(status),
         );
         if (shown) sent.add(group.key);
-        else left = 'HELD'; // a rollout was retried meanwhile, so the group is read again
+        else remaining = 'HELD'; // a rollout was retried meanwhile, so the group is read again
       }
     }
     after = groups.at(-1)?.number;
-    if (groups.length < GROUPS) return left;
+    if (groups.length < GROUPS) return remaining;
   }
 }
 

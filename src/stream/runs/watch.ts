@@ -9,7 +9,7 @@ import type { App } from '../app.ts';
 import { findRun } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';
 import { rowParts } from '../row_bytes.ts';
-import { KnownSiblings, readSiblings } from './watch_rollouts.ts';
+import { KnownRows, readChangedRows } from './watch_rollouts.ts';
 
 export interface WatchRunArgs {
   readonly runId: string;
@@ -64,7 +64,7 @@ async function* watch(
   schedule: LookSchedule,
 ): AsyncGenerator<RunShown, void, undefined> {
   const known = new KnownRun();
-  const siblings = new KnownSiblings();
+  const rows = new KnownRows();
   let since: Horizon | undefined;
   while (!signal.aborted) {
     app.drain.throwIfBegun();
@@ -80,7 +80,7 @@ async function* watch(
     }
     if (rollouts) {
       const where = { since: read.since, allStages: allStages || !snapshot };
-      for await (const some of siblings.news(readSiblings(app, caller, key, where))) {
+      for await (const some of rows.news(readChangedRows(app, caller, key, where))) {
         schedule.sent();
         yield { ...NOTHING, ...some, caughtUp: !snapshot };
       }

@@ -11,18 +11,18 @@ const ROWS = 256;
 const REMEMBERED = 10_000;
 
 /** Groups and rollouts of one message; less than 1 MiB. */
-export interface Siblings {
+export interface ChangedRows {
   readonly groups: readonly Group[];
   readonly rollouts: readonly Rollout[];
 }
 
 /** Reads the changed groups of a run, then its changed rollouts with their groups, page by page. */
-export async function* readSiblings(
+export async function* readChangedRows(
   { store }: App,
   { namespace }: Caller,
   run: bigint,
   where: ChangedIn,
-): AsyncGenerator<Siblings, void, undefined> {
+): AsyncGenerator<ChangedRows, void, undefined> {
   for await (const { rows } of pages((page) => store.readChangedGroups(namespace, run, where, page))) {
     yield* ofGroups(rows);
   }
@@ -39,7 +39,7 @@ async function* readLive(
   namespace: string,
   run: bigint,
   { since }: ChangedIn,
-): AsyncGenerator<Siblings, void, undefined> {
+): AsyncGenerator<ChangedRows, void, undefined> {
   if (since === undefined) return;
   for (let after: bigint | undefined; ; ) {
     const rows = await store.readLiveRollouts(namespace, run, { limit: ROWS, after });
@@ -49,7 +49,7 @@ async function* readLive(
   }
 }
 
-function* ofGroups(all: readonly Group[]): Generator<Siblings> {
+function* ofGroups(all: readonly Group[]): Generator<ChangedRows> {
   for (const groups of rowParts(all)) yield { groups, rollouts: [] };
 }
 
@@ -68,10 +68,10 @@ async function* pages<Found extends { readonly next: ChangeCursor | undefined }>
  * What the watcher has received about groups and rollouts. A look repeats only rows that the previous look returned. It
  * returns a group for its own change, and with each page of its rollouts.
  */
-export class KnownSiblings {
+export class KnownRows {
   #last: ReadonlyMap<string, string> = new Map();
 
-  async *news(read: AsyncIterable<Siblings>): AsyncGenerator<Siblings, void, undefined> {
+  async *news(read: AsyncIterable<ChangedRows>): AsyncGenerator<ChangedRows, void, undefined> {
     const now = new Map<string, string>();
     const isNew = (name: string, version: string): boolean => {
       const sent = now.get(name) ?? this.#last.get(name);

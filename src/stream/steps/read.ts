@@ -53,13 +53,13 @@ export async function* readSteps(
   // The row was read before this subscription, so the feed reads it again before it waits.
   const follower = app.feeds.join(caller.namespace, trajectory, args.view);
   const wake = () => follower.wake();
-  const ignoreDrain = app.drain.onBegin(wake);
+  const unsubscribeDrain = app.drain.onBegin(wake);
   args.signal.addEventListener('abort', wake, { once: true });
   try {
     yield* follow(app, follower, trajectory, args);
   } finally {
     args.signal.removeEventListener('abort', wake);
-    ignoreDrain();
+    unsubscribeDrain();
     follower.leave();
   }
 }

@@ -30,7 +30,7 @@ export async function claimRollouts(engine: Engine, requests: readonly ClaimRequ
 }
 
 /** Actor of the status changes of rollouts that fail because their start point was deleted. */
-const QUEUE = 'anabranch';
+const ACTOR = 'anabranch';
 
 /**
  * Maximum number of rounds in which a claim replaces rollouts that cannot begin. Each round locks more rollouts; later
@@ -202,7 +202,9 @@ class Claiming {
       const rows = known?.rows ?? (await looked());
       if (rows.length === 0) break;
       for (const { key } of rows) this.#lockedKeys.push(key);
-      taken.push(...(await this.#begin(wanted.caller.namespace, rows, limit - taken.length, known?.contexts)));
+      taken.push(
+        ...(await this.#withStartPoints(wanted.caller.namespace, rows, limit - taken.length, known?.contexts)),
+      );
       if (rows.length < asked) break;
     }
     return taken;
@@ -212,7 +214,7 @@ class Claiming {
    * Returns at most `most` locked rollouts with stage, run and start point. A rollout with an unusable start point is
    * recorded in `failing`. Rollouts beyond `most` stay PENDING.
    */
-  async #begin(
+  async #withStartPoints(
     namespace: string,
     rows: readonly QueuedRow[],
     most: number,
@@ -275,7 +277,7 @@ class Claiming {
       failing.map(({ row }) => row),
     );
     const moves = failing.map(({ row, why }) => {
-      const caller = { namespace: row.namespace, actor: QUEUE };
+      const caller = { namespace: row.namespace, actor: ACTOR };
       const details = { caller, row, head: undefined, message: why, metadataJson: '' };
       return { ...details, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });

@@ -13,7 +13,7 @@ import { ATTEMPTS } from '../tables/attempts.ts';
 import { ROLLOUTS } from '../tables/rollouts.ts';
 import { type RowOf, rowUpdate, type UpdateOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
-import { trajectoryRow } from '../trajectory/making.ts';
+import { trajectoryRow } from '../trajectory/create.ts';
 import type { Transaction } from '../transaction.ts';
 import { plannedTurns, type Taken } from './stage_contexts.ts';
 import { type Assigned, type Assignments, assignedTo, readAssignments } from './tasks.ts';

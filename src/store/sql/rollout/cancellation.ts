@@ -7,7 +7,7 @@ import { findRunKeys } from '../run/keys.ts';
 import { findStageKeys } from '../stage/keys.ts';
 import { type CallerTransaction, scopeOf, type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
-import { moveMany, type PendingMove } from './requeueing.ts';
+import { moveMany, type UnheldMove } from './requeueing.ts';
 import type { LockedRollout } from './writing.ts';
 
 /** Bound on the rollouts that one transaction cancels. */
@@ -186,7 +186,7 @@ async function cancelLocked(
   });
   await endAttempts(tx, seals);
   const shown = await readAttemptValues(tx, pending);
-  const moveOf = (row: LockedRollout): Omit<PendingMove, 'shown' | 'ended'> => {
+  const moveOf = (row: LockedRollout): Omit<UnheldMove, 'shown' | 'ended'> => {
     return { caller, row, head: undefined, message, metadataJson, phase: row.phase, to: 'CANCELLED' };
   };
   const moves = [

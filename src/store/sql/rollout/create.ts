@@ -14,7 +14,7 @@ import { recordStatuses } from '../status/status_changes.ts';
 import { ROLLOUTS } from '../tables/rollouts.ts';
 import type { RowOf } from '../tables/table.ts';
 import { inOneRoundTrip } from '../together.ts';
-import { branchPointBeyondEnd } from '../trajectory/making.ts';
+import { branchPointBeyondEnd } from '../trajectory/create.ts';
 import { findById } from '../trajectory/rows.ts';
 import { type CallerTransaction, writeAs } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';

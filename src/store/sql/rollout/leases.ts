@@ -13,7 +13,7 @@ import { inOneRoundTrip } from '../together.ts';
 import { type NamespaceTransaction, type Transaction, write, writeIn } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
 import { bindLease, LEASE_COLUMNS, readLease } from './lease_rows.ts';
-import { type Leaving, requeue } from './requeueing.ts';
+import { type EndingAttempt, requeue } from './requeueing.ts';
 import { holdingOf, type LockedRollout } from './writing.ts';
 
 /** Matches the condition of the index of leases literally. */
@@ -167,7 +167,7 @@ async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
     ),
   ]);
   const alive: LeaseWrite[] = [];
-  const silent: Leaving[] = [];
+  const silent: EndingAttempt[] = [];
   for (const row of rows) {
     const [head, end] = [heads.get(row.key), ends.get(row.key)];
     // Another transaction holds the trajectory, most likely for an append. The next sweep retries.
@@ -204,7 +204,7 @@ function leaseOf(row: LockedRollout, lastAppend: Instant | undefined, pauses: re
   return leaseAt(lease, lastAppend, pauses, now);
 }
 
-function silenced(row: LockedRollout, head: LockedHead | undefined, lease: Lease, now: Instant): Leaving {
+function silenced(row: LockedRollout, head: LockedHead | undefined, lease: Lease, now: Instant): EndingAttempt {
   const caller = { namespace: row.namespace, actor: SWEEPER };
   return { caller, row, head, message: whyEnded(row, lease, now), metadataJson: '' };
 }

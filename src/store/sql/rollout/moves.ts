@@ -9,7 +9,7 @@ import { lockAttempts } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/reports.ts';
 import { changeAttempt, NO_ATTEMPT_VALUES, readAttemptRow } from '../attempt/rows.ts';
 import type { Engine } from '../engine.ts';
-import { keepGiven } from '../given_fields.ts';
+import { firstGivenAfter } from '../given_fields.ts';
 import { countInGroups } from '../group/counters.ts';
 import { keepRunOf } from '../run/keys.ts';
 import { recordStatus, type StatusEntity } from '../status/status_changes.ts';
@@ -133,7 +133,9 @@ export async function retryRollout(
       status: to,
       status_message: details.message,
       phase: '',
-      ...(row.max_attempts < attempts ? { max_attempts: attempts, ...keepGiven(row, { max_attempts: attempts }) } : {}),
+      ...(row.max_attempts < attempts
+        ? { max_attempts: attempts, ...firstGivenAfter(row, { max_attempts: attempts }) }
+        : {}),
       worker_id: '',
       lease_ms: 0n,
       lease_end_time: null,

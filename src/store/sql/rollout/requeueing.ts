@@ -17,7 +17,7 @@ import { readFlag } from './rows.ts';
 import type { LockedRollout } from './writing.ts';
 
 /** A locked rollout whose attempt ends, with the message of its move. */
-export interface Leaving {
+export interface EndingAttempt {
   readonly caller: Caller;
   readonly row: LockedRollout;
   readonly head: LockedHead | undefined;
@@ -31,19 +31,19 @@ export interface Leaving {
  * Q1, Q3: ends the attempts of rollouts as FAILED and requeues the rollouts. The number of statements does not grow
  * with the rollouts. Groups whose policy may prevent another attempt are locked for the decision.
  */
-export async function requeue(tx: Transaction, leaving: readonly Leaving[]): Promise<void> {
-  if (leaving.length === 0) return;
-  const keys = leaving.map(({ row }) => row.key);
+export async function requeue(tx: Transaction, ending: readonly EndingAttempt[]): Promise<void> {
+  if (ending.length === 0) return;
+  const keys = ending.map(({ row }) => row.key);
   const ends = await readAttemptEnds(tx, keys);
-  const policies = await readPolicies(
+  const policies = await lockPolicies(
     tx,
-    leaving.map(({ row }) => row.group_key),
+    ending.map(({ row }) => row.group_key),
   );
-  const seals = leaving.map(({ caller, row, head, message }) => {
+  const seals = ending.map(({ caller, row, head, message }) => {
     return { caller, rollout: row, head, status: 'FAILED', message, end: ends.get(row.key) } as const;
   });
   await endAttempts(tx, seals);
-  const moves = leaving.map((each): PendingMove => {
+  const moves = ending.map((each): UnheldMove => {
     const { row, refund = false } = each;
     const policy = policies.get(row.group_key) ?? { onSuccess: 'CONTINUE', succeeded: false };
     const counted = Number(row.attempt - row.refunded_attempts) - (refund ? 1 : 0);
@@ -63,7 +63,7 @@ interface Policy {
 }
 
 /** Locks groups with CANCEL_PENDING first, so that concurrent successes and requeues in a group see each other. */
-async function readPolicies(tx: Transaction, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
+async function lockPolicies(tx: Transaction, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
   const { engine } = tx;
   const locked = await engine
     .lock(
@@ -90,7 +90,7 @@ async function readPolicies(tx: Transaction, groups: readonly bigint[]): Promise
   return new Map(keys.map((key) => [key, { onSuccess: 'CANCEL_PENDING', succeeded: succeeded.has(key) }]));
 }
 
-export interface PendingMove extends Leaving {
+export interface UnheldMove extends EndingAttempt {
   readonly to: 'PENDING' | 'FAILED' | 'CANCELLED';
   /** Time before the rollout can be claimed again, if it becomes PENDING. */
   readonly delayMs?: number;
@@ -129,7 +129,7 @@ const MOVE = rowUpdate(
 /**
  * Moves locked rollouts that no worker holds afterwards. Writes their StatusChanges and the counters of their groups.
  */
-export async function moveMany(tx: Transaction, moves: readonly PendingMove[]): Promise<void> {
+export async function moveMany(tx: Transaction, moves: readonly UnheldMove[]): Promise<void> {
   if (moves.length === 0) return;
   const mark = await tx.readMark();
   const rows = moves.map((move) => movedRow(move, tx.now, mark));
@@ -145,7 +145,7 @@ export async function moveMany(tx: Transaction, moves: readonly PendingMove[]): 
   await countInGroups(tx, countsOf(moves));
 }
 
-function movedRow(move: PendingMove, now: string, mark: bigint): UpdateOf<typeof MOVE> {
+function movedRow(move: UnheldMove, now: string, mark: bigint): UpdateOf<typeof MOVE> {
   const { row, to, message, phase = '', refund, delayMs = 0, shown } = move;
   const claimable = formatInstant(parseInstant(now) + BigInt(delayMs) * NANOS_PER_MS, 6);
   return {
@@ -170,7 +170,7 @@ function movedRow(move: PendingMove, now: string, mark: bigint): UpdateOf<typeof
 }
 
 /** The turns of every ended attempt are measured, even if the rollout is PENDING again. */
-function countsOf(moves: readonly PendingMove[]): Map<bigint, GroupCount> {
+function countsOf(moves: readonly UnheldMove[]): Map<bigint, GroupCount> {
   const counts = new Map<bigint, GroupCount>();
   for (const { row, to, shown, ended } of moves) {
     const before = counts.get(row.group_key) ?? NOTHING;

@@ -28,7 +28,7 @@ import {
 } from '../attempt/validations.ts';
 import { byId } from '../by_id.ts';
 import type { Db, Engine } from '../engine.ts';
-import { keepGiven } from '../given_fields.ts';
+import { firstGivenAfter } from '../given_fields.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { bindTimings, findStage } from '../stage/rows.ts';
@@ -272,14 +272,14 @@ export async function updateRollout(
     const row = await lockRollout(tx, id);
     const { metrics, timings, environmentIds, ...own } = changes;
     const ofAttempt = { metrics, timings, environmentIds };
-    if (isGiven(own)) requireLease(holdingOf(row), attempt);
-    const shown = isGiven(ofAttempt) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
-    if (isGiven(own) || shown !== undefined) {
+    if (hasChanges(own)) requireLease(holdingOf(row), attempt);
+    const shown = hasChanges(ofAttempt) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
+    if (hasChanges(own) || shown !== undefined) {
       await tx.readNow();
       await writeRollout(tx, row.key, {
         ...shown,
         ...columnsOf(own),
-        ...keepGiven(row, columnsOf(own)),
+        ...firstGivenAfter(row, columnsOf(own)),
       });
     }
     return readWritten(tx, row);
@@ -289,7 +289,7 @@ export async function updateRollout(
 }
 
 /** Returns whether anything changes. A present but undefined `maxTurns` clears the value. */
-function isGiven(changes: object): boolean {
+function hasChanges(changes: object): boolean {
   return 'maxTurns' in changes || Object.values(changes).some((change) => change !== undefined);
 }
 

@@ -9,7 +9,7 @@ import type { Engine } from '../engine.ts';
 import { lockExperiment } from '../experiment/experiments.ts';
 import { makeOnce } from '../requests.ts';
 import { inOneRoundTrip } from '../together.ts';
-import { branchPointOf, makeBranch } from '../trajectory/making.ts';
+import { branchPointOf, makeBranch } from '../trajectory/create.ts';
 import type { CallerTransaction } from '../transaction.ts';
 import {
   CREATED_RUNS,

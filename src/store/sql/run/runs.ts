@@ -15,7 +15,7 @@ import { makeOnce } from '../requests.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { inOneRoundTrip } from '../together.ts';
 import type { Belonging } from '../trajectory/belonging.ts';
-import { makeRoot } from '../trajectory/making.ts';
+import { makeRoot } from '../trajectory/create.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
 import { bindLabels, bindMetrics, bindTimeBound, changedColumns, flag } from '../values.ts';

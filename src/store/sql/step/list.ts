@@ -5,7 +5,7 @@ import type { StoredStep } from '../../../domain/step.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepPage, StepSort, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
-import { nextTurn } from '../reading/next_turn.ts';
+import { nextIteration } from '../reading/event_loop.ts';
 import { MOST_SEGMENTS, piecesOf, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
@@ -148,7 +148,7 @@ async function rowsOfLineage(
   let high = order.descending && page.after !== undefined ? page.after.stepNumber : (segments.at(-1)?.to ?? 0n);
   const { descending } = order;
   for (let width = BigInt(page.limit); low < high && rows.length < page.limit; width *= 4n) {
-    if (width > BigInt(page.limit)) await nextTurn();
+    if (width > BigInt(page.limit)) await nextIteration();
     const whole = clipSegments(
       segments,
       descending && high - width > low ? high - width : low,
@@ -183,7 +183,7 @@ async function rowsInOrder(
     const within = { ...where, of: { tree, segments: piece } };
     const rows = await rowsOf(scope, within, order, page);
     first = [...first, ...rows].sort(byOrder(order)).slice(0, page.limit);
-    await nextTurn();
+    await nextIteration();
   }
   return first;
 }

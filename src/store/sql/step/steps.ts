@@ -4,7 +4,7 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import { clipSegments, ownerOf, type Segment } from '../../../domain/lineage.ts';
 import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
-import { nextTurn } from '../reading/next_turn.ts';
+import { nextIteration } from '../reading/event_loop.ts';
 import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
@@ -41,13 +41,13 @@ export async function readOutlines(
   const to = from + BigInt(limit);
   const outlines: StepOutline[] = [];
   for (let next = from; next < to; ) {
-    if (next > from) await nextTurn();
+    if (next > from) await nextIteration();
     const range = { from: next, to, maxBytes: OUTLINE_BYTES };
     const { rows } = await readPage(scope, tree, segments, range);
     const begun = next;
     for (const { found } of stepsOf(rows, range, 'BASIC')) {
       const { step, frame } = found;
-      outlines.push({ stepNumber: next, reward: step.reward, contentDigest: hash('sha256', frame, 'hex') });
+      outlines.push({ stepNumber: next, reward: step.reward, frameHash: hash('sha256', frame, 'hex') });
       next += 1n;
     }
     if (next === begun) break;
@@ -178,7 +178,7 @@ export async function findCheckpoint(
       return found;
     }
     end -= piece.length;
-    if (end > 0) await nextTurn();
+    if (end > 0) await nextIteration();
   }
   return undefined;
 }
@@ -220,7 +220,7 @@ export async function listStepStates(
   // history.
   let width = BigInt(limit);
   for (let begin = from, next = from; begin < end && found.length < limit; begin = next) {
-    if (begin > from) await nextTurn();
+    if (begin > from) await nextIteration();
     const whole = clipSegments(segments, begin, begin + width);
     const window = whole.slice(0, MOST_SEGMENTS);
     next = window.length < whole.length ? window.at(-1)!.to : begin + width;

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Ancestor, Owner } from '../../contract/trajectory.ts';
-import { nextTurn } from '../reading/next_turn.ts';
+import { nextIteration } from '../reading/event_loop.ts';
 import type { ReadScope } from '../transaction.ts';
 import { isSet } from '../values.ts';
 
@@ -13,7 +13,7 @@ export async function getLineage(scope: ReadScope, ref: TrajectoryRef, from = 0n
   const chain: Ancestor[] = [];
   let next: bigint | null = ref.key;
   while (next !== null) {
-    if (chain.length > 0) await nextTurn();
+    if (chain.length > 0) await nextIteration();
     const rows = await readPiece(scope, { tree: ref.tree, key: next }, from);
     const last = rows.at(-1);
     // The trajectory was deleted, because ancestors exist as long as their branches.

@@ -12,7 +12,7 @@ import { encodeStates } from '../state/bytes.ts';
 import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
 import { lockBelonging } from './belonging.ts';
-import { branchPointOf, makeBranch, makeRoot } from './making.ts';
+import { branchPointOf, makeBranch, makeRoot } from './create.ts';
 import { findById, findByKey, readTrajectory, selectTrajectories } from './rows.ts';
 
 export async function createTrajectory(

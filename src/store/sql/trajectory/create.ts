@@ -7,7 +7,7 @@ import {
 } from '../../../domain/errors.ts';
 import { depthFault } from '../../../domain/lineage.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { NewBranch, NewTrajectory, TrajectoryMaking } from '../../contract/trajectory.ts';
+import type { NewBranch, NewTrajectory, NewTrajectoryFields } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
@@ -34,20 +34,20 @@ export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'>;
  */
 export async function makeRoot(
   tx: CallerTransaction,
-  making: NewRoot,
+  fields: NewRoot,
   inline: readonly EncodedState[],
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  const [row] = await inOneRoundTrip([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, making.id)]);
+  const [row] = await inOneRoundTrip([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, fields.id)]);
   const ref = { tree: row, key: row };
-  const sums = await writeRoot(tx, ref, making, inline);
-  await insertTrajectory(tx, making, {
+  const sums = await writeRoot(tx, ref, fields, inline);
+  await insertTrajectory(tx, fields, {
     ...ref,
     ...belonging,
     parent: null,
     branch_point: null,
-    task_id: making.taskId,
-    next_step_number: making.root === undefined ? 0n : 1n,
+    task_id: fields.taskId,
+    next_step_number: fields.root === undefined ? 0n : 1n,
     ...sumColumns(sums),
     depth: 0n,
   });
@@ -88,7 +88,7 @@ export async function makeBranch(
   tx: CallerTransaction,
   source: Trajectory,
   point: bigint,
-  making: TrajectoryMaking,
+  fields: NewTrajectoryFields,
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
   const owner = await ownerKey(tx, source, point);
@@ -96,10 +96,10 @@ export async function makeBranch(
     lockStep(tx, source, owner, point),
     tx.engine.nextKey(tx.db, 'trajectories'),
     tx.readNow(),
-    refuseTaken(tx, making.id),
+    refuseTaken(tx, fields.id),
   ]);
   const ref = { tree: source.ref.tree, key };
-  await insertTrajectory(tx, making, {
+  await insertTrajectory(tx, fields, {
     ...ref,
     ...belonging,
     parent: owner,
@@ -161,8 +161,12 @@ type Placement = Pick<
 >;
 
 /** The statements are sent in order, so later reads of the transaction see the row. */
-async function insertTrajectory(tx: CallerTransaction, making: TrajectoryMaking, placement: Placement): Promise<void> {
-  await tx.engine.insertRows(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, making, tx.now, placement)]);
+async function insertTrajectory(
+  tx: CallerTransaction,
+  fields: NewTrajectoryFields,
+  placement: Placement,
+): Promise<void> {
+  await tx.engine.insertRows(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, fields, tx.now, placement)]);
   const { tree, key } = placement;
   await recordStatus(tx, { tree, noun: 'TRAJECTORY', key }, CREATION);
 }
@@ -170,7 +174,7 @@ async function insertTrajectory(tx: CallerTransaction, making: TrajectoryMaking,
 /** Returns the row of a RUNNING trajectory without a writer. */
 export function trajectoryRow(
   namespace: string,
-  { id, uid, name, labels, metadataJson }: TrajectoryMaking,
+  { id, uid, name, labels, metadataJson }: NewTrajectoryFields,
   now: string,
   placement: Placement,
 ): RowOf<typeof TRAJECTORIES> {
