@@ -6,6 +6,8 @@ import type { ReadFigures, ReadSettings } from '../programs/read.ts';
 import type { BenchServer } from '../resources.ts';
 
 const STEPS = 100_000;
+/** Beyond the row keys that the service assigns in this bench. */
+const FAR_KEY = 1_000_000_000;
 
 /** Creates a trajectory with at least this many steps, each with its state. */
 export async function longTrajectory(run: Run, server: BenchServer, steps: number): Promise<string> {
@@ -51,9 +53,10 @@ export const read: Bench = {
         task: 'select',
         database,
         payload: 'step-with-state',
-        firstTree: 1,
+        firstTree: FAR_KEY,
         warmupSeconds,
         seconds,
+        steps: STEPS,
       };
       return (await runProgram<DriverFigures>('driver', settings)).perSecond;
     };

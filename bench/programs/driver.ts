@@ -5,8 +5,8 @@ import { percentile, program } from './program.ts';
 
 /**
  * What a database's own driver does with the rows of steps. `insert`: 1000 steps a commit, as fast as it can.
- * `insert-one`: one step's row a commit, each awaited. `select`: the rows of trajectory 1, in order. `load`: a given
- * number of steps.
+ * `insert-one`: one step's row a commit, each awaited. `select`: the rows of one trajectory, in order; they are inserted
+ * first. `load`: a given number of steps.
  */
 export interface DriverSettings {
   readonly task: 'insert' | 'insert-one' | 'insert-states' | 'select' | 'load';
@@ -65,6 +65,13 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
     });
   }
 
+  if (settings.task === 'select' && (await driver.select(settings.firstTree)) === 0) {
+    for (let made = 0; made < (settings.steps ?? 0); made += STEPS_PER_COMMIT) {
+      const sets: RowSet = { former_steps: [], step_states: [], states: [] };
+      for (let i = made; i < made + STEPS_PER_COMMIT; i += 1) maker.add(sets, settings.firstTree, i);
+      await driver.insert(ROW_TABLES, sets);
+    }
+  }
   const work = tasks[settings.task];
   const latencies: number[] = [];
   const until = async (seconds: number): Promise<number> => {
