@@ -8,7 +8,7 @@ import { stepBytes } from './step_bytes.ts';
 
 /** Approximate size of a page. Small enough for the memory of many readers, large enough to be fast. */
 const PAGE_BYTES = 64 * 1024;
-const PAGE_STEPS = 250;
+const PAGE_STEPS = 256;
 /** Larger than a page, because the store does not count attached states, and `stepBytes` is an upper bound. */
 const PART_BYTES = 384 * 1024;
 

@@ -24,7 +24,8 @@ export async function readSteps(
   const to = last < range.to ? last : range.to;
   const { rows, attached } = await readPage(scope, tree, segments, { from: range.from, to, maxBytes: range.maxBytes });
   const steps: OwnedStep[] = [];
-  for (const { owner, segment, found } of stepsOf(rows, range, view)) {
+  const page = { from: range.from, maxBytes: range.maxBytes, cutAt: to < range.to ? to : undefined };
+  for (const { owner, segment, found } of stepsOf(rows, page, view)) {
     const states = attachedTo(attached, owner.key, found.step.stepNumber);
     steps.push({ owner, step: storedStep(segment, found, states) });
   }
@@ -45,7 +46,7 @@ export async function readOutlines(
     const range = { from: next, to, maxBytes: OUTLINE_BYTES };
     const { rows } = await readPage(scope, tree, segments, range);
     const begun = next;
-    for (const { found } of stepsOf(rows, range, 'BASIC')) {
+    for (const { found } of stepsOf(rows, { ...range, cutAt: undefined }, 'BASIC')) {
       const { step, frame } = found;
       outlines.push({ stepNumber: next, reward: step.reward, frameHash: hash('sha256', frame, 'hex') });
       next += 1n;
@@ -96,7 +97,8 @@ async function readPage(
       cross join ${engine.table('segments')} as s
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
-        and (s.first_step_number <= ${from} or s.byte_sum <= ${bytesBefore(engine, tree, segments, from)} + ${BigInt(maxBytes)})`,
+        and (s.first_step_number <= ${from}
+          or s.byte_sum + octet_length(s.body) <= ${bytesBefore(engine, tree, segments, from)} + ${BigInt(maxBytes)})`,
     attached: sql`from g
       cross join ${engine.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
@@ -131,19 +133,29 @@ function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[],
     order by b.first_step_number desc limit 1), 0)`;
 }
 
+interface PageLimits {
+  readonly from: bigint;
+  readonly maxBytes: number;
+  /** The page must end here, although the lineage goes on. */
+  readonly cutAt: bigint | undefined;
+}
+
 /**
- * The steps of a page in order, at least one if there is one, until a step is missing (RD1) or the page is full. A
+ * The steps of a page in order, at least one if there is one, until a step is missing (RD1) or the page is full. A page
+ * ends before a segment that it cannot have whole, because the next page would read and decode that segment again. A
  * damaged segment fails only the page that begins with it, so that the steps before it can be read.
  */
 function* stepsOf(
   rows: readonly PageSegment[],
-  { from, maxBytes }: Pick<PageRange, 'from' | 'maxBytes'>,
+  { from, maxBytes, cutAt }: PageLimits,
   view: StepView,
 ): Generator<{ readonly owner: OwnedStep['owner']; readonly segment: StoredSegment; readonly found: SegmentStep }> {
   let next = from;
   let bytes = 0;
   for (const { owner, segment, begin, end } of rows) {
     if (begin !== next) return;
+    const isWhole = bytes + segment.body.length <= maxBytes && (end !== cutAt || segment.next_step_number === end);
+    if (next > from && !isWhole) return;
     try {
       for (const found of stepsIn(segment, begin, end, view)) {
         bytes += found.frame.length;
