@@ -8,7 +8,7 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
-import { type SegmentStep, type StoredSegment, stepsIn, storedStep } from './stored_segment.ts';
+import { commitOf, type SegmentStep, stepsIn, storedStep } from './stored_segment.ts';
 
 /** A state of a step: the number relative to the page, and the digest as text. */
 type StateRow = readonly [number: number, name: string, digest: string, mediaType: string, size: number];
@@ -25,9 +25,9 @@ export async function readSteps(
   const { rows, attached } = await readPage(scope, tree, segments, { from: range.from, to, maxBytes: range.maxBytes });
   const steps: OwnedStep[] = [];
   const page = { from: range.from, maxBytes: range.maxBytes, cutAt: to < range.to ? to : undefined };
-  for (const { owner, segment, found } of stepsOf(rows, page, view)) {
+  for (const { owner, commit, found } of stepsOf(rows, page, view)) {
     const states = attachedTo(attached, owner.key, found.step.stepNumber);
-    steps.push({ owner, step: storedStep(segment, found, states) });
+    steps.push({ owner, step: storedStep(commit, found, states) });
   }
   return steps;
 }
@@ -79,7 +79,7 @@ interface SegmentPage {
 
 /**
  * Reads the stored segments of a page, and the states that were attached to their steps, in one statement. Running
- * byte sums turn a page of bounded size into a range condition. The last segment may exceed `maxBytes`.
+ * byte sums turn a page of bounded size into a range condition. The first segment may exceed `maxBytes`.
  */
 async function readPage(
   { engine, namespace }: ReadScope,
@@ -88,7 +88,7 @@ async function readPage(
   { from, to, maxBytes }: PageRange,
 ): Promise<SegmentPage> {
   const window = clipSegments(segments, from, to);
-  if (window.length === 0) return { rows: [], attached: new Map() };
+  if (window.length === 0) return { rows: [], attached: undefined };
   const stored = await readStored(engine, {
     from,
     beginning: sql`with ${segmentTable(engine, tree, window)}, ${searchedSegments(engine)}`,
@@ -149,18 +149,23 @@ function* stepsOf(
   rows: readonly PageSegment[],
   { from, maxBytes, cutAt }: PageLimits,
   view: StepView,
-): Generator<{ readonly owner: OwnedStep['owner']; readonly segment: StoredSegment; readonly found: SegmentStep }> {
+): Generator<{
+  readonly owner: OwnedStep['owner'];
+  readonly commit: ReturnType<typeof commitOf>;
+  readonly found: SegmentStep;
+}> {
   let next = from;
   let bytes = 0;
   for (const { owner, segment, begin, end } of rows) {
     if (begin !== next) return;
     const isWhole = bytes + segment.body.length <= maxBytes && (end !== cutAt || segment.next_step_number === end);
     if (next > from && !isWhole) return;
+    const commit = commitOf(segment);
     try {
       for (const found of stepsIn(segment, begin, end, view)) {
         bytes += found.frame.length;
         if (next > from && bytes > maxBytes) return;
-        yield { owner, segment, found };
+        yield { owner, commit, found };
         next += 1n;
       }
     } catch (error) {

@@ -30,7 +30,7 @@ export interface SegmentStep {
 
 /**
  * Goes through the steps of a segment that are in [from, to), or only some of them, in order. Errors: STEP_CORRUPT. The
- * step is a view of the body.
+ * bytes of its contents are views of the body.
  */
 export function* stepsIn(
   segment: StoredSegment,
@@ -64,14 +64,22 @@ export function checksumOf(first: bigint, body: Uint8Array): bigint {
   return BigInt(crc32(body, Number(first & 0xffff_ffffn)));
 }
 
+/** The fields that the server sets, and that all steps of a segment share. */
+type Commit = Pick<StoredStep, 'writerEpoch' | 'commitTime'>;
+
+/** Parses the commit time, which costs as much as a small step: once for each segment. */
+export function commitOf({ writer_epoch: writerEpoch, commit_time }: StoredSegment): Commit {
+  return { writerEpoch, commitTime: parseInstant(commit_time) };
+}
+
 /** Returns a step as it is returned to clients. */
 export function storedStep(
-  { writer_epoch: writerEpoch, commit_time: commitTime }: Pick<StoredSegment, 'writer_epoch' | 'commit_time'>,
+  commit: Commit,
   { step, rewardSum }: SegmentStep,
   attached: readonly StateRef[] | undefined,
 ): StoredStep {
   const states = attached === undefined ? step.states : sortStates([...step.states, ...attached]);
-  return { ...step, states, commitTime: parseInstant(commitTime), writerEpoch, rewardSum };
+  return { ...step, states, ...commit, rewardSum };
 }
 
 function sortStates(states: StateRef[]): StateRef[] {
