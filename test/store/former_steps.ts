@@ -1,7 +1,8 @@
 import { formatInstant } from '../../src/domain/instant.ts';
 import type { Action, Content, Observation } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
-import { type StoredSegment, stepsIn, storedStep } from '../../src/store/sql/step/stored_segment.ts';
+import type { ActionJson, ContentJson, ObservationJson } from '../../src/store/migrations/segments/former_content.ts';
+import { type StoredSegment, stepsIn } from '../../src/store/sql/step/stored_segment.ts';
 import { bindMetrics } from '../../src/store/sql/values.ts';
 import type { OutsideSql } from './sql.ts';
 
@@ -46,7 +47,7 @@ function formerRows(engine: OutsideSql['engine'], row: Record<string, unknown>):
   return [...stepsIn(segment, segment.first_step_number, segment.next_step_number)].map((found) => {
     const { step, rewardSum } = found;
     const flag = (set: boolean) => (engine === 'sqlite' ? (set ? '1' : '0') : `${set}`);
-    const digest = stepDigest(storedStep(segment, found, undefined));
+    const digest = stepDigest(step);
     const values = [
       row.tree,
       row.trajectory,
@@ -83,37 +84,6 @@ function real(engine: OutsideSql['engine'], value: number | undefined): string {
   if (Number.isFinite(value)) return `${value}`;
   const infinity = engine === 'sqlite' ? '9e999' : "float8 'Infinity'";
   return value > 0 ? infinity : `-${infinity}`;
-}
-
-/**
- * JSON of actions and observations in the former table `steps`: a readable array. Absent fields are omitted, and bytes are base64.
- * Token ids (int32) and log-probabilities (float32) are packed little-endian and base64-encoded, a quarter of their
- * size as JSON numbers.
- */
-interface ActionJson {
-  type?: string;
-  name?: string;
-  call_id?: string;
-  content?: ContentJson;
-  token_ids_i32?: string;
-  logprobs_f32?: string;
-}
-
-interface ObservationJson {
-  type?: string;
-  call_id?: string;
-  is_error?: true;
-  content?: ContentJson;
-}
-
-interface ContentJson {
-  text?: string;
-  json?: string;
-  data?: string;
-  state?: string;
-  size?: number;
-  uri?: string;
-  media_type?: string;
 }
 
 function bindActions(actions: readonly Action[]): string {

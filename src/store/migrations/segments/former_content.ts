@@ -1,11 +1,11 @@
 import type { Action, Content, Observation } from '../../../domain/step.ts';
 
 /**
- * JSON of actions and observations in the former table `steps`: a readable array. Absent fields are omitted, and bytes are base64.
- * Token ids (int32) and log-probabilities (float32) are packed little-endian and base64-encoded, a quarter of their
- * size as JSON numbers.
+ * JSON of actions and observations in the former table `steps`: a readable array. Absent fields are omitted, and bytes
+ * are base64. Token ids (int32) and log-probabilities (float32) are packed little-endian and base64-encoded, a quarter
+ * of their size as JSON numbers.
  */
-interface ActionJson {
+export interface ActionJson {
   type?: string;
   name?: string;
   call_id?: string;
@@ -14,14 +14,14 @@ interface ActionJson {
   logprobs_f32?: string;
 }
 
-interface ObservationJson {
+export interface ObservationJson {
   type?: string;
   call_id?: string;
   is_error?: true;
   content?: ContentJson;
 }
 
-interface ContentJson {
+export interface ContentJson {
   text?: string;
   json?: string;
   data?: string;

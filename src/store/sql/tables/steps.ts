@@ -31,8 +31,8 @@ export const SEGMENTS = table('segments', {
 
 export type SegmentRow = RowOf<typeof SEGMENTS>;
 
-/** References of steps to states, for look-ups by name and for the collector of states. */
-export const STEP_STATES = table('step_states', {
+/** A state of a step. */
+const STEP_STATE = {
   tree: int,
   trajectory: int,
   step_number: int,
@@ -41,19 +41,13 @@ export const STEP_STATES = table('step_states', {
   digest: bytes,
   media_type: text,
   size: int,
-});
+};
+
+/** References of steps to states, for look-ups by name and for the collector of states. */
+export const STEP_STATES = table('step_states', STEP_STATE);
 
 /** States that were attached to stored steps (W10). They also have rows in `step_states`. */
-export const ATTACHED_STATES = table('attached_states', {
-  tree: int,
-  trajectory: int,
-  step_number: int,
-  name: text,
-  namespace: text,
-  digest: bytes,
-  media_type: text,
-  size: int,
-});
+export const ATTACHED_STATES = table('attached_states', STEP_STATE);
 
 export const CONTENT_STATES = table('content_states', {
   tree: int,
