@@ -5,6 +5,7 @@ import { createDrain, type Drain } from './drain.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
 import type { Logger } from './logger.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
+import { Merging } from './merging.ts';
 import { PatchQueue } from './patches/patch_queue.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
 import { type AppSettings, DEFAULT_SETTINGS } from './settings.ts';
@@ -38,6 +39,7 @@ export interface App {
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
   readonly patches: Pick<PatchQueue, 'patch'>;
+  readonly merging: Pick<Merging, 'idle'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
   readonly drain: Drain;
@@ -49,7 +51,11 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
   const lineages = createLineageCache();
   const changes = createChangeHub(store);
-  const committer = new Committer(store, logger, { lanes: settings.commitLanes });
+  const merging = new Merging(store, logger, settings);
+  const committer = new Committer(store, logger, {
+    lanes: settings.commitLanes,
+    appended: (appended) => merging.note(appended),
+  });
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const patches = new PatchQueue(settings.patchMs);
@@ -58,6 +64,7 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const close = async (): Promise<void> => {
     drain.begin();
     await Promise.all([committer.idle(), claims.idle(), maintenance.stop(), patches.close()]);
+    await merging.stop();
     changes.close();
   };
   const call: CallScope = { signal: new AbortController().signal };
@@ -73,6 +80,7 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
     changes,
     feeds,
     patches,
+    merging,
     maintenance,
     drain,
     close,

@@ -11,6 +11,8 @@ export interface AppSettings {
   readonly watchMs: number;
   /** Time between two rounds of maintenance. 0 disables them. */
   readonly maintenanceMs: number;
+  /** Rows of steps of a trajectory that has not grown for this long are merged. 0 disables all merging. */
+  readonly mergeIdleMs: number;
   /** Time between two sweeps of stale runs with `fail_when_stale`. 0 disables them. */
   readonly staleSweepMs: number;
   /** Time between two sweeps of ended leases (Q3). 0 disables them. */
@@ -34,6 +36,7 @@ export const DEFAULT_SETTINGS: AppSettings = {
   pollMs: 1000,
   watchMs: 250,
   maintenanceMs: 10 * 60_000,
+  mergeIdleMs: 30_000,
   staleSweepMs: 5000,
   leaseSweepMs: 1000,
   claimMostMs: 10_000,

@@ -32,6 +32,7 @@ const TEST_SETTINGS: Partial<AppSettings> = {
   maintenanceMs: 0,
   staleSweepMs: 0,
   leaseSweepMs: 0,
+  mergeIdleMs: 0,
 };
 
 export interface OnApp extends Pick<OnStore, 'engine' | 'database' | 'store'> {

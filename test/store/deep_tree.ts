@@ -1,5 +1,6 @@
 import { NO_SUMS } from '../../src/store/sql/step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../../src/store/sql/step/segment.ts';
+import { PLAIN } from '../../src/store/sql/step/stored_body.ts';
 import { type StoredSegment, stepsIn } from '../../src/store/sql/step/stored_segment.ts';
 import type { SegmentRow } from '../../src/store/sql/tables/steps.ts';
 import { SEGMENTS } from '../../src/store/sql/tables/steps.ts';
@@ -64,8 +65,11 @@ async function insertSegments(
     next_step_number: 1n,
     writer_epoch: 0n,
     commit_time: commitTime,
+    commits: null,
     reward_sum: 0,
     checksum: BigInt(`${from!.checksum}`),
+    encoding: PLAIN,
+    body_bytes: null,
     body: from!.body as Uint8Array,
   };
   const [copied] = [...stepsIn(stored, 0n, 1n)];

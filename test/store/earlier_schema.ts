@@ -1,3 +1,4 @@
+import { migration0018 } from '../../src/store/migrations/0018_segments.ts';
 import { restoreFormerSteps } from './former_steps.ts';
 import type { OutsideSql } from './sql.ts';
 
@@ -82,6 +83,15 @@ const UNDO = {
   ],
   // Also restores the rows.
   '0018_segments': restoreFormerSteps,
+  // Rows must not have been merged.
+  '0022_merged_segments': async (sql: OutsideSql) => {
+    await sql.rows('drop view steps');
+    for (const column of ['commits', 'last_commit_time', 'encoding', 'body_bytes'])
+      await sql.rows(`alter table segments drop column ${column}`);
+    await sql.rows('alter table trajectories drop column merged_to');
+    const [view] = /create view steps as[^;]*/u.exec(migration0018[sql.engine])!;
+    await sql.rows(view);
+  },
 } as const;
 
 /**

@@ -2,6 +2,7 @@ import { formatInstant } from '../../src/domain/instant.ts';
 import type { Action, Content, Observation } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import type { ActionJson, ContentJson, ObservationJson } from '../../src/store/migrations/segments/former_content.ts';
+import { PLAIN } from '../../src/store/sql/step/stored_body.ts';
 import { type StoredSegment, stepsIn } from '../../src/store/sql/step/stored_segment.ts';
 import { bindMetrics } from '../../src/store/sql/values.ts';
 import type { OutsideSql } from './sql.ts';
@@ -40,8 +41,11 @@ function formerRows(engine: OutsideSql['engine'], row: Record<string, unknown>):
     next_step_number: BigInt(`${row.next_step_number}`),
     writer_epoch: BigInt(`${row.writer_epoch}`),
     commit_time: commitTime,
+    commits: null,
     reward_sum: row.reward_sum as number | string,
     checksum: BigInt(`${row.checksum}`),
+    encoding: PLAIN,
+    body_bytes: null,
     body: row.body as Uint8Array,
   };
   return [...stepsIn(segment, segment.first_step_number, segment.next_step_number)].map((found) => {

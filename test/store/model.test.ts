@@ -30,6 +30,7 @@ type Operation =
   | { readonly kind: 'replay'; readonly at: number; readonly from: number }
   | { readonly kind: 'branch'; readonly at: number; readonly step: number }
   | { readonly kind: 'seal'; readonly at: number }
+  | { readonly kind: 'merge'; readonly at: number; readonly rest: boolean }
   | { readonly kind: 'delete'; readonly at: number; readonly mode: OnBranches }
   | { readonly kind: 'read'; readonly at: number; readonly from: number; readonly to: number };
 
@@ -59,6 +60,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('replay' as const), at, from: fc.nat(20) }) },
   { weight: 8, arbitrary: fc.record({ kind: fc.constant('branch' as const), at, step: fc.nat(20) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('seal' as const), at }) },
+  { weight: 4, arbitrary: fc.record({ kind: fc.constant('merge' as const), at, rest: fc.boolean() }) },
   {
     weight: 5,
     arbitrary: fc.record({
@@ -88,6 +90,7 @@ class Twin {
 
   async do(operation: Operation): Promise<void> {
     if (operation.kind === 'create') return this.#create(operation.words);
+    if (operation.kind === 'merge') return this.#merge(operation.at, operation.rest);
     const living = this.#living();
     const target = living[operation.at % living.length];
     if (target === undefined) return;
@@ -206,6 +209,13 @@ class Twin {
     naive.sealed = true;
   }
 
+  /** Hidden trajectories are merged too. Nothing that is read changes. */
+  async #merge(at: number, rest: boolean): Promise<void> {
+    const merged = this.#all[at % Math.max(this.#all.length, 1)];
+    if (merged === undefined) return;
+    expect(await this.#scene.store.mergeSteps([{ ref: merged.row.ref, rest }])).toEqual([]);
+  }
+
   async #delete(naive: Naive, mode: OnBranches): Promise<void> {
     const before = this.#all;
     const refused = mode === 'REFUSE' && this.#children(naive).length > 0;
@@ -268,7 +278,7 @@ class Twin {
 
 describeStore('the store compared with a naive list-copy model', (on) => {
   it(
-    'O1, O2, B1, B2, W2: random appends, nested branches, seals and deletes in three modes give the same result',
+    'O1, O2, B1, B2, W2: random appends, nested branches, merges, seals and deletes in three modes give the same result',
     async () => {
       await fc.assert(
         fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {

@@ -3,6 +3,7 @@ import type { AppendStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore } from './experiment.ts';
 import type { GroupStore } from './group.ts';
+import type { MergeStore } from './merge.ts';
 import type { MetricStore } from './metric.ts';
 import type { RolloutStore } from './rollout.ts';
 import type { RunStore } from './run.ts';
@@ -29,6 +30,7 @@ import type { TrajectoryStore } from './trajectory.ts';
 export interface Store
   extends TrajectoryStore,
     AppendStore,
+    MergeStore,
     StepStore,
     StateStore,
     TagStore,

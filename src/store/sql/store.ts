@@ -36,6 +36,7 @@ import { listStatusChanges } from './status/status_changes.ts';
 import { append } from './step/append.ts';
 import { attachState } from './step/attach.ts';
 import { listSteps } from './step/list.ts';
+import { findUnmerged, mergeSteps } from './step/merge.ts';
 import { openForAppend } from './step/open.ts';
 import { findCheckpoint, listStepStates, readOutlines, readSteps } from './step/steps.ts';
 import { summarize } from './summary/summaries.ts';
@@ -129,6 +130,12 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   attachState(caller, attaching) {
     return attachState(this.engine, caller, attaching);
+  },
+  mergeSteps(requests) {
+    return mergeSteps(this.engine, requests);
+  },
+  findUnmerged(after, limit, idleSeconds) {
+    return findUnmerged(this.engine, after, limit, idleSeconds);
   },
   onChange(listener) {
     return this.engine.onChange(listener);

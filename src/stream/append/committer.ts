@@ -1,6 +1,7 @@
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../store/contract/append.ts';
 import { Contended, DatabaseSilent, isOutage } from '../../store/contract/store.ts';
 import type { Logger } from '../logger.ts';
+import type { Appended } from '../merging.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
@@ -28,6 +29,8 @@ export interface CommitterOptions {
   /** Maximum bytes and steps of a group. A larger batch is a group of its own. */
   readonly groupBytes?: number;
   readonly groupSteps?: number;
+  /** Called after each commit of new steps or of a seal. Must not throw. */
+  readonly appended?: (appended: Appended) => void;
 }
 
 interface Entry {
@@ -63,7 +66,7 @@ export class Committer {
   pending = 0;
   readonly #store: Pick<AppendStore, 'append'>;
   readonly #logger: Logger;
-  readonly #limits: Required<CommitterOptions>;
+  readonly #options: Required<CommitterOptions>;
   readonly #queues = new Map<bigint, Queue>();
   /** Queues with batches and nothing in flight, the longest waiting one first. */
   readonly #ready = new Set<Queue>();
@@ -76,7 +79,7 @@ export class Committer {
   constructor(store: Pick<AppendStore, 'append'>, logger: Logger, options: CommitterOptions) {
     this.#store = store;
     this.#logger = logger;
-    this.#limits = { busyLanes: 4, groupBytes: 4 * 1024 * 1024, groupSteps: 4096, ...options };
+    this.#options = { busyLanes: 4, groupBytes: 4 * 1024 * 1024, groupSteps: 4096, appended: () => {}, ...options };
   }
 
   submit(source: BatchSource, batch: AppendBatch, bytes: number): void {
@@ -100,11 +103,11 @@ export class Committer {
 
   /** Starts groups after the frames that have already arrived, so that these share a group. */
   #gather(): void {
-    if (this.#gathering || this.#ready.size === 0 || this.#groupsInFlight >= this.#limits.lanes) return;
+    if (this.#gathering || this.#ready.size === 0 || this.#groupsInFlight >= this.#options.lanes) return;
     this.#gathering = true;
     setImmediate(() => {
       this.#gathering = false;
-      while (this.#groupsInFlight < this.#limits.lanes) {
+      while (this.#groupsInFlight < this.#options.lanes) {
         const group = this.#takeGroup();
         if (group.length === 0) break;
         this.#groupsInFlight += 1;
@@ -118,7 +121,7 @@ export class Committer {
 
   #takeGroup(): Portion[] {
     const group: Portion[] = [];
-    const room = { bytes: this.#limits.groupBytes, steps: this.#limits.groupSteps, first: true };
+    const room = { bytes: this.#options.groupBytes, steps: this.#options.groupSteps, first: true };
     for (const queue of this.#ready) {
       const entries = this.#takeFitting(queue, room);
       if (entries.length === 0 && queue.taken < queue.entries.length) break; // the group is full
@@ -232,7 +235,7 @@ export class Committer {
 
   /** Commits portions whose trajectories other transactions hold, each in a transaction that waits for the lock. */
   #commitBusy(): void {
-    while (this.#busyInFlight < this.#limits.busyLanes) {
+    while (this.#busyInFlight < this.#options.busyLanes) {
       const portion = this.#busy.shift();
       if (portion === undefined) return;
       this.#busyInFlight += 1;
@@ -286,8 +289,11 @@ export class Committer {
   }
 
   #report({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
-    if (outcome.kind === 'committed') source.committed(batch, bytes, outcome);
-    else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);
+    if (outcome.kind === 'committed') {
+      const { ref, steps, seal } = batch;
+      this.#options.appended({ ref, steps: steps.length - outcome.duplicates, bytes, sealed: seal !== undefined });
+      source.committed(batch, bytes, outcome);
+    } else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);
     else source.failed(batch, bytes, new Error('the store returned busy for an append that waits for locks'));
   }
 

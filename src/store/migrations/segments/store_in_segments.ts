@@ -73,7 +73,7 @@ async function sumsOfParents<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]):
   const places = batch.flatMap(({ tree, parent, branch_point: stepNumber }) =>
     parent === null || stepNumber === null || here.has(parent) ? [] : [{ tree, owner: parent, stepNumber }],
   );
-  return sumsAt({ engine: { table: (name) => sql.table(name) }, db }, places);
+  return sumsAt({ engine: { table: (name) => sql.table(name) }, db }, places, sql`octet_length(s.body)`);
 }
 
 /** Collects the segments of a batch of trajectories. Each trajectory's steps come in order, parents first. */

@@ -108,7 +108,7 @@ export const SHOWN_REWARD = sql<
  * (Q3).
  */
 export function lastAppend(engine: Engine) {
-  return sql<string | null>`(select w.commit_time from ${engine.table('segments')} as w
+  return sql<string | null>`(select coalesce(w.last_commit_time, w.commit_time) from ${engine.table('segments')} as w
     where w.tree = t.tree and w.trajectory = t.key order by w.first_step_number desc limit 1)`;
 }
 

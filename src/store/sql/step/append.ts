@@ -18,6 +18,7 @@ import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
+import { Commits } from './commits.ts';
 import { rangesOver } from './number_ranges.ts';
 import { segmentsOver } from './read_stored.ts';
 import { type Sums, sumColumns } from './running_sums.ts';
@@ -27,7 +28,7 @@ import { StepWriter, statesOf } from './writer.ts';
 /** A stored step that a batch repeats. */
 interface RepeatedStep {
   readonly step: Step;
-  readonly commitTime: string;
+  readonly commitTime: Instant;
 }
 
 /** A locked trajectory while its batches are decided. */
@@ -134,7 +135,7 @@ class Group {
       throw stateNotFound(missing);
     }
     member.sums = this.#writer.add(locked, member.sums, decision.appended, inline);
-    for (const step of decision.appended) member.stored.set(step.stepNumber, { step, commitTime: this.#tx.now });
+    for (const step of decision.appended) member.stored.set(step.stepNumber, { step, commitTime: this.#nowInstant });
     if (decision.seal === 'sealed') {
       member.sealTime = this.#tx.now;
       this.#sealed.push({ caller: batch.caller, member });
@@ -155,12 +156,12 @@ class Group {
   #commitTime({ steps, seal }: AppendBatch, { appended }: AppendDecision, member: GroupMember): Instant {
     if (appended.length > 0) return this.#nowInstant;
     if (seal !== undefined && member.sealTime !== null) return parseInstant(member.sealTime);
-    let newest = '';
+    let newest: Instant | undefined;
     for (const { stepNumber } of steps) {
-      const time = member.stored.get(stepNumber)?.commitTime ?? '';
-      if (time > newest) newest = time;
+      const time = member.stored.get(stepNumber)?.commitTime;
+      if (time !== undefined && (newest === undefined || time > newest)) newest = time;
     }
-    return newest === '' ? this.#nowInstant : parseInstant(newest);
+    return newest ?? this.#nowInstant;
   }
 
   async write(batches: readonly AppendBatch[], wait: 'briefly' | 'bounded'): Promise<void> {
@@ -220,8 +221,9 @@ class Group {
     for (const { from, to } of rangesOver(numbers)) {
       const ref = { tree: member.locked.tree, key: owner };
       for (const segment of await segmentsOver(this.#tx.db, ref, from, to)) {
+        const commits = new Commits(segment);
         for (const { step } of stepsIn(segment, from, to)) {
-          member.stored.set(step.stepNumber, { step, commitTime: segment.commit_time });
+          member.stored.set(step.stepNumber, { step, commitTime: commits.of(step.stepNumber).commitTime });
         }
       }
     }

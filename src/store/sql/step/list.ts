@@ -9,9 +9,10 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { MOST_SEGMENTS, piecesOf, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
+import { Commits } from './commits.ts';
 import { attachedTo, readStored } from './read_stored.ts';
 import { searchedSegments } from './steps.ts';
-import { commitOf, stepsIn, storedStep } from './stored_segment.ts';
+import { stepsIn, storedStep } from './stored_segment.ts';
 
 /** A step of a list, with the values that it is sorted by and the first step of its stored segment. */
 interface ListedStep {
@@ -118,10 +119,10 @@ async function readSegments(
   for (const { owner, segment } of stored.segments) {
     const { first_step_number: first, next_step_number: next } = segment;
     const numbersHere = new Set(wanted.get(tupleKey(owner.key, first))?.map(({ stepNumber }) => BigInt(stepNumber)));
-    const commit = commitOf(segment);
+    const commits = new Commits(segment);
     for (const each of stepsIn(segment, first, next, view, numbersHere)) {
       const { stepNumber } = each.step;
-      const step = storedStep(commit, each, attachedTo(stored.attached, owner.key, stepNumber));
+      const step = storedStep(commits.of(stepNumber), each, attachedTo(stored.attached, owner.key, stepNumber));
       found.set(tupleKey(owner.key, stepNumber), { step, bytes: each.frame.length });
     }
   }

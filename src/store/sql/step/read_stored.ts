@@ -42,8 +42,16 @@ type StoredRow =
       mediaType: string,
       digest: string,
     ];
-type SegmentColumns = [commitTime: string, rewardSum: number | string, checksum: number, body: Uint8Array];
-type NoSegment = [null, null, null, null];
+type SegmentColumns = [
+  commitTime: string,
+  commits: string | null,
+  rewardSum: number | string,
+  checksum: number,
+  encoding: number,
+  bodyBytes: number | null,
+  body: Uint8Array,
+];
+type NoSegment = [null, null, null, null, null, null, null];
 
 /**
  * Reads segments in order of step number, and the states that were attached to their steps. One statement reads both:
@@ -55,10 +63,10 @@ export async function readStored(
 ): Promise<{ readonly segments: OwnedSegment[]; readonly attached: AttachedStates }> {
   const rows = await engine.rows<StoredRow>(sql`${beginning}
     select s.first_step_number - ${from}, s.next_step_number - ${from}, s.trajectory, cast(o.id as text), s.writer_epoch,
-      s.commit_time, s.reward_sum, s.checksum, s.body, null, null
+      s.commit_time, s.commits, s.reward_sum, s.checksum, s.encoding, s.body_bytes, s.body, null, null
     ${segments}
     union all
-    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}
+    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, null, null, null, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}
     ${attached}
     order by 1`);
   const found: OwnedSegment[] = [];
@@ -67,20 +75,23 @@ export async function readStored(
     const number = from + BigInt(row[0]);
     const key = BigInt(row[2]);
     if (row[1] === null) {
-      const [, , , name, size, , , , , mediaType, digest] = row;
+      const [, , , name, size, , , , , , , , mediaType, digest] = row;
       const place = tupleKey(key, number);
       states ??= new Map();
       states.set(place, [...(states.get(place) ?? []), { name, digest, mediaType, size }]);
       continue;
     }
-    const [, next, , id, epoch, commit_time, reward_sum, checksum, body] = row;
+    const [, next, , id, epoch, commit_time, commits, reward_sum, checksum, encoding, bodyBytes, body] = row;
     const segment = {
       first_step_number: number,
       next_step_number: from + BigInt(next),
       writer_epoch: BigInt(epoch),
       commit_time,
+      commits,
       reward_sum,
       checksum: BigInt(checksum),
+      encoding: BigInt(encoding),
+      body_bytes: bodyBytes === null ? null : BigInt(bodyBytes),
       body,
     };
     found.push({ owner: { key, id }, segment });

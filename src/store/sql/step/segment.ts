@@ -4,11 +4,13 @@ import { addOwnReward, addReward, type Step } from '../../../domain/step.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { writeStep } from '../../../domain/step_codec/write.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import { IMMENSE_SUM } from '../summary/rewards.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { bindReal } from '../values.ts';
+import { commitColumns, commitRuns } from './commits.ts';
+import { addMetrics, type MetricSum } from './metric_sums.ts';
 import { STEP_BYTES, type Sums } from './running_sums.ts';
-import { checksumOf, type StoredSegment, stepsIn } from './stored_segment.ts';
+import { plainBody } from './stored_body.ts';
+import { type StoredSegment, stepsIn } from './stored_segment.ts';
 
 /** The trajectory that steps are appended to. */
 export interface StepOwner extends TrajectoryRef {
@@ -23,8 +25,8 @@ export type StateSizes = ReadonlyMap<string, number>;
  * Bytes and number of the steps of one row, unless one step is larger. A page of steps reads whole rows, so a row is not
  * much larger than a page.
  */
-const SEGMENT_BYTES = 64 * 1024;
-const SEGMENT_STEPS = 256;
+export const SEGMENT_BYTES = 64 * 1024;
+export const SEGMENT_STEPS = 256;
 
 /** Encodes steps as they are stored. Keeps one buffer, so that a step costs one copy. */
 export class StepEncoder {
@@ -115,8 +117,9 @@ export class SegmentBuilder {
       rewards: JSON.stringify(this.#rewards),
       ends: this.#ends === undefined ? '{}' : JSON.stringify(this.#ends),
       metric_sums: this.#metrics === undefined ? '{}' : JSON.stringify(Object.fromEntries(this.#metrics)),
-      checksum: checksumOf(this.#first, body),
-      body,
+      commits: null,
+      last_commit_time: null,
+      ...plainBody(this.#first, body),
     };
   }
 }
@@ -146,31 +149,14 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, 'rewards' | '
     rewards: JSON.stringify((JSON.parse(row.rewards) as unknown[]).slice(0, count)),
     ends: JSON.stringify(Object.fromEntries(ends.filter(([index]) => Number(index) < count))),
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
-    checksum: checksumOf(first, body),
-    body,
+    ...commitColumns(commitRuns(row).filter(([index]) => index < count)),
+    ...plainBody(first, body),
   };
 }
 
 function rewardJson(reward: number | undefined): number | string | null {
   if (reward === undefined) return null;
   return Number.isFinite(reward) ? reward : String(reward);
-}
-
-/** The sum of all values that cannot make it overflow, the smallest and the largest value. */
-type MetricSum = readonly [total: number | null, least: number, most: number];
-
-function addMetrics(sums: Map<string, MetricSum>, { metrics }: Step): void {
-  for (const [name, value] of metrics) if (!Number.isNaN(value)) sums.set(name, addMetric(sums.get(name), value));
-}
-
-function addMetric(sum: MetricSum | undefined, value: number): MetricSum {
-  const bounded = Math.abs(value) < IMMENSE_SUM ? value : null;
-  // JSON has no infinities. All that counts is whether a value is beyond the limit.
-  const shown = Math.max(-Number.MAX_VALUE, Math.min(Number.MAX_VALUE, value));
-  if (sum === undefined) return [bounded, shown, shown];
-  const [total, least, most] = sum;
-  const next = bounded === null ? total : (total ?? 0) + bounded;
-  return [next, Math.min(least, shown), Math.max(most, shown)];
 }
 
 function sumsAfter(before: Sums, step: Step, frameBytes: number): Sums {

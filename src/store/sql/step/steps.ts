@@ -7,8 +7,10 @@ import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
+import { type Commit, Commits } from './commits.ts';
 import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
-import { commitOf, type SegmentStep, stepsIn, storedStep } from './stored_segment.ts';
+import { BODY_BYTES, bytesOf } from './stored_body.ts';
+import { type SegmentStep, stepsIn, storedStep } from './stored_segment.ts';
 
 /** A state of a step: the number relative to the page, and the digest as text. */
 type StateRow = readonly [number: number, name: string, digest: string, mediaType: string, size: number];
@@ -98,7 +100,7 @@ async function readPage(
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
         and (s.first_step_number <= ${from}
-          or s.byte_sum + octet_length(s.body) <= ${bytesBefore(engine, tree, segments, from)} + ${BigInt(maxBytes)})`,
+          or s.byte_sum + ${BODY_BYTES} <= ${bytesBefore(engine, tree, segments, from)} + ${BigInt(maxBytes)})`,
     attached: sql`from g
       cross join ${engine.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
@@ -151,21 +153,21 @@ function* stepsOf(
   view: StepView,
 ): Generator<{
   readonly owner: OwnedStep['owner'];
-  readonly commit: ReturnType<typeof commitOf>;
+  readonly commit: Commit;
   readonly found: SegmentStep;
 }> {
   let next = from;
   let bytes = 0;
   for (const { owner, segment, begin, end } of rows) {
     if (begin !== next) return;
-    const isWhole = bytes + segment.body.length <= maxBytes && (end !== cutAt || segment.next_step_number === end);
+    const isWhole = bytes + bytesOf(segment) <= maxBytes && (end !== cutAt || segment.next_step_number === end);
     if (next > from && !isWhole) return;
-    const commit = commitOf(segment);
+    const commits = new Commits(segment);
     try {
       for (const found of stepsIn(segment, begin, end, view)) {
         bytes += found.frame.length;
         if (next > from && bytes > maxBytes) return;
-        yield { owner, commit, found };
+        yield { owner, commit: commits.of(next), found };
         next += 1n;
       }
     } catch (error) {

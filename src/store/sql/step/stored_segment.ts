@@ -1,24 +1,29 @@
-import { crc32 } from 'node:zlib';
 import { AnabranchError } from '../../../domain/errors.ts';
-import { parseInstant } from '../../../domain/instant.ts';
 import { addReward, type StateRef, type Step, type StoredStep } from '../../../domain/step.ts';
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
 import { StepFrames } from '../../../domain/step_codec/frames.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import type { StepView } from '../../contract/step.ts';
+import type { SegmentRow } from '../tables/steps.ts';
 import { readReal } from '../values.ts';
+import type { Commit } from './commits.ts';
+import { readBody } from './stored_body.ts';
 
 /** Columns of a row of `segments` that its steps are read from. */
-export interface StoredSegment {
-  readonly first_step_number: bigint;
-  readonly next_step_number: bigint;
-  readonly writer_epoch: bigint;
-  readonly commit_time: string;
-  readonly reward_sum: number | string;
-  readonly checksum: bigint;
-  readonly body: Uint8Array;
-}
+export type StoredSegment = Pick<
+  SegmentRow,
+  | 'first_step_number'
+  | 'next_step_number'
+  | 'writer_epoch'
+  | 'commit_time'
+  | 'commits'
+  | 'reward_sum'
+  | 'checksum'
+  | 'encoding'
+  | 'body_bytes'
+  | 'body'
+>;
 
 /** A step of a segment, with the sum of rewards along the lineage up to it. */
 export interface SegmentStep {
@@ -39,8 +44,9 @@ export function* stepsIn(
   view: StepView = 'FULL',
   only?: ReadonlySet<bigint>,
 ): Generator<SegmentStep, void, undefined> {
-  const { first_step_number: first, next_step_number: next, body } = segment;
-  if (checksumOf(first, body) !== segment.checksum) throw stepCorrupt(segment);
+  const { first_step_number: first, next_step_number: next } = segment;
+  const body = readBody(first, segment);
+  if (body === undefined) throw stepCorrupt(segment);
   let rewardSum = readReal(segment.reward_sum);
   let number = first;
   const frames = new StepFrames(body);
@@ -57,19 +63,6 @@ export function* stepsIn(
     throw cause instanceof DamagedStep ? stepCorrupt(segment, cause) : cause;
   }
   if (number < to && number < next) throw stepCorrupt(segment);
-}
-
-/** Includes the number of the first step, so that exchanged rows are detected. */
-export function checksumOf(first: bigint, body: Uint8Array): bigint {
-  return BigInt(crc32(body, Number(first & 0xffff_ffffn)));
-}
-
-/** The fields that the server sets, and that all steps of a segment share. */
-type Commit = Pick<StoredStep, 'writerEpoch' | 'commitTime'>;
-
-/** Parses the commit time, which costs as much as a small step: once for each segment. */
-export function commitOf({ writer_epoch: writerEpoch, commit_time }: StoredSegment): Commit {
-  return { writerEpoch, commitTime: parseInstant(commit_time) };
 }
 
 /** Returns a step as it is returned to clients. */

@@ -2,6 +2,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { Engine } from '../engine.ts';
 import { type SegmentSums, type Sums, sumsOfBranch } from './running_sums.ts';
+import { BODY_BYTES } from './stored_body.ts';
 
 /** A stored step by row keys. */
 export interface StepPlace {
@@ -21,11 +22,12 @@ interface SumRow extends SegmentSums {
 
 /**
  * Returns the sums with which a branch at each of these steps begins, in one statement that reads no contents. Steps
- * that do not exist have none.
+ * that do not exist have none. `bodyBytes` is the length of the encoded steps of a row `s`.
  */
 export async function sumsAt<T>(
   { engine, db }: { readonly engine: Pick<Engine, 'table'>; readonly db: Kysely<T> },
   places: readonly StepPlace[],
+  bodyBytes: RawBuilder<bigint> = BODY_BYTES,
 ): Promise<Map<string, Sums>> {
   if (places.length === 0) return new Map();
   const rows = places.map(
@@ -36,7 +38,7 @@ export async function sumsAt<T>(
   const found = await sql<SumRow>`
     with w(tree, trajectory, step_number) as (values ${sql.join(rows)})
     select s.trajectory, w.step_number, s.first_step_number, s.next_step_number, s.rewards, s.reward_sum, s.byte_sum,
-      octet_length(s.body) as body_bytes
+      ${bodyBytes} as body_bytes
     from w cross join ${segments} as s
     where s.tree = w.tree and s.trajectory = w.trajectory and s.next_step_number > w.step_number
       and s.first_step_number = (select b.first_step_number from ${segments} as b

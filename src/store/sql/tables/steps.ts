@@ -1,4 +1,4 @@
-import { bytes, int, real, text, time } from './column.ts';
+import { bytes, int, nullable, real, text, time, withDefault } from './column.ts';
 import { type RowOf, table } from './table.ts';
 
 /**
@@ -12,8 +12,13 @@ export const SEGMENTS = table('segments', {
   /** The number after the last step. */
   next_step_number: int,
   namespace: text,
+  /** Of the first step, and of all others unless `commits` is set. */
   writer_epoch: int,
   commit_time: time,
+  /** Set in merged rows with steps of several commits: `[index of the first step, epoch, commit time]` of each. */
+  commits: nullable(text),
+  /** Commit time of the last step. Null if it is `commit_time`. */
+  last_commit_time: nullable(time),
   /** Running sums along the lineage before the first step. */
   reward_sum: real,
   byte_sum: int,
@@ -23,8 +28,12 @@ export const SEGMENTS = table('segments', {
   ends: text,
   /** By metric, the sum, the smallest and the largest value. Metrics that are NaN are left out. */
   metric_sums: text,
-  /** Of `body` and of `first_step_number`. */
+  /** Of `body` before compression, and of `first_step_number`. */
   checksum: int,
+  /** Version and compression of `body`: see `stored_body.ts`. */
+  encoding: withDefault(int),
+  /** Length of `body` before compression. Null if it is not compressed. */
+  body_bytes: nullable(int),
   /** The steps as the client sent them: messages `Step`, each after its length. States are digests and sizes. */
   body: bytes,
 });

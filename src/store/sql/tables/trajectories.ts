@@ -45,6 +45,8 @@ export const TRAJECTORIES = table('trajectories', {
   /** Number of own steps after step 0 that have a start and an end time, and the sum of these times. */
   timed_turns: withDefault(int),
   turn_seconds: withDefault(real),
+  /** No row of steps that ends at or before this number can be merged with the next one. */
+  merged_to: withDefault(int),
 });
 
 export const TAGS = table('tags', {

@@ -197,6 +197,7 @@ export function trajectoryRow(
     seal_time: null,
     purging: 0,
     trimming: 0,
+    merged_to: placement.branch_point === null ? 0n : placement.branch_point + 1n,
   };
 }
 

@@ -1,0 +1,45 @@
+import type { SegmentRow } from '../tables/steps.ts';
+import { type CommitRun, commitColumns, commitRuns } from './commits.ts';
+import { addMetricSums, type MetricSum } from './metric_sums.ts';
+import { compressedBody, readBody } from './stored_body.ts';
+
+/**
+ * Returns one row with the steps of consecutive rows of a trajectory, compressed if that is worth it. Undefined if a row
+ * is damaged: then the rows stay as they are, and reads report the damage.
+ */
+export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow | undefined> {
+  const [first, last] = [rows[0]!, rows.at(-1)!];
+  const bodies: Uint8Array[] = [];
+  const rewards: string[] = [];
+  const commits: CommitRun[] = [];
+  const ends: Record<number, number> = {};
+  const metrics = new Map<string, MetricSum>();
+  for (const row of rows) {
+    const body = readBody(row.first_step_number, row);
+    if (body === undefined) return undefined;
+    bodies.push(body);
+    const offset = Number(row.first_step_number - first.first_step_number);
+    rewards.push(row.rewards.slice(1, -1));
+    for (const [index, end] of entriesOf<number>(row.ends)) ends[offset + Number(index)] = end;
+    for (const [name, sum] of entriesOf<MetricSum>(row.metric_sums)) addMetricSums(metrics, name, sum);
+    for (const [index, epoch, time] of commitRuns(row)) commits.push([offset + index, epoch, time]);
+  }
+  return {
+    tree: first.tree,
+    trajectory: first.trajectory,
+    first_step_number: first.first_step_number,
+    next_step_number: last.next_step_number,
+    namespace: first.namespace,
+    ...commitColumns(commits),
+    reward_sum: first.reward_sum,
+    byte_sum: first.byte_sum,
+    rewards: `[${rewards.join(',')}]`,
+    ends: JSON.stringify(ends),
+    metric_sums: JSON.stringify(Object.fromEntries(metrics)),
+    ...(await compressedBody(first.first_step_number, Buffer.concat(bodies))),
+  };
+}
+
+function entriesOf<Value>(json: string): [string, Value][] {
+  return json === '{}' ? [] : Object.entries(JSON.parse(json) as Record<string, Value>);
+}

@@ -1,0 +1,60 @@
+import { constants, crc32, zstdCompress, zstdDecompressSync } from 'node:zlib';
+import { sql } from 'kysely';
+import type { SegmentRow } from '../tables/steps.ts';
+
+/** Values of `segments.encoding`. Steps are messages `Step`, each after its length, in this version of the format. */
+export const PLAIN = 1n;
+/** As `PLAIN`, compressed by zstd. */
+export const COMPRESSED = 2n;
+
+/** The columns that hold the encoded steps of a row. */
+export type StoredBody = Pick<SegmentRow, 'body' | 'encoding' | 'body_bytes' | 'checksum'>;
+
+/** Level 3 is the default of zstd. Higher levels take far longer and save little. */
+const LEVEL = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
+
+/** Length of the encoded steps of a row `s` of `segments`. */
+export const BODY_BYTES = sql<bigint>`coalesce(s.body_bytes, octet_length(s.body))`;
+
+export function bytesOf({ body, body_bytes }: Pick<StoredBody, 'body' | 'body_bytes'>): number {
+  return body_bytes === null ? body.length : Number(body_bytes);
+}
+
+export function plainBody(first: bigint, body: Uint8Array): StoredBody {
+  return { body, encoding: PLAIN, body_bytes: null, checksum: checksumOf(first, body) };
+}
+
+/** Compresses the steps on another thread, if that saves at least a tenth of the bytes. */
+export async function compressedBody(first: bigint, body: Uint8Array): Promise<StoredBody> {
+  const plain = plainBody(first, body);
+  const packed = await compress(body);
+  if (packed.length > body.length * 0.9) return plain;
+  return { ...plain, body: packed, encoding: COMPRESSED, body_bytes: BigInt(body.length) };
+}
+
+function compress(body: Uint8Array): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    zstdCompress(body, LEVEL, (error, packed) => (error === null ? resolve(packed) : reject(error)));
+  });
+}
+
+/** Returns the encoded steps, or undefined if their bytes are damaged. */
+export function readBody(first: bigint, stored: StoredBody): Uint8Array | undefined {
+  const body = stored.encoding === PLAIN ? stored.body : decompress(stored);
+  return body !== undefined && checksumOf(first, body) === stored.checksum ? body : undefined;
+}
+
+/** The output is as long as it was, so that damaged bytes cannot take more memory. */
+function decompress({ body, body_bytes }: StoredBody): Uint8Array | undefined {
+  const length = Number(body_bytes ?? 0n);
+  try {
+    return zstdDecompressSync(body, { maxOutputLength: length, chunkSize: Math.max(length, 64) });
+  } catch {
+    return undefined;
+  }
+}
+
+/** Includes the number of the first step, so that exchanged rows are detected. */
+function checksumOf(first: bigint, body: Uint8Array): bigint {
+  return BigInt(crc32(body, Number(first & 0xffff_ffffn)));
+}

@@ -1,0 +1,152 @@
+import type { TrajectoryRef } from '../domain/trajectory.ts';
+import type { MergeRequest } from '../store/contract/merge.ts';
+import type { Store } from '../store/contract/store.ts';
+import type { Logger } from './logger.ts';
+import type { AppSettings } from './settings.ts';
+
+/** Steps that were appended to a trajectory. */
+export interface Appended {
+  readonly ref: TrajectoryRef;
+  readonly steps: number;
+  /** About the size of their encodings. */
+  readonly bytes: number;
+  /** No steps follow. */
+  readonly sealed: boolean;
+}
+
+/** Appended steps and bytes after which rows of a trajectory are merged. About as many as a row has. */
+const FULL = { steps: 256, bytes: 64 * 1024 };
+
+/** Trajectories that are remembered, and that wait to be merged. The others are found by the sweep. */
+const MOST_KNOWN = 100_000;
+/** Trajectories whose rows are merged in one transaction, if they are small. */
+const PER_CALL = 16;
+/** Trajectories that one round of the sweep looks at. */
+const SWEPT = 1000;
+
+interface Unmerged {
+  readonly ref: TrajectoryRef;
+  steps: number;
+  bytes: number;
+  /** Nothing was appended since the last round. */
+  idle: boolean;
+}
+
+/**
+ * Merges rows of steps in the background: of a trajectory that has grown by a row's worth, was sealed, or has not grown
+ * for a while. No read depends on it. What other processes left unmerged is found by going through all trajectories,
+ * some in each round.
+ */
+export class Merging {
+  readonly #store: Pick<Store, 'mergeSteps' | 'findUnmerged'>;
+  readonly #logger: Logger;
+  readonly #idleMs: number;
+  readonly #unmerged = new Map<bigint, Unmerged>();
+  readonly #due = new Map<bigint, MergeRequest>();
+  #hasOverflowed = false;
+  readonly #timer: NodeJS.Timeout | undefined;
+  #working: Promise<void> | undefined;
+  #sweep: Promise<void> | undefined;
+  #swept: TrajectoryRef | undefined;
+  #stopped = false;
+
+  constructor(
+    store: Pick<Store, 'mergeSteps' | 'findUnmerged'>,
+    logger: Logger,
+    { mergeIdleMs }: Pick<AppSettings, 'mergeIdleMs'>,
+  ) {
+    this.#store = store;
+    this.#logger = logger;
+    this.#idleMs = mergeIdleMs;
+    if (mergeIdleMs > 0) this.#timer = setInterval(() => this.#round(), mergeIdleMs).unref();
+  }
+
+  /** Must be called after each commit. */
+  note({ ref, steps, bytes, sealed }: Appended): void {
+    if (this.#stopped || this.#idleMs === 0) return;
+    const known = this.#unmerged.get(ref.key) ?? this.#remember(ref);
+    known.steps += steps;
+    known.bytes += bytes;
+    known.idle = false;
+    if (!sealed && known.steps < FULL.steps && known.bytes < FULL.bytes) return;
+    known.steps = 0;
+    known.bytes = 0;
+    if (sealed) this.#unmerged.delete(ref.key);
+    this.#merge({ ref, rest: sealed });
+  }
+
+  /** Resolves when no trajectory waits to be merged. */
+  async idle(): Promise<void> {
+    while (this.#working !== undefined) await this.#working;
+  }
+
+  /** Resolves when the current transaction has ended. What is left is merged after the next start. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearInterval(this.#timer);
+    this.#due.clear();
+    await Promise.all([this.#working, this.#sweep]);
+  }
+
+  #remember(ref: TrajectoryRef): Unmerged {
+    if (this.#unmerged.size >= MOST_KNOWN) {
+      for (const key of this.#unmerged.keys()) if (this.#unmerged.delete(key)) break;
+    }
+    const known = { ref, steps: 0, bytes: 0, idle: false };
+    this.#unmerged.set(ref.key, known);
+    return known;
+  }
+
+  #merge(request: MergeRequest): void {
+    const { key } = request.ref;
+    if (this.#due.size >= MOST_KNOWN && !this.#due.has(key)) {
+      if (!this.#hasOverflowed)
+        this.#logger.warn({ waiting: this.#due.size }, 'more steps are appended than rows merged');
+      this.#hasOverflowed = true;
+      return;
+    }
+    this.#due.set(key, { ...request, rest: request.rest || this.#due.get(key)?.rest === true });
+    this.#working ??= this.#work().finally(() => {
+      this.#working = undefined;
+    });
+  }
+
+  async #work(): Promise<void> {
+    while (this.#due.size > 0) {
+      const requests = [...this.#due.values()].slice(0, PER_CALL);
+      for (const { ref } of requests) this.#due.delete(ref.key);
+      try {
+        for (const left of await this.#store.mergeSteps(requests))
+          if (!this.#stopped) this.#due.set(left.ref.key, left);
+      } catch (error) {
+        // The rows stay as they are. The sweep finds them again.
+        this.#logger.warn({ err: error, waiting: this.#due.size }, 'rows of steps could not be merged');
+        this.#due.clear();
+      }
+    }
+    this.#hasOverflowed = false;
+  }
+
+  #round(): void {
+    for (const known of this.#unmerged.values()) {
+      if (known.idle) {
+        this.#unmerged.delete(known.ref.key);
+        this.#merge({ ref: known.ref, rest: true });
+      }
+      known.idle = true;
+    }
+    this.#sweep ??= this.#findMore().finally(() => {
+      this.#sweep = undefined;
+    });
+  }
+
+  async #findMore(): Promise<void> {
+    try {
+      const { found, next } = await this.#store.findUnmerged(this.#swept, SWEPT, this.#idleMs / 1000);
+      this.#swept = next;
+      for (const ref of found) if (!this.#stopped && !this.#unmerged.has(ref.key)) this.#merge({ ref, rest: true });
+    } catch (error) {
+      this.#logger.warn({ err: error }, 'rows of steps to merge could not be looked up');
+    }
+  }
+}
