@@ -11,6 +11,7 @@ describe.each(ENGINES)('kill -9 of the server on %s', (engine) => {
     expect(outcome.surprises).toEqual([]);
     expect(outcome.leastInFlight, 'a kill with nothing in flight proves nothing').toBeGreaterThan(0);
     expect(outcome.unackedButStored, 'no kill fell between a commit and its ack').toBeGreaterThan(0);
+    expect(outcome.mergedRows, 'nothing was merged').toBeGreaterThan(0);
     expect(outcome.replayedStored, 'no helper had to send again what was stored').toBeGreaterThan(0);
   });
 });

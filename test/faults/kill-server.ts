@@ -1,7 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { outsideSql } from '../store/sql.ts';
 import type { Engine } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
+import type { SpawnedServer } from '../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { type Figures, reportFigures } from './figures.ts';
 import { checkHistory, unknownButStored, type Violation } from './history/check.ts';
@@ -9,11 +10,12 @@ import type { History } from './history/history.ts';
 import { Load, type LoadOptions } from './history/load.ts';
 import { collectStored } from './history/stored.ts';
 import { type Random, seededRandom } from './random.ts';
+import { countMergedRows, spawnMergingServer } from './spawn-merging.ts';
 
 export interface KillPlan {
   readonly engine: Engine;
   readonly kills: number;
-  /** Another program than the service, with additional environment. */
+  /** Another program than the service that merges all the time, with additional environment. */
   readonly main?: string;
   readonly env?: Readonly<Record<string, string>>;
   /** Another load than 16 writers over 8 branches. */
@@ -34,6 +36,8 @@ export interface KillOutcome {
   readonly unackedButStored: number;
   /** Those of them that a client helper sent again. */
   readonly replayedStored: number;
+  /** Rows of steps that were merged. */
+  readonly mergedRows: number;
   readonly figures: Figures;
 }
 
@@ -48,7 +52,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   const random = seededRandom();
   const { kills } = plan;
   await using database = await createMigratedDatabase(plan.engine);
-  const start = () => spawnServer({ ...plan, database: database.url });
+  const start = () => spawnMergingServer({ ...plan, database: database.url });
   let server = await start();
   await using proxy = await startTcpProxy(server);
   using load = await Load.start({ ...plan.load, addresses: [proxy.url], random });
@@ -66,6 +70,8 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
     await load.moreAcks(100);
     await load.finish();
     const stored = await collectStored(load.client, database);
+    const sql = await outsideSql(database);
+    const mergedRows = await countMergedRows(sql).finally(() => sql.close());
     const violations = checkHistory(history, stored);
     const unackedButStored = history.replayedStored + unknownButStored(history, stored);
     const { surprises, replayedStored } = history;
@@ -76,9 +82,10 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
       'least in flight at a kill': leastInFlight,
       'unacked but stored': unackedButStored,
       'of these sent again': replayedStored,
+      'merged rows': mergedRows,
       'slowest start, ms': slowestStart,
     };
-    return { violations, surprises, leastInFlight, unackedButStored, replayedStored, figures };
+    return { violations, surprises, leastInFlight, unackedButStored, replayedStored, mergedRows, figures };
   } finally {
     load.close();
     await server.kill();

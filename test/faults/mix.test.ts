@@ -2,13 +2,13 @@ import { describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { reportFigures } from './figures.ts';
 import type { Mix } from './mix/mix.ts';
 import { read, readAll } from './mix/reader.ts';
 import { write } from './mix/writer.ts';
 import { seededRandom } from './random.ts';
+import { spawnMergingServer } from './spawn-merging.ts';
 
 const KILLS = 4;
 const WRITERS = 8;
@@ -20,7 +20,7 @@ describe.each(ENGINES)(
     it('D1, O1, O2, R1: every read that is answered OK is complete, and acked data is stored unless its deletion was started', async () => {
       const random = seededRandom();
       await using database = await createMigratedDatabase(engine);
-      let server = await spawnServer({ database: database.url });
+      let server = await spawnMergingServer({ database: database.url });
       await using proxy = await startTcpProxy(server);
       const client = connectClient({ address: proxy.url });
       const mix: Mix = {
@@ -40,7 +40,7 @@ describe.each(ENGINES)(
         for (let kill = 0; kill < KILLS && mix.violations.length === 0; kill += 1) {
           await moreDone(mix, random.between(300, 600));
           await server.kill();
-          server = await spawnServer({ database: database.url });
+          server = await spawnMergingServer({ database: database.url });
           proxy.retarget(server);
         }
         await moreDone(mix, 600);

@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
+import type { SpawnedServer } from '../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import type { Figures } from './figures.ts';
 import { checkHistory, unknownButStored, type Violation } from './history/check.ts';
@@ -8,6 +8,7 @@ import { Load } from './history/load.ts';
 import { collectStored } from './history/stored.ts';
 import { figuresOf } from './kill-server.ts';
 import { type Random, seededRandom } from './random.ts';
+import { spawnMergingServer } from './spawn-merging.ts';
 
 /** One of the two servers, and its proxy. */
 interface Instance {
@@ -27,8 +28,8 @@ export interface TwoServersOutcome {
 export async function injectFaultsIntoTwoServers(rounds: number): Promise<TwoServersOutcome> {
   const random = seededRandom();
   await using database = await createMigratedDatabase('postgres');
-  await using first = await spawnServer({ database: database.url });
-  await using second = await spawnServer({ database: database.url });
+  await using first = await spawnMergingServer({ database: database.url });
+  await using second = await spawnMergingServer({ database: database.url });
   await using way = await startTcpProxy(first);
   await using otherWay = await startTcpProxy(second);
   const instances: Instance[] = [

@@ -1,3 +1,4 @@
+import { zstdDecompressSync } from 'node:zlib';
 import { fromBinary } from '@bufbuild/protobuf';
 import { BinaryReader } from '@bufbuild/protobuf/wire';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -11,18 +12,41 @@ export interface TableStep {
   readonly step: Step;
 }
 
-/** Reads all steps of a database, by trajectory in order of creation, and by number. */
+/**
+ * Reads all steps of a database, by trajectory in order of creation, and by number. Fails if the rows of a trajectory
+ * have a gap, overlap, or do not end where the trajectory ends.
+ */
 export async function readTableSteps(sql: OutsideSql): Promise<TableStep[]> {
-  const rows = await sql.rows(`select t.id, s.writer_epoch, s.first_step_number, s.body from segments s
-    join trajectories t on t.tree = s.tree and t.key = s.trajectory order by t.key, s.first_step_number`);
-  return rows.flatMap(({ id, writer_epoch, first_step_number, body }) => {
-    const reader = new BinaryReader(body as Uint8Array);
-    const steps: TableStep[] = [];
-    for (let number = BigInt(`${first_step_number}`); reader.pos < reader.len; number += 1n) {
-      const step = fromBinary(StepSchema, reader.bytes());
-      if (step.stepNumber !== number) throw new Error(`step ${step.stepNumber} of ${id} is stored as step ${number}`);
-      steps.push({ owner: `${id}`, writerEpoch: BigInt(`${writer_epoch}`), step });
-    }
+  const rows =
+    await sql.rows(`select t.id, coalesce(t.branch_point + 1, 0) as begin_number, t.next_step_number as end_number,
+      s.writer_epoch, s.commits, s.first_step_number, s.next_step_number, s.encoding, s.body
+    from segments s join trajectories t on t.tree = s.tree and t.key = s.trajectory order by t.key, s.first_step_number`);
+  return [...Map.groupBy(rows, ({ id }) => `${id}`)].flatMap(([id, ofTrajectory]) => {
+    const steps = ofTrajectory.flatMap((row) => stepsOf(id, row));
+    const begin = BigInt(`${ofTrajectory[0]!.begin_number}`);
+    const gap = steps.findIndex(({ step }, i) => step.stepNumber !== begin + BigInt(i));
+    if (gap >= 0) throw new Error(`step ${begin + BigInt(gap)} of ${id} is not stored between its neighbours`);
+    const end = begin + BigInt(steps.length);
+    if (`${end}` !== `${ofTrajectory[0]!.end_number}`) throw new Error(`the rows of ${id} end at ${end}`);
     return steps;
   });
+}
+
+function stepsOf(owner: string, row: Record<string, unknown>): TableStep[] {
+  const stored = row.body as Uint8Array;
+  const body = `${row.encoding}` === '2' ? zstdDecompressSync(stored) : stored;
+  const commits = (row.commits === null ? [[0, row.writer_epoch]] : JSON.parse(`${row.commits}`)) as [
+    index: number,
+    epoch: number | string,
+  ][];
+  const reader = new BinaryReader(body);
+  const steps: TableStep[] = [];
+  while (reader.pos < reader.len) {
+    const [, epoch] = commits.findLast(([index]) => index <= steps.length)!;
+    steps.push({ owner, writerEpoch: BigInt(`${epoch}`), step: fromBinary(StepSchema, reader.bytes()) });
+  }
+  const count = BigInt(`${row.next_step_number}`) - BigInt(`${row.first_step_number}`);
+  if (BigInt(steps.length) !== count)
+    throw new Error(`a row of ${owner} has ${steps.length} steps instead of ${count}`);
+  return steps;
 }

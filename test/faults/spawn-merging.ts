@@ -1,0 +1,16 @@
+import path from 'node:path';
+import type { OutsideSql } from '../store/sql.ts';
+import { type SpawnedServer, type SpawnOptions, spawnServer } from '../support/spawned-server.ts';
+
+const MERGING_SERVER = path.resolve(import.meta.dirname, 'merging-server.ts');
+
+/** Starts the service in a process of its own. It merges rows of steps all the time, so that faults hit merges. */
+export function spawnMergingServer(options: SpawnOptions): Promise<SpawnedServer> {
+  return spawnServer({ main: MERGING_SERVER, ...options });
+}
+
+/** Returns how many rows have steps of several commits. */
+export async function countMergedRows(sql: OutsideSql): Promise<number> {
+  const [row] = await sql.rows('select count(*) as merged from segments where commits is not null');
+  return Number(row?.merged);
+}
