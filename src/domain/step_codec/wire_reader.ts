@@ -2,22 +2,28 @@ import { isUtf8 } from 'node:buffer';
 import { DamagedStep } from './damaged_step.ts';
 
 /**
- * Reads what `WireWriter` wrote, within a range of bytes. Accepts canonical bytes only: varints have their shortest
- * form, and text is UTF-8. All errors are DamagedStep.
+ * Reads what `WireWriter` writes, within a range of bytes. Accepts canonical bytes only: varints have their shortest
+ * form, and text is UTF-8. All errors come from the last argument.
  */
 export class WireReader {
   readonly #bytes: Buffer;
+  readonly #faultOf: FaultOf;
   #at: number;
   #end: number;
   /** The halves of the varint that was read last, as int32. */
   #low = 0;
   #high = 0;
 
-  constructor(bytes: Uint8Array, from: number, to: number) {
-    if (!(from >= 0 && from <= to && to <= bytes.length)) throw new DamagedStep(`no bytes ${from} to ${to}`);
+  constructor(bytes: Uint8Array, from: number, to: number, faultOf: FaultOf = damaged) {
+    if (!(from >= 0 && from <= to && to <= bytes.length)) throw faultOf('the range is not within the bytes', from);
+    this.#faultOf = faultOf;
     this.#bytes = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
     this.#at = from;
     this.#end = to;
+  }
+
+  get at(): number {
+    return this.#at;
   }
 
   /**
@@ -32,12 +38,12 @@ export class WireReader {
 
   /** Consumes the tag, which the next field must have. */
   expect(tag: number): void {
-    if (!this.has(tag)) throw this.#damaged(`no field with the tag ${tag}`);
+    if (!this.has(tag)) throw this.#fault(`no field with the tag ${tag}`);
   }
 
   /** Must be called at the end of a message. */
   finish(): void {
-    if (this.#at < this.#end) throw this.#damaged(`unexpected tag ${this.#bytes[this.#at]}`);
+    if (this.#at < this.#end) throw this.#fault(`unexpected tag ${this.#bytes[this.#at]}`);
   }
 
   /** Begins a nested message. Returns the end of the outer one, for `leave`. */
@@ -53,37 +59,37 @@ export class WireReader {
   }
 
   text(): string {
-    const end = this.#lengthEnd();
-    const from = this.#at;
-    this.#at = end;
-    return isAscii(this.#bytes, from, end)
-      ? this.#bytes.toString('latin1', from, end)
-      : this.#decode(this.#bytes.subarray(from, end));
+    const from = this.skip();
+    const to = this.#at;
+    if (isAscii(this.#bytes, from, to)) return this.#bytes.toString('latin1', from, to);
+    if (!isUtf8(this.#bytes.subarray(from, to))) throw this.#fault('text is not UTF-8');
+    return this.#bytes.toString('utf8', from, to);
   }
 
   /** Returns a view, not a copy. */
   bytes(): Uint8Array {
+    const from = this.skip();
+    return new Uint8Array(this.#bytes.buffer, this.#bytes.byteOffset + from, this.#at - from);
+  }
+
+  /** Skips text, bytes or a nested message. Returns where its content begins; it ends at `at`. */
+  skip(): number {
     const end = this.#lengthEnd();
     const from = this.#at;
     this.#at = end;
-    return new Uint8Array(this.#bytes.buffer, this.#bytes.byteOffset + from, end - from);
-  }
-
-  /** Skips text, bytes or a nested message. */
-  skip(): void {
-    this.#at = this.#lengthEnd();
+    return from;
   }
 
   /** A flag is written only if it is true. */
   flag(): true {
-    if (this.#byte() !== 1) throw this.#damaged('a flag is not 1');
+    if (this.#byte() !== 1) throw this.#fault('a flag is not 1');
     return true;
   }
 
   /** An integer from 0 to 2^53 - 1. */
   unsigned(): number {
     const value = this.signed();
-    if (value < 0) throw this.#damaged('a size is negative');
+    if (value < 0) throw this.#fault('a size is negative');
     return value;
   }
 
@@ -91,7 +97,7 @@ export class WireReader {
   signed(): number {
     this.#varint();
     const value = this.#high * 2 ** 32 + (this.#low >>> 0);
-    if (!Number.isSafeInteger(value)) throw this.#damaged('a number is too large');
+    if (!Number.isSafeInteger(value)) throw this.#fault('a number is too large');
     return value;
   }
 
@@ -112,38 +118,49 @@ export class WireReader {
   packedInts(): number[] {
     const outer = this.enter();
     const values: number[] = [];
-    while (this.#at < this.#end) {
-      this.#varint();
-      if (this.#high !== this.#low >> 31) throw this.#damaged('a number has more than 32 bits');
-      values.push(this.#low);
-    }
+    while (this.#at < this.#end) values.push(this.#int());
     this.leave(outer);
     return values;
+  }
+
+  /** Checks a packed list of int32. Returns its length. */
+  skipPackedInts(): number {
+    const outer = this.enter();
+    let count = 0;
+    for (; this.#at < this.#end; count += 1) this.#int();
+    this.leave(outer);
+    return count;
   }
 
   /** A packed list of float. */
   packedFloats(): number[] {
     const end = this.#lengthEnd();
     const values: number[] = [];
-    if ((end - this.#at) % 4 !== 0) throw this.#damaged('a list of floats ends within a float');
+    if ((end - this.#at) % 4 !== 0) throw this.#fault('a list of floats ends within a float');
     for (; this.#at < end; this.#at += 4) values.push(this.#bytes.readFloatLE(this.#at));
     return values;
   }
 
+  #int(): number {
+    this.#varint();
+    if (this.#high !== this.#low >> 31) throw this.#fault('a number has more than 32 bits');
+    return this.#low;
+  }
+
   #byte(): number {
-    if (this.#at >= this.#end) throw this.#damaged('a field is cut off');
+    if (this.#at >= this.#end) throw this.#fault('a field is cut off');
     return this.#bytes[this.#at++]!;
   }
 
   #move(count: number): void {
-    if (this.#end - this.#at < count) throw this.#damaged('a field is cut off');
+    if (this.#end - this.#at < count) throw this.#fault('a field is cut off');
     this.#at += count;
   }
 
   /** Consumes the length of a value. Returns the end of the value. */
   #lengthEnd(): number {
     const length = this.unsigned();
-    if (length > this.#end - this.#at) throw this.#damaged('a field is cut off');
+    if (length > this.#end - this.#at) throw this.#fault('a field is cut off');
     return this.#at + length;
   }
 
@@ -165,19 +182,21 @@ export class WireReader {
       } else high |= bits << (shift - 32);
       if (byte < 0x80) break;
     }
-    if (byte === 0 || shift > 63 || (shift === 63 && byte !== 1)) throw this.#damaged('a number is not canonical');
+    if (byte === 0 || shift > 63 || (shift === 63 && byte !== 1)) throw this.#fault('a number is not canonical');
     this.#low = low;
     this.#high = high;
   }
 
-  #decode(bytes: Buffer): string {
-    if (!isUtf8(bytes)) throw this.#damaged('text is not UTF-8');
-    return bytes.toString('utf8');
+  #fault(what: string): Error {
+    return this.#faultOf(what, this.#at);
   }
+}
 
-  #damaged(fault: string): DamagedStep {
-    return new DamagedStep(`${fault}, before byte ${this.#at}`);
-  }
+/** Returns the error for a fault before byte `at`. */
+type FaultOf = (fault: string, at: number) => Error;
+
+function damaged(fault: string, at: number): DamagedStep {
+  return new DamagedStep(`${fault}, before byte ${at}`);
 }
 
 const TWO_TO_32 = 2n ** 32n;

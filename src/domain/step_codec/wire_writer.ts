@@ -22,6 +22,13 @@ export class WireWriter {
     return taken;
   }
 
+  /** Writes bytes [from, to) of another message as they are. */
+  raw(bytes: Buffer, from: number, to: number): void {
+    this.#reserve(to - from);
+    bytes.copy(this.#bytes, this.#at, from, to);
+    this.#at += to - from;
+  }
+
   /** `tag`: field number × 8 + wire type. All tags of steps are below 128, so each is one byte. */
   tag(tag: number): void {
     this.#reserve(1);

@@ -79,7 +79,8 @@ function writeMetric(out: WireWriter, key: string, value: number): void {
   out.end(begun);
 }
 
-function writeState(out: WireWriter, { name, digest, mediaType, size }: StateRef): void {
+/** Writes one of the states of a step. */
+export function writeState(out: WireWriter, { name, digest, mediaType, size }: StateRef): void {
   const begun = out.begin(STEP.states);
   if (name !== '') out.text(STATE.name, name);
   if (digest !== '') out.text(STATE.digest, digest);

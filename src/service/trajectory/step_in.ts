@@ -22,6 +22,8 @@ import {
   type StateRef,
   type Step,
 } from '../../domain/step.ts';
+import { type PackedStep, packStep, type SentState, type SentStep } from '../../domain/step_codec/packed_step.ts';
+import { WireWriter } from '../../domain/step_codec/wire_writer.ts';
 import { fitsBytes, isStorableText, jsonFault, unstorableText } from '../../domain/text.ts';
 import { compareText } from '../../domain/text_order.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';
@@ -44,6 +46,16 @@ export function toNewSteps(steps: readonly WireStep[]): NewSteps {
   return { steps: ready, states: inline.list() };
 }
 
+/** Returns the steps of a frame as they are stored. */
+export function packSteps(steps: readonly WireStep[]): PackedStep[] {
+  const inline = new InlineStates();
+  const out = new WireWriter(PACKED_BYTES);
+  return steps.map((step, i) => packStep(out, toSentStep(step, i, inline)));
+}
+
+/** What most steps need, if packed. */
+const PACKED_BYTES = 4096;
+
 /** Returns a step that stands alone in its request. */
 export function toOneStep(step: WireStep, field: string): NewSteps {
   const inline = new InlineStates();
@@ -58,6 +70,21 @@ export function toOneState(state: WireState, field: string): { ref: StateRef; da
 /** Inline states of a request, each digest once. */
 class InlineStates {
   #seen: Map<Digest, NewState> | undefined;
+  #ofContents: NewState[] | undefined;
+
+  addContent(data: Uint8Array): Digest {
+    const digest = this.add(data);
+    this.#ofContents ??= [];
+    this.#ofContents.push({ digest, data });
+    return digest;
+  }
+
+  /** Returns what contents added since the last call. */
+  takeContents(): readonly NewState[] {
+    const taken = this.#ofContents ?? NONE;
+    this.#ofContents = undefined;
+    return taken;
+  }
 
   add(data: Uint8Array): Digest {
     const digest = stateDigest(data);
@@ -72,6 +99,15 @@ class InlineStates {
 }
 
 function toNewStep(step: WireStep, place: Place, inline: InlineStates): Step {
+  const { contentData: _, ...sent } = toSentStep(step, place, inline);
+  return { ...sent, states: sent.states.length === 0 ? NONE : sent.states.map(withoutData) };
+}
+
+function withoutData({ name, digest, mediaType, size }: SentState): StateRef {
+  return { name, digest, mediaType, size };
+}
+
+function toSentStep(step: WireStep, place: Place, inline: InlineStates): SentStep {
   refuseUnknown(step.$unknown, place, '');
   checkJson(step.infoJson, place, '.info_json');
   checkJson(step.metadataJson, place, '.metadata_json');
@@ -90,6 +126,7 @@ function toNewStep(step: WireStep, place: Place, inline: InlineStates): Step {
     startTime: toTime(step.startTime, place, '.start_time'),
     endTime: toTime(step.endTime, place, '.end_time'),
     states: states.length === 0 ? NONE : toStates(states, place, inline),
+    contentData: inline.takeContents(),
   };
 }
 
@@ -142,7 +179,7 @@ function toContent(content: WireContent, place: Place, list: string, index: numb
   checkText(mediaType, place, list, index, '.content.media_type');
   if (data !== undefined) {
     if (data.length < LIMITS.contentStateBytes) return { kind: 'data', data, mediaType };
-    return { kind: 'state', digest: inline.add(data), mediaType, size: data.length };
+    return { kind: 'state', digest: inline.addContent(data), mediaType, size: data.length };
   }
   if (digest !== undefined) {
     const field = pathOf(place, list, index, '.content.state_digest');
@@ -175,7 +212,7 @@ function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<stri
 }
 
 /** W9: returns the states in the order of their names. Requires unique names. */
-function toStates(states: readonly WireState[], place: Place, inline: InlineStates): StateRef[] {
+function toStates(states: readonly WireState[], place: Place, inline: InlineStates): SentState[] {
   const refs = states.map((state, i) => toStateRef(state, place, '.states', i, inline));
   refs.sort((a, b) => compareText(a.name, b.name));
   for (let i = 1; i < refs.length; i += 1) {
@@ -194,7 +231,7 @@ function toStateRef(
   list: string,
   index: number | undefined,
   inline: InlineStates,
-): StateRef {
+): SentState {
   refuseUnknown(state.$unknown, place, list, index);
   const { data, mediaType } = state;
   const name = state.name === '' ? DEFAULT_STATE_NAME : state.name;
@@ -205,11 +242,11 @@ function toStateRef(
     const wanted = 'must have data, or the digest of a stored state';
     if (digest === '') throw invalidField(pathOf(place, list, index), wanted);
     // The size of a state put before is the store's to tell.
-    return { name, digest, mediaType, size: 0 };
+    return { name, digest, mediaType, size: 0, data };
   }
   const found = inline.add(data);
   if (digest !== '' && digest !== found) throw digestMismatch(digest, found);
-  return { name, digest: found, mediaType, size: data.length };
+  return { name, digest: found, mediaType, size: data.length, data };
 }
 
 function toTime(time: Timestamp | undefined, place: Place, field: string): Instant | undefined {

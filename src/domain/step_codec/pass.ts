@@ -1,0 +1,367 @@
+import { isUtf8 } from 'node:buffer';
+import type { Digest } from '../ids.ts';
+import { type Instant, instantFromParts, isInstant } from '../instant.ts';
+import { LIMITS } from '../limits.ts';
+import { stateDigest } from '../state_digest.ts';
+import { DEFAULT_STATE_NAME, type NewState } from '../step.ts';
+import { compareText } from '../text_order.ts';
+import type { PackedStep, SentState } from './packed_step.ts';
+import { ACTION, CONTENT, ENTRY, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import { WireReader } from './wire_reader.ts';
+import { WireWriter } from './wire_writer.ts';
+import { writeState } from './write.ts';
+
+/**
+ * Checks the steps of an encoded AppendStepsRequest, and packs them without decoding them. Their bytes are views of the
+ * frame where these can be stored as they are.
+ *
+ * Returns undefined for a frame that it cannot judge, or that breaks a rule: then the frame must be decoded and checked
+ * by what it decodes to. The pass accepts canonical bytes only, and of those only what decoding accepts, and packs them
+ * as `packStep` does. Its time is linear in bytes.
+ */
+export function passFrame(frame: Uint8Array): PackedStep[] | undefined {
+  try {
+    return new Pass(frame).frame();
+  } catch (error) {
+    if (error === DECLINED) return undefined;
+    throw error;
+  }
+}
+
+/** One error for all, because declining must not cost more than decoding. */
+const DECLINED = new Error('the frame must be decoded');
+const decline = () => DECLINED;
+
+/** The tag of `AppendStepsRequest.steps`. */
+const FRAME_STEPS = 0x12;
+
+/** As in the rules of the protos. */
+const MOST_PARTS = 1024;
+const TYPE_BYTES = 128;
+const NAME_BYTES = 256;
+const MEDIA_TYPE_BYTES = 128;
+const URI_BYTES = 2048;
+const DIGEST = /^[0-9a-f]{64}$/;
+/** A state that a content names comes back with its size, of at most so many bytes (W3). */
+const SIZE_BYTES = 6;
+
+/** Native calls cost more than so few bytes. */
+const SHORT_TEXT = 64;
+/** So few keys are compared with each other. */
+const FEW_KEYS = 12;
+
+const NO_DIGESTS: readonly Digest[] = [];
+const NO_STATES: readonly SentState[] = [];
+const NO_DATA: readonly NewState[] = [];
+
+type Mutable<T> = { -readonly [K in keyof T]: T[K] };
+
+class Pass {
+  readonly #bytes: Buffer;
+  readonly #input: WireReader;
+  /** Messages and map entries so far (see `LIMITS.messageValues`). */
+  #values = 0;
+  /** What contents name, of the current step: each state once, and how often any. */
+  #contentStates: Set<Digest> | undefined;
+  #contentRefs = 0;
+  /** Steps with states, whose bytes are replaced by their digests. */
+  #rewritten: { readonly step: Mutable<PackedStep>; readonly from: number; readonly to: number }[] | undefined;
+  #out: WireWriter | undefined;
+
+  constructor(frame: Uint8Array) {
+    this.#bytes = Buffer.isBuffer(frame) ? frame : Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength);
+    this.#input = new WireReader(this.#bytes, 0, frame.length, decline);
+  }
+
+  frame(): PackedStep[] {
+    const steps: PackedStep[] = [];
+    while (this.#input.has(FRAME_STEPS)) steps.push(this.#step());
+    this.#input.finish();
+    demand(steps.length > 0 && this.#values <= LIMITS.messageValues);
+    if (this.#out === undefined) return steps;
+    const stored = this.#out.take();
+    for (const { step, from, to } of this.#rewritten ?? []) step.bytes = stored.subarray(from, to);
+    return steps;
+  }
+
+  #step(): PackedStep {
+    const input = this.#input;
+    this.#values += 1;
+    this.#contentStates = undefined;
+    this.#contentRefs = 0;
+    const outer = input.enter();
+    const from = input.at;
+    const stepNumber = input.has(STEP.stepNumber) ? positive(input.long()) : 0n;
+    for (let i = 0; input.has(STEP.actions); i += 1) this.#action(i);
+    for (let i = 0; input.has(STEP.observations); i += 1) this.#observation(i);
+    const reward = input.has(STEP.reward) ? this.#double() : undefined;
+    const terminated = input.has(STEP.terminated) && input.flag();
+    const truncated = input.has(STEP.truncated) && input.flag();
+    if (input.has(STEP.infoJson)) this.#json();
+    if (input.has(STEP.metadataJson)) this.#json();
+    const hasMetrics = input.has(STEP.metrics);
+    if (hasMetrics) this.#metrics();
+    const startTime = input.has(STEP.startTime) ? this.#time() : undefined;
+    const endTime = input.has(STEP.endTime) ? this.#time() : undefined;
+    const statesFrom = input.at;
+    const states = input.has(STEP.states) ? this.#states() : NO_STATES;
+    const to = input.at;
+    input.leave(outer);
+    demand(to - from + SIZE_BYTES * this.#contentRefs <= LIMITS.stepBytes);
+    const step: Mutable<PackedStep> = {
+      stepNumber,
+      reward,
+      terminated,
+      truncated,
+      startTime,
+      endTime,
+      hasMetrics,
+      states,
+      contentStates: this.#contentStates === undefined ? NO_DIGESTS : [...this.#contentStates],
+      contentData: NO_DATA,
+      bytes: this.#bytes,
+    };
+    if (states.length === 0) step.bytes = this.#view(from, to);
+    else this.#rewrite(step, from, statesFrom);
+    return step;
+  }
+
+  #rewrite(step: Mutable<PackedStep>, from: number, statesFrom: number): void {
+    this.#out ??= new WireWriter(this.#bytes.length + 128);
+    this.#rewritten ??= [];
+    const begin = this.#out.length;
+    this.#out.raw(this.#bytes, from, statesFrom);
+    for (const state of step.states) writeState(this.#out, state);
+    this.#rewritten.push({ step, from: begin, to: this.#out.length });
+  }
+
+  #view(from: number, to: number): Uint8Array {
+    return new Uint8Array(this.#bytes.buffer, this.#bytes.byteOffset + from, to - from);
+  }
+
+  #action(index: number): void {
+    const input = this.#input;
+    demand(index < MOST_PARTS);
+    this.#values += 1;
+    const outer = input.enter();
+    if (input.has(ACTION.type)) this.#text(1, TYPE_BYTES);
+    if (input.has(ACTION.name)) this.#text(1, NAME_BYTES);
+    if (input.has(ACTION.callId)) this.#text(1, NAME_BYTES);
+    if (input.has(ACTION.content)) this.#content();
+    if (input.has(ACTION.tokenIds)) demand(input.skipPackedInts() > 0);
+    if (input.has(ACTION.logprobs)) this.#floats();
+    input.leave(outer);
+  }
+
+  #observation(index: number): void {
+    const input = this.#input;
+    demand(index < MOST_PARTS);
+    this.#values += 1;
+    const outer = input.enter();
+    if (input.has(OBSERVATION.type)) this.#text(1, TYPE_BYTES);
+    if (input.has(OBSERVATION.callId)) this.#text(1, NAME_BYTES);
+    if (input.has(OBSERVATION.isError)) input.flag();
+    if (input.has(OBSERVATION.content)) this.#content();
+    input.leave(outer);
+  }
+
+  /** Large data, which becomes a state (FM4), is left to decoding. */
+  #content(): void {
+    const input = this.#input;
+    this.#values += 1;
+    const outer = input.enter();
+    if (input.has(CONTENT.text)) this.#text(0, LIMITS.stepBytes);
+    else if (input.has(CONTENT.json)) this.#json();
+    else {
+      if (input.has(CONTENT.data)) {
+        const from = input.skip();
+        demand(input.at - from < LIMITS.contentStateBytes);
+      } else if (input.has(CONTENT.stateDigest)) {
+        this.#contentRefs += 1;
+        this.#contentStates ??= new Set();
+        this.#contentStates.add(this.#digest());
+      } else {
+        input.expect(CONTENT.uri);
+        this.#text(0, URI_BYTES);
+      }
+      if (input.has(CONTENT.mediaType)) this.#text(1, MEDIA_TYPE_BYTES);
+    }
+    input.leave(outer);
+  }
+
+  #metrics(): void {
+    const input = this.#input;
+    const keys: number[] = [];
+    do {
+      demand(keys.length < 2 * LIMITS.metrics);
+      this.#values += 1;
+      const outer = input.enter();
+      input.expect(ENTRY.key);
+      const from = this.#text(1, LIMITS.metricKeyBytes);
+      // An object has keys that are numbers in another order than they came in.
+      demand(!isNumber(this.#bytes, from, input.at));
+      keys.push(from, input.at);
+      input.expect(ENTRY.value);
+      this.#double();
+      input.leave(outer);
+    } while (input.has(STEP.metrics));
+    demand(!this.#hasRepeated(keys));
+  }
+
+  /** `keys`: where each begins and ends. */
+  #hasRepeated(keys: readonly number[]): boolean {
+    if (keys.length > 2 * FEW_KEYS) {
+      const seen = new Set<string>();
+      for (let i = 0; i < keys.length; i += 2) seen.add(this.#bytes.toString('latin1', keys[i]!, keys[i + 1]!));
+      return seen.size < keys.length / 2;
+    }
+    for (let i = 2; i < keys.length; i += 2) {
+      for (let j = 0; j < i; j += 2) {
+        if (keys[i + 1]! - keys[i]! !== keys[j + 1]! - keys[j]!) continue;
+        if (isEqual(this.#bytes, keys[i]!, keys[i + 1]!, keys[j]!)) return true;
+      }
+    }
+    return false;
+  }
+
+  #time(): Instant {
+    const input = this.#input;
+    this.#values += 1;
+    const outer = input.enter();
+    const seconds = input.has(TIMESTAMP.seconds) ? nonZero(input.signed()) : 0;
+    const nanos = input.has(TIMESTAMP.nanos) ? nonZero(input.unsigned()) : 0;
+    input.leave(outer);
+    demand(isInstant(seconds, nanos));
+    return instantFromParts(BigInt(seconds), nanos);
+  }
+
+  /** W9: sorted by name, each name once. */
+  #states(): readonly SentState[] {
+    const states: SentState[] = [];
+    do {
+      demand(states.length < LIMITS.statesPerStep);
+      states.push(this.#state());
+    } while (this.#input.has(STEP.states));
+    if (states.length > 1) states.sort((a, b) => compareText(a.name, b.name));
+    for (let i = 1; i < states.length; i += 1) demand(states[i]!.name !== states[i - 1]!.name);
+    return states;
+  }
+
+  #state(): SentState {
+    const input = this.#input;
+    this.#values += 1;
+    const outer = input.enter();
+    const name = input.has(STATE.name) ? this.#textValue(LIMITS.stateNameBytes) : DEFAULT_STATE_NAME;
+    const data = input.has(STATE.data) ? input.bytes() : undefined;
+    const expected = input.has(STATE.digest) ? this.#digest() : undefined;
+    const mediaType = input.has(STATE.mediaType) ? this.#textValue(MEDIA_TYPE_BYTES) : '';
+    input.leave(outer);
+    if (data === undefined) return { name, digest: given(expected), mediaType, size: 0, data };
+    demand(data.length <= LIMITS.inlineStateBytes);
+    const digest = stateDigest(data);
+    demand(expected === undefined || expected === digest);
+    return { name, digest, mediaType, size: data.length, data };
+  }
+
+  #digest(): Digest {
+    const from = this.#input.skip();
+    const digest = this.#bytes.toString('latin1', from, this.#input.at);
+    demand(DIGEST.test(digest));
+    return digest;
+  }
+
+  #textValue(most: number): string {
+    const from = this.#text(1, most);
+    return this.#bytes.toString('utf8', from, this.#input.at);
+  }
+
+  /** Passes text of `least` to `most` bytes. Returns where it begins. */
+  #text(least: number, most: number): number {
+    const from = this.#input.skip();
+    const length = this.#input.at - from;
+    demand(length >= least && length <= most && isStorable(this.#bytes, from, this.#input.at));
+    return from;
+  }
+
+  /**
+   * Bytes that are UTF-8 are JSON if their Latin-1 text is: JSON has no other characters than ASCII outside of strings,
+   * and allows all others within.
+   */
+  #json(): void {
+    const from = this.#input.skip();
+    const to = this.#input.at;
+    demand(isStorable(this.#bytes, from, to));
+    try {
+      JSON.parse(this.#bytes.toString('latin1', from, to));
+    } catch {
+      throw DECLINED;
+    }
+  }
+
+  #double(): number {
+    const from = this.#input.at;
+    const value = this.#input.double();
+    demand(!Number.isNaN(value) || this.#bytes.readBigUInt64LE(from) === NAN_BITS);
+    return value;
+  }
+
+  #floats(): void {
+    const from = this.#input.skip();
+    const to = this.#input.at;
+    demand(to > from && (to - from) % 4 === 0);
+    for (let at = from; at < to; at += 4) {
+      const bits = this.#bytes.readUInt32LE(at);
+      demand((bits & 0x7fff_ffff) <= INFINITE_FLOAT || bits === NAN_FLOAT);
+    }
+  }
+}
+
+/** The only NaN that is stored. */
+const NAN_BITS = 0x7ff8_0000_0000_0000n;
+const NAN_FLOAT = 0x7fc0_0000;
+const INFINITE_FLOAT = 0x7f80_0000;
+
+function demand(condition: boolean): void {
+  if (!condition) throw DECLINED;
+}
+
+function given<T>(value: T | undefined): T {
+  if (value === undefined) throw DECLINED;
+  return value;
+}
+
+/** Zeros are not written, negative numbers are refused. */
+function positive(value: bigint): bigint {
+  demand(value > 0n);
+  return value;
+}
+
+function nonZero(value: number): number {
+  demand(value !== 0);
+  return value;
+}
+
+/** W11: UTF-8 without U+0000. */
+function isStorable(bytes: Buffer, from: number, to: number): boolean {
+  if (to - from > SHORT_TEXT) return isLongStorable(bytes.subarray(from, to));
+  for (let at = from; at < to; at += 1) {
+    const byte = bytes[at]!;
+    if (byte === 0 || byte > 127) return isLongStorable(bytes.subarray(from, to));
+  }
+  return true;
+}
+
+function isLongStorable(text: Buffer): boolean {
+  return isUtf8(text) && !text.includes(0);
+}
+
+function isNumber(bytes: Uint8Array, from: number, to: number): boolean {
+  for (let at = from; at < to; at += 1) if (bytes[at]! < 0x30 || bytes[at]! > 0x39) return false;
+  return true;
+}
+
+/** Returns whether bytes [from, to) are the same as those from `other` on. */
+function isEqual(bytes: Uint8Array, from: number, to: number, other: number): boolean {
+  for (let at = from; at < to; at += 1) if (bytes[at] !== bytes[other + at - from]) return false;
+  return true;
+}

@@ -1,0 +1,137 @@
+import { create, type DescMessage, fromBinary, type Message } from '@bufbuild/protobuf';
+import { reflect } from '@bufbuild/protobuf/reflect';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { passFrame } from '../../src/domain/step_codec/pass.ts';
+import { anyStep } from '../support/arbitrary-steps.ts';
+import { stepMessage } from '../support/given_steps.ts';
+import { anyWireStep, encodeFrame } from '../support/step_frames.ts';
+import { agreedPass, passChangedFrames } from '../support/step_pass.ts';
+import { sha256 } from '../support/steps.ts';
+
+type Init = Parameters<typeof create<typeof StepSchema>>[1];
+
+const frameOf = (...steps: readonly Init[]) => encodeFrame(steps.map((step) => create(StepSchema, step)));
+
+describe('the pass over the bytes of steps', () => {
+  it('packs what clients usually send, as decoding does', () => {
+    const state = fc.record({
+      name: fc.constantFrom('', 'a', 'zü', '🌊', '\uffff'),
+      data: fc.option(fc.uint8Array({ maxLength: 300 }), { nil: undefined }),
+      mediaType: fc.constantFrom('', 'text/plain'),
+    });
+    const states = fc.uniqueArray(state, { maxLength: 4, selector: ({ name }) => name });
+    fc.assert(
+      fc.property(fc.array(fc.tuple(anyStep, states), { minLength: 1, maxLength: 4 }), (given) => {
+        const steps = given.map(([step, named]) => {
+          const metrics = new Map([...step.metrics].filter(([key]) => !/^[0-9]+$/.test(key)));
+          const sent = named.map((each) => ({ ...each, digest: each.data === undefined ? sha256('other') : '' }));
+          const { commitTime: _, ...message } = stepMessage({ ...step, metrics, states: sent });
+          return message;
+        });
+        const packed = agreedPass(encodeFrame(steps));
+        expect(packed?.map(({ stepNumber }) => stepNumber)).toEqual(steps.map(({ stepNumber }) => stepNumber));
+      }),
+    );
+  });
+
+  it('accepts only what decoding accepts, and every field that clients set', () => {
+    const seen = new Set<string>();
+    let declined = 0;
+    fc.assert(
+      fc.property(fc.array(anyWireStep, { minLength: 1, maxLength: 2 }), (steps) => {
+        const frame = encodeFrame(steps);
+        if (agreedPass(frame) === undefined) declined += 1;
+        else for (const step of fromBinary(AppendStepsRequestSchema, frame).steps) noteFields(StepSchema, step, seen);
+      }),
+      { numRuns: 4000 },
+    );
+    const leftToDecoding = [...fieldsOf(StepSchema)].filter((field) => !seen.has(field));
+    expect(leftToDecoding.sort()).toEqual(
+      // What the server sets. Clients that send it do so by mistake.
+      ['Content.size', 'Step.commit_time', 'Step.reward_sum', 'Step.writer_epoch', 'StepState.size'].map(
+        (field) => `anabranch.v1.${field}`,
+      ),
+    );
+    expect(declined).toBeGreaterThan(1000);
+  });
+
+  it('accepts only what decoding accepts of frames that are cut, swapped, repeated or flipped', () => {
+    const seed = Number(process.env.FC_SEED ?? Date.now() % 2 ** 31);
+    expect(passChangedFrames(20_000, seed), `accepted, seed ${seed}`).toBeGreaterThan(500);
+  });
+
+  const text = (bytes: number) => 'x'.repeat(bytes);
+  const entries = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, i]));
+  const list = <T>(count: number, item: T) => new Array<T>(count).fill(item);
+  it.each<[string, number, (size: number) => Init]>([
+    ['actions', 1024, (size) => ({ actions: list(size, {}) })],
+    ['observations', 1024, (size) => ({ observations: list(size, {}) })],
+    ['metrics', LIMITS.metrics, (size) => ({ metrics: entries(size) })],
+    [
+      'states',
+      LIMITS.statesPerStep,
+      (size) => ({ states: list(size, 0).map((_, i) => ({ name: `s${i}`, digest: sha256('') })) }),
+    ],
+    ['bytes of a type', 128, (size) => ({ actions: [{ type: text(size) }] })],
+    ['bytes of a name', 256, (size) => ({ actions: [{ name: text(size) }] })],
+    ['bytes of a call_id', 256, (size) => ({ observations: [{ callId: text(size) }] })],
+    ['bytes of a type of an observation', 128, (size) => ({ observations: [{ type: text(size) }] })],
+    ['bytes of a media type', 128, (size) => ({ observations: [{ content: { uri: '', mediaType: text(size) } }] })],
+    ['bytes of a URI', 2048, (size) => ({ observations: [{ content: { uri: text(size) } }] })],
+    ['bytes of a metric key', LIMITS.metricKeyBytes, (size) => ({ metrics: { [text(size)]: 1 } })],
+    [
+      'bytes of the name of a state',
+      LIMITS.stateNameBytes,
+      (size) => ({ states: [{ name: text(size), digest: sha256('') }] }),
+    ],
+    ['bytes of an inline state', LIMITS.inlineStateBytes, (size) => ({ states: [{ data: new Uint8Array(size) }] })],
+    // One byte more is stored as a state, by the other path.
+    [
+      'bytes of data',
+      LIMITS.contentStateBytes - 1,
+      (size) => ({ observations: [{ content: { data: new Uint8Array(size) } }] }),
+    ],
+    ['bytes of a step', LIMITS.stepBytes - 12, (size) => ({ observations: [{ content: { text: text(size) } }] })],
+    [
+      'bytes of a step with a state of unknown size',
+      LIMITS.stepBytes - 88,
+      (size) => ({
+        observations: [{ content: { text: text(size) } }, { content: { stateDigest: sha256('') } }],
+      }),
+    ],
+  ])('accepts as many %s as decoding: %i', (_, most, step) => {
+    expect(agreedPass(frameOf(step(most)))).toBeDefined();
+    expect(passFrame(frameOf(step(most + 1)))).toBeUndefined();
+  });
+
+  it('accepts as many values of a frame as decoding', () => {
+    const withParts = (count: number) => ({ observations: list(count, {}) });
+    const full = list(127, withParts(1024));
+    const left = LIMITS.messageValues - 127 * 1025;
+    expect(agreedPass(frameOf(...full, withParts(left - 1)))).toBeDefined();
+    expect(passFrame(frameOf(...full, withParts(left)))).toBeUndefined();
+  });
+});
+
+function fieldsOf(schema: DescMessage, found = new Set<string>()): Set<string> {
+  for (const field of schema.fields) {
+    found.add(`${schema.typeName}.${field.name}`);
+    if (field.message !== undefined) fieldsOf(field.message, found);
+  }
+  return found;
+}
+
+function noteFields(schema: DescMessage, message: Message, seen: Set<string>): void {
+  const reflected = reflect(schema, message);
+  for (const field of schema.fields) {
+    if (!reflected.isSet(field)) continue;
+    seen.add(`${schema.typeName}.${field.name}`);
+    const values = field.fieldKind === 'list' ? [...reflected.get(field)] : [reflected.get(field)];
+    if (field.message === undefined) continue;
+    for (const value of values) noteFields(field.message, (value as { message: Message }).message, seen);
+  }
+}
