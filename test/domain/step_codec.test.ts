@@ -5,12 +5,15 @@ import { describe, expect, it } from 'vitest';
 import { StepSchema, type Step as WireStep } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { Content, StateRef, Step, StoredStep } from '../../src/domain/step.ts';
 import { DamagedStep } from '../../src/domain/step_codec/damaged_step.ts';
+import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
 import { StepFrames } from '../../src/domain/step_codec/frames.ts';
 import { readStep } from '../../src/domain/step_codec/read.ts';
 import { WireWriter } from '../../src/domain/step_codec/wire_writer.ts';
 import { writeStep, writeStoredStep } from '../../src/domain/step_codec/write.ts';
+import { stepDigest } from '../../src/domain/step_digest.ts';
 import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 import { anyDouble, anyInstant, anyStep, anyText } from '../support/arbitrary-steps.ts';
+import { STEP_VECTORS, stepOf } from '../support/step_vectors.ts';
 import { makeStep } from '../support/steps.ts';
 
 const digest = fc.stringMatching(/^[0-9a-f]{64}$/);
@@ -146,6 +149,22 @@ describe('the codec of steps, reading', () => {
         const bytes = bytesOf(step);
         const basic = { ...step, actions: [], observations: [], infoJson: '', metadataJson: '' };
         expect(readStep(bytes, 0, bytes.length, 'BASIC')).toEqual(basic);
+      }),
+    );
+  });
+
+  it.each(STEP_VECTORS)('golden vector: $name', ({ step, storedHex, digest }) => {
+    const bytes = Buffer.from(storedHex, 'hex');
+    expect(hex(bytesOf(stepOf(step)))).toBe(storedHex);
+    expect(readStep(bytes, 0, bytes.length)).toEqual(stepOf(step));
+    expect(storedStepDigest(bytes, 0, bytes.length)).toBe(digest);
+  });
+
+  it('W6: computes the same digest from stored bytes as from the step', () => {
+    fc.assert(
+      fc.property(storedStep, (stored) => {
+        const bytes = bytesOf(sentOf(stored));
+        expect(storedStepDigest(bytes, 0, bytes.length)).toBe(stepDigest(stored));
       }),
     );
   });

@@ -1,95 +1,20 @@
 import { createHash } from 'node:crypto';
-import { readFileSync } from 'node:fs';
-import path from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { Action, Content, Observation, StateRef, Step } from '../../src/domain/step.ts';
+import type { Action, Observation, Step } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
+import { STEP_VECTORS, stepOf } from '../support/step_vectors.ts';
 import { makeStep, newState, stateRef, textAction, textObservation } from '../support/steps.ts';
 
-/**
- * Another program made these vectors from the description of the canonical form. Digests are stored, so a failing
- * vector means that replays of stored steps would be treated as conflicts: the code is wrong, never the vector.
- */
-interface Vector {
-  readonly name: string;
-  readonly step: VectorStep;
-  readonly canonicalHex: string;
-  readonly digest: string;
-}
-type VectorNumber = number | 'NaN' | 'Infinity' | '-Infinity' | '-0';
-type VectorContent = Exclude<Content, { kind: 'data' }> | { kind: 'data'; dataHex: string; mediaType: string };
-interface VectorStep {
-  readonly stepNumber: string;
-  readonly actions?: readonly (Partial<Omit<Action, 'content' | 'logprobs'>> & {
-    content?: VectorContent;
-    logprobs?: VectorNumber[];
-  })[];
-  readonly observations?: readonly (Partial<Omit<Observation, 'content'>> & { content?: VectorContent })[];
-  readonly reward?: VectorNumber;
-  readonly terminated?: boolean;
-  readonly truncated?: boolean;
-  readonly infoJson?: string;
-  readonly metadataJson?: string;
-  readonly metrics?: Readonly<Record<string, VectorNumber>>;
-  readonly startTime?: string;
-  readonly endTime?: string;
-  readonly states?: readonly Omit<StateRef, 'size'>[];
-}
-
-const VECTORS = JSON.parse(
-  readFileSync(path.join(import.meta.dirname, 'step_digest_vectors.json'), 'utf8'),
-) as readonly Vector[];
-
-function stepOf(vector: VectorStep): Step {
-  const {
-    stepNumber,
-    actions = [],
-    observations = [],
-    reward,
-    metrics = {},
-    startTime,
-    endTime,
-    states,
-    ...rest
-  } = vector;
-  return makeStep(BigInt(stepNumber), {
-    ...rest,
-    actions: actions.map(({ content, logprobs = [], ...action }) => ({
-      ...textAction(''),
-      type: '',
-      ...action,
-      content: contentOf(content),
-      logprobs: logprobs.map(Number),
-    })),
-    observations: observations.map(({ content, ...observation }) => ({
-      ...textObservation(''),
-      type: '',
-      ...observation,
-      content: contentOf(content),
-    })),
-    reward: reward === undefined ? undefined : Number(reward),
-    metrics: new Map(Object.entries(metrics).map(([key, value]) => [key, Number(value)])),
-    startTime: startTime === undefined ? undefined : BigInt(startTime),
-    endTime: endTime === undefined ? undefined : BigInt(endTime),
-    states: (states ?? []).map((state) => ({ ...state, size: 0 })),
-  });
-}
-
-function contentOf(content: VectorContent | undefined): Content | undefined {
-  if (content?.kind !== 'data') return content;
-  return { kind: 'data', data: Buffer.from(content.dataHex, 'hex'), mediaType: content.mediaType };
-}
-
 describe('stepDigest, the stable form', () => {
-  it.each(VECTORS)('W6: golden vector: $name', ({ step, canonicalHex, digest }) => {
+  it.each(STEP_VECTORS)('W6: golden vector: $name', ({ step, canonicalHex, digest }) => {
     expect(createHash('sha256').update(Buffer.from(canonicalHex, 'hex')).digest('hex')).toBe(digest);
     expect(stepDigest(stepOf(step))).toBe(digest);
   });
 
   it('W6: differs between all golden steps', () => {
-    expect(new Set(VECTORS.map(({ digest }) => digest)).size).toBe(VECTORS.length);
+    expect(new Set(STEP_VECTORS.map(({ digest }) => digest)).size).toBe(STEP_VECTORS.length);
   });
 
   it('W6: is the same before and after a far larger step', () => {

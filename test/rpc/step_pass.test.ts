@@ -5,7 +5,10 @@ import { describe, expect, it } from 'vitest';
 import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
 import { passFrame } from '../../src/domain/step_codec/pass.ts';
+import { stepDigest } from '../../src/domain/step_digest.ts';
+import { toNewSteps } from '../../src/service/trajectory/step_in.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { stepMessage } from '../support/given_steps.ts';
 import { anyWireStep, encodeFrame } from '../support/step_frames.ts';
@@ -17,7 +20,7 @@ type Init = Parameters<typeof create<typeof StepSchema>>[1];
 const frameOf = (...steps: readonly Init[]) => encodeFrame(steps.map((step) => create(StepSchema, step)));
 
 describe('the pass over the bytes of steps', () => {
-  it('packs what clients usually send, as decoding does', () => {
+  it('W6: packs what clients usually send as decoding does, with the same digest', () => {
     const state = fc.record({
       name: fc.constantFrom('', 'a', 'zü', '🌊', '\uffff'),
       data: fc.option(fc.uint8Array({ maxLength: 300 }), { nil: undefined }),
@@ -33,7 +36,9 @@ describe('the pass over the bytes of steps', () => {
           return message;
         });
         const packed = agreedPass(encodeFrame(steps));
-        expect(packed?.map(({ stepNumber }) => stepNumber)).toEqual(steps.map(({ stepNumber }) => stepNumber));
+        const digests = packed?.map(({ bytes }) => storedStepDigest(bytes, 0, bytes.length));
+        const created = steps.map((step) => create(StepSchema, step));
+        expect(digests).toEqual(toNewSteps(created).steps.map((each) => stepDigest(each)));
       }),
     );
   });
