@@ -8,13 +8,14 @@ import { DamagedStep } from '../../src/domain/step_codec/damaged_step.ts';
 import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
 import { StepFrames } from '../../src/domain/step_codec/frames.ts';
 import { readStep } from '../../src/domain/step_codec/read.ts';
+import { withStateSizes } from '../../src/domain/step_codec/state_sizes.ts';
 import { WireWriter } from '../../src/domain/step_codec/wire_writer.ts';
 import { writeStep, writeStoredStep } from '../../src/domain/step_codec/write.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 import { anyDouble, anyInstant, anyStep, anyText } from '../support/arbitrary-steps.ts';
 import { STEP_VECTORS, stepOf } from '../support/step_vectors.ts';
-import { makeStep } from '../support/steps.ts';
+import { makeStep, textAction, textObservation } from '../support/steps.ts';
 
 const digest = fc.stringMatching(/^[0-9a-f]{64}$/);
 const size = fc.oneof(fc.constantFrom(0, 127, 128, 2 ** 31, 2 ** 32, 2 ** 53 - 1), fc.nat());
@@ -167,6 +168,36 @@ describe('the codec of steps, reading', () => {
         expect(storedStepDigest(bytes, 0, bytes.length)).toBe(stepDigest(stored));
       }),
     );
+  });
+
+  it('adds the sizes of states that were named by digest, and changes no other', () => {
+    const [known, unknown, sent] = ['a', 'b', 'c'].map((letter) => letter.repeat(64)) as [string, string, string];
+    const state = (digest: string, size: number) => ({ name: digest.slice(0, 1), digest, mediaType: '', size });
+    const content = (digest: string, size: number): Content => ({
+      kind: 'state',
+      digest,
+      mediaType: 'image/png',
+      size,
+    });
+    const withSizes = (sizes: readonly number[]) =>
+      makeStep(1n, {
+        actions: [textAction('go'), textAction('', { content: content(known, sizes[0]!) })],
+        observations: [textObservation('', { content: content(unknown, sizes[1]!) })],
+        states: [state(known, sizes[0]!), state(unknown, sizes[1]!), state(sent, sizes[2]!)],
+      });
+    const sizes = new Map([
+      [known, 300],
+      [sent, 7],
+    ]);
+    const bytes = withStateSizes(newWriter(), bytesOf(withSizes([0, 0, 5])), sizes);
+    expect(readStep(bytes, 0, bytes.length)).toEqual(withSizes([300, 0, 5]));
+  });
+
+  it('W11: stores one NaN, whichever the client sent', () => {
+    const odd = new Uint8Array(Buffer.from('080121010000000000f0ff', 'hex'));
+    const oddFloat = new Uint8Array(Buffer.from('12063204010080ff', 'hex'));
+    const stored = [odd, oddFloat].map((bytes) => hex(bytesOf(readStep(bytes, 0, bytes.length))));
+    expect(stored).toEqual(['080121000000000000f87f', '120632040000c07f']);
   });
 
   it('goes through the steps of a body', () => {
