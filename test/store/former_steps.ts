@@ -3,6 +3,7 @@ import type { Action, Content, Observation } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import type { ActionJson, ContentJson, ObservationJson } from '../../src/store/migrations/segments/former_content.ts';
 import { PLAIN } from '../../src/store/sql/step/stored_body.ts';
+import { compareCodeUnits } from '../../src/store/migrations/segments/former_steps.ts';
 import { type StoredSegment, stepsIn } from '../../src/store/sql/step/stored_segment.ts';
 import { bindMetrics } from '../../src/store/sql/values.ts';
 import type { OutsideSql } from './sql.ts';
@@ -51,7 +52,7 @@ function formerRows(engine: OutsideSql['engine'], row: Record<string, unknown>):
   return [...stepsIn(segment, segment.first_step_number, segment.next_step_number)].map((found) => {
     const { step, rewardSum } = found;
     const flag = (set: boolean) => (engine === 'sqlite' ? (set ? '1' : '0') : `${set}`);
-    const digest = stepDigest(step);
+    const digest = stepDigest(step, compareCodeUnits);
     const values = [
       row.tree,
       row.trajectory,

@@ -4,8 +4,8 @@ import type { Action, Content, Observation, StateRef, Step } from '../../src/dom
 import { makeStep, textAction, textObservation } from './steps.ts';
 
 /**
- * Another program made these vectors, from the description of the canonical form (W6) and of protobuf. Bytes are stored,
- * and digests are compared with those of earlier versions: if a vector fails, the code is wrong, never the vector.
+ * Another program made these vectors, from the description of the canonical form (W6) and of protobuf. Steps are stored
+ * in these bytes: if a vector fails, the code is wrong, never the vector.
  */
 interface Vector {
   readonly name: string;

@@ -142,9 +142,14 @@ function readRow(row: StepRow, all: StateRef[]): { step: Step; attached: readonl
   const digest = readDigest(row.content_digest);
   for (const attached of subsets(all)) {
     const step = { ...whole, states: all.filter((state) => !attached.includes(state)) };
-    if (stepDigest(step) === digest) return { step, attached };
+    if (stepDigest(step, compareCodeUnits) === digest) return { step, attached };
   }
   return { step: whole, attached: [] };
+}
+
+/** The order of metrics in former digests. */
+export function compareCodeUnits(a: string, b: string): number {
+  return a < b ? -1 : 1;
 }
 
 /**
