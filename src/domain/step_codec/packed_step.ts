@@ -12,7 +12,8 @@ export interface PackedStep {
   readonly truncated: boolean;
   readonly startTime: Instant | undefined;
   readonly endTime: Instant | undefined;
-  readonly hasMetrics: boolean;
+  /** In the order in which they came. */
+  readonly metrics: ReadonlyMap<string, number>;
   /** Sorted by name. */
   readonly states: readonly SentState[];
   /** Digests of the states that contents refer to, in order, each once. */
@@ -46,7 +47,7 @@ export function packStep(out: WireWriter, step: SentStep): PackedStep {
     truncated,
     startTime,
     endTime,
-    hasMetrics: metrics.size > 0,
+    metrics,
     states,
     contentStates: contentStates(step),
     contentData,

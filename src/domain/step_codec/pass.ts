@@ -42,17 +42,17 @@ const NAME_BYTES = 256;
 const MEDIA_TYPE_BYTES = 128;
 const URI_BYTES = 2048;
 const DIGEST = /^[0-9a-f]{64}$/;
+const NUMBER = /^[0-9]+$/;
 /** A state that a content names comes back with its size, of at most so many bytes (W3). */
 const SIZE_BYTES = 6;
 
 /** Native calls cost more than so few bytes. */
 const SHORT_TEXT = 64;
-/** So few keys are compared with each other. */
-const FEW_KEYS = 12;
 
 const NO_DIGESTS: readonly Digest[] = [];
 const NO_STATES: readonly SentState[] = [];
 const NO_DATA: readonly NewState[] = [];
+const NO_METRICS: ReadonlyMap<string, number> = new Map();
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -99,8 +99,7 @@ class Pass {
     const truncated = input.has(STEP.truncated) && input.flag();
     if (input.has(STEP.infoJson)) this.#json();
     if (input.has(STEP.metadataJson)) this.#json();
-    const hasMetrics = input.has(STEP.metrics);
-    if (hasMetrics) this.#metrics();
+    const metrics = input.has(STEP.metrics) ? this.#metrics() : NO_METRICS;
     const startTime = input.has(STEP.startTime) ? this.#time() : undefined;
     const endTime = input.has(STEP.endTime) ? this.#time() : undefined;
     const statesFrom = input.at;
@@ -115,7 +114,7 @@ class Pass {
       truncated,
       startTime,
       endTime,
-      hasMetrics,
+      metrics,
       states,
       contentStates: this.#contentStates === undefined ? NO_DIGESTS : [...this.#contentStates],
       contentData: NO_DATA,
@@ -189,39 +188,21 @@ class Pass {
     input.leave(outer);
   }
 
-  #metrics(): void {
+  #metrics(): ReadonlyMap<string, number> {
     const input = this.#input;
-    const keys: number[] = [];
+    const metrics = new Map<string, number>();
     do {
-      demand(keys.length < 2 * LIMITS.metrics);
       this.#values += 1;
       const outer = input.enter();
       input.expect(ENTRY.key);
-      const from = this.#text(1, LIMITS.metricKeyBytes);
+      const key = this.#textValue(LIMITS.metricKeyBytes);
       // An object has keys that are numbers in another order than they came in.
-      demand(!isNumber(this.#bytes, from, input.at));
-      keys.push(from, input.at);
+      demand(!metrics.has(key) && metrics.size < LIMITS.metrics && !NUMBER.test(key));
       input.expect(ENTRY.value);
-      this.#double();
+      metrics.set(key, this.#double());
       input.leave(outer);
     } while (input.has(STEP.metrics));
-    demand(!this.#hasRepeated(keys));
-  }
-
-  /** `keys`: where each begins and ends. */
-  #hasRepeated(keys: readonly number[]): boolean {
-    if (keys.length > 2 * FEW_KEYS) {
-      const seen = new Set<string>();
-      for (let i = 0; i < keys.length; i += 2) seen.add(this.#bytes.toString('latin1', keys[i]!, keys[i + 1]!));
-      return seen.size < keys.length / 2;
-    }
-    for (let i = 2; i < keys.length; i += 2) {
-      for (let j = 0; j < i; j += 2) {
-        if (keys[i + 1]! - keys[i]! !== keys[j + 1]! - keys[j]!) continue;
-        if (isEqual(this.#bytes, keys[i]!, keys[i + 1]!, keys[j]!)) return true;
-      }
-    }
-    return false;
+    return metrics;
   }
 
   #time(): Instant {
@@ -353,15 +334,4 @@ function isStorable(bytes: Buffer, from: number, to: number): boolean {
 
 function isLongStorable(text: Buffer): boolean {
   return isUtf8(text) && !text.includes(0);
-}
-
-function isNumber(bytes: Uint8Array, from: number, to: number): boolean {
-  for (let at = from; at < to; at += 1) if (bytes[at]! < 0x30 || bytes[at]! > 0x39) return false;
-  return true;
-}
-
-/** Returns whether bytes [from, to) are the same as those from `other` on. */
-function isEqual(bytes: Uint8Array, from: number, to: number, other: number): boolean {
-  for (let at = from; at < to; at += 1) if (bytes[at] !== bytes[other + at - from]) return false;
-  return true;
 }
