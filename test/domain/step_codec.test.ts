@@ -6,6 +6,7 @@ import { StepSchema, type Step as WireStep } from '../../gen/es/anabranch/v1/tra
 import type { Content, StateRef, Step, StoredStep } from '../../src/domain/step.ts';
 import { DamagedStep } from '../../src/domain/step_codec/damaged_step.ts';
 import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
+import { forwardStep, readReward } from '../../src/domain/step_codec/forward.ts';
 import { StepFrames } from '../../src/domain/step_codec/frames.ts';
 import { readStep } from '../../src/domain/step_codec/read.ts';
 import { withStateSizes } from '../../src/domain/step_codec/state_sizes.ts';
@@ -168,6 +169,28 @@ describe('the codec of steps, reading', () => {
         expect(storedStepDigest(bytes, 0, bytes.length)).toBe(stepDigest(stored));
       }),
     );
+  });
+
+  it('forwards stored bytes as the message that it would write, in both views', () => {
+    const [forwarded, written] = [newWriter(), newWriter()];
+    fc.assert(
+      fc.property(storedStep, fc.nat(3), fc.constantFrom('BASIC', 'FULL'), (stored, offset, view) => {
+        const bytes = bytesOf(sentOf(stored));
+        const body = Buffer.concat([Buffer.alloc(offset, 0xff), bytes, Buffer.alloc(3, 0xff)]);
+        const [from, to] = [offset, offset + bytes.length];
+        forwardStep(forwarded, body, { from, to }, stored, view);
+        writeStoredStep(written, { ...stored, ...readStep(body, from, to, view) });
+        expect(hex(forwarded.take())).toBe(hex(written.take()));
+        expect(readReward(body, from, to)).toBe(stored.reward);
+      }),
+    );
+  });
+
+  it('forwards no step whose parts do not end where they should', () => {
+    const body = Buffer.from('08013a05', 'hex');
+    const server = { commitTime: 0n, writerEpoch: 0n, rewardSum: 0 };
+    expect(() => forwardStep(newWriter(), body, { from: 0, to: 4 }, server, 'BASIC')).toThrow(DamagedStep);
+    expect(() => readReward(Buffer.from('08011205', 'hex'), 0, 4)).toThrow(DamagedStep);
   });
 
   it('adds the sizes of states that were named by digest, and changes no other', () => {

@@ -19,13 +19,21 @@ export function writeStep(out: WireWriter, step: Step): void {
   for (const state of step.states) writeState(out, state);
 }
 
+/** What the server adds to a step. */
+export type ServerFields = Pick<StoredStep, 'commitTime' | 'writerEpoch' | 'rewardSum'>;
+
 /** Writes a stored step as a message `Step`, with the fields that the server sets. */
 export function writeStoredStep(out: WireWriter, step: StoredStep): void {
   writeStep(out, step);
-  writeTime(out, STEP.commitTime, step.commitTime);
-  if (step.writerEpoch !== 0n) out.long(STEP.writerEpoch, step.writerEpoch);
+  writeServerFields(out, step);
+}
+
+/** Writes the fields that the server sets. They follow all others. */
+export function writeServerFields(out: WireWriter, { commitTime, writerEpoch, rewardSum }: ServerFields): void {
+  writeTime(out, STEP.commitTime, commitTime);
+  if (writerEpoch !== 0n) out.long(STEP.writerEpoch, writerEpoch);
   // A double without presence is left out only if it is +0.
-  if (!Object.is(step.rewardSum, 0)) out.double(STEP.rewardSum, step.rewardSum);
+  if (!Object.is(rewardSum, 0)) out.double(STEP.rewardSum, rewardSum);
 }
 
 function writeAction(out: WireWriter, action: Action): void {
