@@ -1,7 +1,6 @@
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { LogMetricsRequestSchema } from '../gen/es/anabranch/v1/run_service_pb.js';
-import type { StepSchema } from '../gen/es/anabranch/v1/trajectory_pb.js';
-import { AppendStepsRequestSchema } from '../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { StepSchema } from '../gen/es/anabranch/v1/trajectory_pb.js';
 import { Random } from '../src/demo/random.ts';
 
 /**
@@ -13,31 +12,86 @@ export type Payload = 'step' | 'step-with-state' | 'json' | 'big-state';
 
 /**
  * Encoded append frames, made by patching a template. A message costs the load generator only a copy of bytes, so the
- * server is measured.
+ * server is measured. Numbers are encoded as clients do, in as few bytes as possible, so there is a template for each
+ * width.
  */
 export class FrameTemplate {
-  readonly size: number;
-  readonly #bytes: Buffer;
-  readonly #numbers: number[];
-  readonly #nonces: number[];
+  readonly #payload: Payload;
+  readonly #steps: number;
+  readonly #frames = new Map<number, PatchedFrame>();
 
   constructor(payload: Payload, stepsPerFrame: number) {
-    const steps = Array.from({ length: stepsPerFrame }, () => markedStep(payload));
-    this.#bytes = Buffer.from(toBinary(AppendStepsRequestSchema, create(AppendStepsRequestSchema, { steps })));
-    this.size = this.#bytes.length;
-    this.#numbers = positionsOf(this.#bytes, NUMBER_BYTES);
-    this.#nonces = positionsOf(this.#bytes, NONCE_MARK);
+    this.#payload = payload;
+    this.#steps = stepsPerFrame;
+  }
+
+  /** Bytes of most frames of a long stream. */
+  get size(): number {
+    return this.#patched(FAR_STEP).bytes.length;
   }
 
   /**
    * Returns the frame whose first step has this number. `stream` makes its states differ from those of other streams.
    */
   frame(stream: number, firstStep: number): Buffer {
-    const frame = Buffer.from(this.#bytes);
-    for (let i = 0; i < this.#numbers.length; i += 1) writeWideVarint(frame, this.#numbers[i]!, firstStep + i);
-    for (let i = 0; i < this.#nonces.length; i += 1) writeNonce(frame, this.#nonces[i]!, stream, firstStep + i);
+    const { bytes, numbers, nonces } = this.#patched(firstStep);
+    const frame = Buffer.from(bytes);
+    for (let i = 0; i < numbers.length; i += 1) writeNumber(frame, numbers[i]!, firstStep + i);
+    for (let i = 0; i < nonces.length; i += 1) writeNonce(frame, nonces[i]!, stream, firstStep + i);
     return frame;
   }
+
+  #patched(firstStep: number): PatchedFrame {
+    const width = numberWidth(firstStep);
+    const ofWidth = Math.min(this.#steps, 128 ** width - firstStep);
+    const key = width * 2 ** 32 + ofWidth;
+    const known = this.#frames.get(key);
+    if (known !== undefined) return known;
+    const made = patchedFrame(this.#payload, firstStep, this.#steps);
+    this.#frames.set(key, made);
+    return made;
+  }
+}
+
+/** A frame, and where to write the numbers of its steps and the nonces of its states. */
+interface PatchedFrame {
+  readonly bytes: Buffer;
+  readonly numbers: readonly number[];
+  readonly nonces: readonly number[];
+}
+
+function patchedFrame(payload: Payload, firstStep: number, count: number): PatchedFrame {
+  const parts: Uint8Array[] = [];
+  const numbers: number[] = [];
+  let length = 0;
+  for (let number = firstStep; number < firstStep + count; number += 1) {
+    const step = toBinary(StepSchema, create(StepSchema, { ...stepOf(payload), stepNumber: BigInt(number) }));
+    const header = Buffer.concat([Buffer.of(STEPS_TAG), varint(BigInt(step.length))]);
+    numbers.push(length + header.length + 1);
+    parts.push(header, step);
+    length += header.length + step.length;
+  }
+  const bytes = Buffer.concat(parts);
+  return { bytes, numbers, nonces: positionsOf(bytes, NONCE_MARK) };
+}
+
+/** Tag of `AppendStepsRequest.steps`. */
+const STEPS_TAG = 0x12;
+/** A number of four bytes. */
+const FAR_STEP = 3_000_000;
+
+/** Bytes of a step's number. Zero is not written. */
+function numberWidth(number: number): number {
+  return number === 0 ? 0 : varint(BigInt(number)).length;
+}
+
+/** Writes a number over another one of the same width. */
+function writeNumber(target: Buffer, at: number, number: number): void {
+  if (number === 0) return;
+  let to = at;
+  let rest = number;
+  for (; rest > 127; rest = Math.floor(rest / 128)) target[to++] = (rest % 128) | 128;
+  target[to] = rest;
 }
 
 /** The ten series that a trainer logs after a step. */
@@ -124,10 +178,6 @@ const NUMBER_BYTES = varint(NUMBER_MARK);
 export const NONCE_MARK = Buffer.from('NONCE-16-LETTERS');
 const BIG_STATE_BYTES = 256_000;
 const JSON_STEP_BYTES = 430;
-
-function markedStep(payload: Payload): StepInit {
-  return { ...stepOf(payload), stepNumber: NUMBER_MARK };
-}
 
 function stepOf(payload: Payload): StepInit {
   if (payload === 'json') return { observations: [{ type: 'json', content: { json: jsonStep() } }] };
