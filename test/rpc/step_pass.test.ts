@@ -69,6 +69,19 @@ describe('the pass over the bytes of steps', () => {
     expect(passChangedFrames(20_000, seed), `accepted, seed ${seed}`).toBeGreaterThan(500);
   });
 
+  it('leaves out flags that are sent though they are false, as some encoders do', () => {
+    const step = (flags: string) => Buffer.from(`0805${flags}3a027b7d`, 'hex');
+    const frame = (flags: string) => new Uint8Array(Buffer.concat([Buffer.of(0x12, step(flags).length), step(flags)]));
+    for (const [sent, stored] of [
+      ['28003000', ''],
+      ['28013000', '2801'],
+      ['28003001', '3001'],
+    ] as const) {
+      expect(agreedPass(frame(sent))?.map(({ bytes }) => Buffer.from(bytes))).toEqual([step(stored)]);
+    }
+    expect(passFrame(frame('2802'))).toBeUndefined();
+  });
+
   const text = (bytes: number) => 'x'.repeat(bytes);
   const entries = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, i]));
   const list = <T>(count: number, item: T) => new Array<T>(count).fill(item);

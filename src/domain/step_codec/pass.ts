@@ -64,7 +64,7 @@ class Pass {
   /** What contents name, of the current step: each state once, and how often any. */
   #contentStates: Set<Digest> | undefined;
   #contentRefs = 0;
-  /** Steps with states, whose bytes are replaced by their digests. */
+  /** Steps with states, whose bytes are replaced by their digests, or with flags that are written though false. */
   #rewritten: { readonly step: Mutable<PackedStep>; readonly from: number; readonly to: number }[] | undefined;
   #out: WireWriter | undefined;
 
@@ -95,8 +95,10 @@ class Pass {
     for (let i = 0; input.has(STEP.actions); i += 1) this.#action(i);
     for (let i = 0; input.has(STEP.observations); i += 1) this.#observation(i);
     const reward = input.has(STEP.reward) ? this.#double() : undefined;
-    const terminated = input.has(STEP.terminated) && input.flag();
-    const truncated = input.has(STEP.truncated) && input.flag();
+    const flagsFrom = input.at;
+    const terminated = input.has(STEP.terminated) && input.bool();
+    const truncated = input.has(STEP.truncated) && input.bool();
+    const flagsTo = input.at;
     if (input.has(STEP.infoJson)) this.#json();
     if (input.has(STEP.metadataJson)) this.#json();
     const metrics = input.has(STEP.metrics) ? this.#metrics() : NO_METRICS;
@@ -120,18 +122,24 @@ class Pass {
       contentData: NO_DATA,
       bytes: this.#bytes,
     };
-    if (states.length === 0) step.bytes = this.#view(from, to);
-    else this.#rewrite(step, from, statesFrom);
+    const flags = (terminated ? 2 : 0) + (truncated ? 2 : 0);
+    if (states.length === 0 && flagsTo - flagsFrom === flags) step.bytes = this.#view(from, to);
+    else this.#rewrite(step, [from, flagsFrom, flagsTo, statesFrom]);
     return step;
   }
 
-  #rewrite(step: Mutable<PackedStep>, from: number, statesFrom: number): void {
+  /** `at`: where the step begins, where its flags begin and end, and where its states begin. */
+  #rewrite(step: Mutable<PackedStep>, at: readonly [number, number, number, number]): void {
     this.#out ??= new WireWriter(this.#bytes.length + 128);
     this.#rewritten ??= [];
-    const begin = this.#out.length;
-    this.#out.raw(this.#bytes, from, statesFrom);
-    for (const state of step.states) writeState(this.#out, state);
-    this.#rewritten.push({ step, from: begin, to: this.#out.length });
+    const out = this.#out;
+    const begin = out.length;
+    out.raw(this.#bytes, at[0], at[1]);
+    if (step.terminated) out.flag(STEP.terminated);
+    if (step.truncated) out.flag(STEP.truncated);
+    out.raw(this.#bytes, at[2], at[3]);
+    for (const state of step.states) writeState(out, state);
+    this.#rewritten.push({ step, from: begin, to: out.length });
   }
 
   #view(from: number, to: number): Uint8Array {

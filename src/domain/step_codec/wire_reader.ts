@@ -82,8 +82,14 @@ export class WireReader {
 
   /** A flag is written only if it is true. */
   flag(): true {
-    if (this.#byte() !== 1) throw this.#fault('a flag is not 1');
+    if (!this.bool()) throw this.#fault('a flag is not 1');
     return true;
+  }
+
+  bool(): boolean {
+    const byte = this.#byte();
+    if (byte > 1) throw this.#fault('a flag is neither 0 nor 1');
+    return byte === 1;
   }
 
   /** An integer from 0 to 2^53 - 1. */
