@@ -49,6 +49,8 @@ const SIZE_BYTES = 6;
 /** Native calls cost more than so few bytes. */
 const SHORT_TEXT = 64;
 
+const KNOWN_TEXTS = 64;
+
 const NO_DIGESTS: readonly Digest[] = [];
 const NO_STATES: readonly SentState[] = [];
 const NO_DATA: readonly NewState[] = [];
@@ -67,6 +69,8 @@ class Pass {
   /** Steps with states, whose bytes are replaced by their digests, or with flags that are written though false. */
   #rewritten: { readonly step: Mutable<PackedStep>; readonly from: number; readonly to: number }[] | undefined;
   #out: WireWriter | undefined;
+  /** Some texts of this frame, each at a place that its bytes determine. */
+  readonly #known: { readonly text: string; readonly from: number; readonly to: number }[] = [];
 
   constructor(frame: Uint8Array) {
     this.#bytes = Buffer.isBuffer(frame) ? frame : Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength);
@@ -259,9 +263,16 @@ class Pass {
     return digest;
   }
 
+  /** Names repeat from step to step, so that most of them are known. */
   #textValue(most: number): string {
     const from = this.#text(1, most);
-    return this.#bytes.toString('utf8', from, this.#input.at);
+    const to = this.#input.at;
+    const place = (this.#bytes[from]! + 3 * this.#bytes[to - 1]! + 7 * (to - from)) % KNOWN_TEXTS;
+    const known = this.#known[place];
+    if (known !== undefined && isSame(this.#bytes, known.from, known.to, from, to)) return known.text;
+    const text = this.#bytes.toString('utf8', from, to);
+    this.#known[place] = { text, from, to };
+    return text;
   }
 
   /** Passes text of `least` to `most` bytes. Returns where it begins. */
@@ -337,6 +348,12 @@ function isStorable(bytes: Buffer, from: number, to: number): boolean {
     const byte = bytes[at]!;
     if (byte === 0 || byte > 127) return isLongStorable(bytes.subarray(from, to));
   }
+  return true;
+}
+
+function isSame(bytes: Uint8Array, from: number, to: number, otherFrom: number, otherTo: number): boolean {
+  if (to - from !== otherTo - otherFrom) return false;
+  for (let at = from, other = otherFrom; at < to; at += 1, other += 1) if (bytes[at] !== bytes[other]) return false;
   return true;
 }
 
