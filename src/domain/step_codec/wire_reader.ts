@@ -61,7 +61,7 @@ export class WireReader {
   text(): string {
     const from = this.skip();
     const to = this.#at;
-    if (isAscii(this.#bytes, from, to)) return this.#bytes.toString('latin1', from, to);
+    if (to - from <= SHORT_TEXT && isAscii(this.#bytes, from, to)) return this.#bytes.toString('latin1', from, to);
     if (!isUtf8(this.#bytes.subarray(from, to))) throw this.#fault('text is not UTF-8');
     return this.#bytes.toString('utf8', from, to);
   }
@@ -206,6 +206,8 @@ function damaged(fault: string, at: number): DamagedStep {
 }
 
 const TWO_TO_32 = 2n ** 32n;
+/** Native checks cost more than a look at so few bytes. */
+const SHORT_TEXT = 256;
 
 function isAscii(bytes: Buffer, from: number, to: number): boolean {
   for (let at = from; at < to; at += 1) if (bytes[at]! > 127) return false;
