@@ -1,4 +1,4 @@
-import type { OwnedStep } from '../src/store/contract/step.ts';
+import type { EncodedSteps } from '../src/store/contract/step.ts';
 import type { Store } from '../src/store/contract/store.ts';
 import { wrappedStore } from '../test/support/wrapped_store.ts';
 
@@ -7,13 +7,13 @@ import { wrappedStore } from '../test/support/wrapped_store.ts';
  * trajectories that do not grow.
  */
 export function memoryStore(store: Store): Store {
-  const pages = new Map<string, Promise<OwnedStep[]>>();
+  const pages = new Map<string, Promise<EncodedSteps[]>>();
   return wrappedStore(store, {
-    readSteps(namespace, tree, segments, range, view) {
+    readEncodedSteps(namespace, tree, segments, range, view) {
       const key = `${tree}/${segments.at(-1)?.key}/${range.from}/${range.to}/${view}`;
       let page = pages.get(key);
       if (page === undefined) {
-        page = store.readSteps(namespace, tree, segments, range, view);
+        page = store.readEncodedSteps(namespace, tree, segments, range, view);
         pages.set(key, page);
       }
       return page;

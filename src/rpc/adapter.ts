@@ -10,7 +10,9 @@ import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
+import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { Logger } from '../stream/logger.ts';
+import type { Sent } from './call.ts';
 import { logCall } from './call_log.ts';
 import { contextValues, handOverOf } from './caller.ts';
 import { describeConnectError } from './errors.ts';
@@ -30,6 +32,8 @@ export interface AdapterOptions {
   readonly callerOf: (request: HttpRequest) => Caller;
   /** Bounds what connections have not sent, of all that the server answers. */
   readonly unsent: UnsentMessages;
+  /** Waits until an encoded response can be decoded (A5). */
+  readonly takeSlot: TakeSlot;
 }
 
 /** A week. Later deadlines are ignored, because a timer of more than 2^31 ms would fire at once. */
@@ -45,7 +49,7 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
  * Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short path, everything else by Connect. Errors outside
  * of a handler get a response, and are logged instead of printed.
  */
-export function createRpcHandler({ routes, logger, callerOf, unsent }: AdapterOptions): HttpHandler {
+export function createRpcHandler({ routes, logger, callerOf, unsent, takeSlot }: AdapterOptions): HttpHandler {
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
@@ -53,7 +57,7 @@ export function createRpcHandler({ routes, logger, callerOf, unsent }: AdapterOp
   routes((service, implementation) => {
     const answers = implementation as unknown as Answers;
     const before = router.handlers.length;
-    router.service(service, handingOver(answers) as unknown as typeof implementation);
+    router.service(service, forConnect(answers, takeSlot) as unknown as typeof implementation);
     for (const handler of router.handlers.slice(before)) {
       const { requestPath, method } = handler;
       known.set(requestPath, { handler, served: { method, answer: answers[method.localName]! } });
@@ -83,19 +87,26 @@ export function createRpcHandler({ routes, logger, callerOf, unsent }: AdapterOp
   };
 }
 
+type TakeSlot = () => Promise<void> | undefined;
 type Answers = Readonly<Record<string, Served['answer']>>;
+type ConnectAnswer = (
+  input: Message | AsyncIterable<Message>,
+  context: HandlerContext,
+) => Promise<Message> | AsyncIterable<Message>;
 
 /**
- * Wraps the handlers for Connect: the slot of a message ends when its handler receives it, or an error in place of it.
+ * Wraps the handlers for Connect: the slot of a message ends when its handler receives it, or an error in place of it,
+ * and all responses are messages.
  */
-function handingOver(answers: Answers): Answers {
-  const wrapped = Object.entries(answers).map(([name, answer]): [string, Served['answer']] => [
+function forConnect(answers: Answers, takeSlot: TakeSlot): Readonly<Record<string, ConnectAnswer>> {
+  const wrapped = Object.entries(answers).map(([name, answer]): [string, ConnectAnswer] => [
     name,
     (input, context) => {
       const handOver = handOverOf(context.values);
-      if (Symbol.asyncIterator in input) return answer(eachHandedOver(input, handOver), context);
-      handOver();
-      return answer(input, context);
+      const isStream = Symbol.asyncIterator in input;
+      if (!isStream) handOver();
+      const answered = answer(isStream ? eachHandedOver(input, handOver) : input, context);
+      return Symbol.asyncIterator in answered ? eachMessage(answered, context.requestHeader, takeSlot) : answered;
     },
   ]);
   return Object.fromEntries(wrapped);
@@ -106,6 +117,28 @@ function eachHandedOver(messages: AsyncIterable<Message>, handOver: () => void):
   const iterator: AsyncIterableIterator<Message> = {
     next: () => inner.next().finally(handOver),
     return: async (value) => (await inner.return?.(value)) ?? { done: true, value },
+    [Symbol.asyncIterator]: () => iterator,
+  };
+  return iterator;
+}
+
+/** JSON needs the messages of encoded responses, which are decoded one at a time (A5). */
+function eachMessage(responses: AsyncIterable<Sent>, header: Headers, takeSlot: TakeSlot): AsyncIterable<Message> {
+  const isJson = /json/i.test(header.get('content-type') ?? '');
+  const inner = responses[Symbol.asyncIterator]();
+  const iterator: AsyncIterableIterator<Message> = {
+    next: async () => {
+      const { done, value } = await inner.next();
+      if (done === true) return { done, value: undefined };
+      if (!(value instanceof EncodedResponse)) return { done: false, value };
+      if (!isJson) return { done: false, value: value.asUnknown() };
+      await takeSlot();
+      return { done: false, value: value.decode() };
+    },
+    return: async (value) => {
+      await inner.return?.(value);
+      return { done: true, value };
+    },
     [Symbol.asyncIterator]: () => iterator,
   };
   return iterator;

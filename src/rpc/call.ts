@@ -11,16 +11,8 @@ import {
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import type { AnabranchError } from '../domain/errors.ts';
-import type {
-  BidiStream,
-  Call,
-  ClientStream,
-  FramesCall,
-  Methods,
-  Sending,
-  ServerStream,
-  Unary,
-} from '../service/method.ts';
+import { EncodedResponse } from '../service/answer/encoded.ts';
+import type { BidiStream, Call, ClientStream, FramesCall, Methods, ServerStream, Unary } from '../service/method.ts';
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/logger.ts';
 import { callerOf, cutOf } from './caller.ts';
@@ -71,12 +63,15 @@ export function handlers<S extends DescService>(
 
 type AnyMethod =
   | Unary<DescMethodUnary>
-  | ServerStream<DescMethodServerStreaming>
+  | ServerStream<DescMethodServerStreaming, Sent>
   | ClientStream<DescMethodClientStreaming>
   | BidiStream<DescMethodBiDiStreaming>;
 
+/** A response of a stream. */
+export type Sent = Message | EncodedResponse;
+
 /** What serves one method: takes a request or its frames, and answers with one message or with several. */
-type Handler = (input: never, context: CallContext) => Promise<Message> | AsyncIterable<Message>;
+type Handler = (input: never, context: CallContext) => Promise<Message> | AsyncIterable<Sent>;
 
 function handlerOf(wire: Wire, method: DescMethod, implementation: AnyMethod): Handler {
   if ('messages' in implementation) return serverStream(wire, method, implementation);
@@ -108,8 +103,12 @@ function framesToOne(wire: Wire, { output }: DescMethod, answer: ClientStream<De
 }
 
 /** The request keeps its rules, and a reader that takes nothing for too long is cut off (R3). */
-function serverStream(wire: Wire, { input }: DescMethod, stream: ServerStream<DescMethodServerStreaming>): Handler {
-  const sending = { resumeAt: () => undefined, ...stream };
+function serverStream(
+  wire: Wire,
+  { input }: DescMethod,
+  stream: ServerStream<DescMethodServerStreaming, Sent>,
+): Handler {
+  const sending = { isWatched: true, isLarge: stream.isLarge ?? false };
   return (request: Message, context) => {
     const begin = () => {
       wire.validator.check(input, request);
@@ -128,8 +127,19 @@ export function streamAnswers<T>(
   purpose: Purpose,
   handle: (call: Call) => AsyncGenerator<T>,
 ): AsyncIterable<T> {
-  return answers(wire, context, purpose, () => handle(callOf(wire, context)), same, { resumeAt: () => undefined });
+  return answers(wire, context, purpose, () => handle(callOf(wire, context)), same, WATCHED);
 }
+
+/** How the responses of a stream are sent. */
+interface Sending {
+  /** Whether the stream of a slow reader is ended (R3). */
+  readonly isWatched: boolean;
+  /** Whether each response waits for a slot before it is encoded (A5). */
+  readonly isLarge: boolean;
+}
+
+const WATCHED: Sending = { isWatched: true, isLarge: false };
+const UNWATCHED: Sending = { isWatched: false, isLarge: false };
 
 function framesToMany(wire: Wire, messages: BidiStream<DescMethodBiDiStreaming>): Handler {
   return (frames: AsyncIterable<Message>, context) =>
@@ -185,7 +195,7 @@ function same(error: unknown): unknown {
 /**
  * Returns the responses of a stream. If the caller disconnects while a response waits to be written, the next one is
  * never requested. So the signal of the call also ends the generator, and its `finally` runs. A suspended generator
- * cannot end a stream either, so with `resumeAt` the stream of a slow reader is ended here.
+ * cannot end a stream either, so the stream of a slow reader is ended here.
  */
 function answers<T>(
   wire: Wire,
@@ -193,7 +203,7 @@ function answers<T>(
   purpose: Purpose,
   begin: () => AsyncGenerator<T>,
   explain: (error: unknown) => unknown = same,
-  { resumeAt, isLarge }: Sending<T> = {},
+  { isWatched, isLarge }: Sending = UNWATCHED,
 ): AsyncIterable<T> {
   let inner: AsyncGenerator<T> | undefined;
   let over = false;
@@ -202,7 +212,7 @@ function answers<T>(
     slow = slowReader(resume);
     cutOf(values)();
   };
-  const watch = resumeAt && new ReaderWatch(wire.app.settings.slowReaderMs, cutOff);
+  const watch = isWatched ? new ReaderWatch(wire.app.settings.slowReaderMs, cutOff) : undefined;
   wire.activity.handlers += 1;
   const finish = () => {
     if (over) return;
@@ -222,8 +232,8 @@ function answers<T>(
       inner ??= begin();
       const result = await inner.next();
       if (result.done !== true) {
-        if (isLarge?.(result.value)) await wire.app.store.slots.take();
-        watch?.given(resumeAt?.(result.value));
+        if (isLarge) await wire.app.store.slots.take();
+        watch?.given(result.value instanceof EncodedResponse ? result.value.resumeAt : undefined);
         return result;
       }
       finish();

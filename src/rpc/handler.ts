@@ -57,6 +57,7 @@ export function createHandler({ app, logger, validator = createServiceValidator(
     logger,
     callerOf,
     unsent,
+    takeSlot: () => app.store.slots.take(),
     routes: (serve) => {
       serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));
       serve(StateService, handlers(wire, StateService, stateService));

@@ -11,6 +11,7 @@ import type {
 } from '@bufbuild/protobuf';
 import type { Caller } from '../domain/caller.ts';
 import type { App } from '../stream/app.ts';
+import type { EncodedResponse } from './answer/encoded.ts';
 
 /** The context of a call: everything but the request. */
 export interface Call {
@@ -33,17 +34,11 @@ export type Unary<M extends DescMethodUnary> = (
   call: Call,
 ) => Promise<MessageInitShape<M['output']>>;
 
-/** Properties of the messages of a response stream. */
-export interface Sending<Message> {
-  /** Returns the step at which a client that did not receive the message can continue. */
-  readonly resumeAt?: ((message: Message) => bigint | undefined) | undefined;
-  /** Returns whether encoding takes so long that the message waits for a slot (A5). */
-  readonly isLarge?: ((message: Message) => boolean) | undefined;
-}
-
-/** A method that responds with a stream. */
-export interface ServerStream<M extends DescMethodServerStreaming> extends Sending<MessageShape<M['output']>> {
-  readonly messages: (request: MessageShape<M['input']>, call: Call) => AsyncGenerator<MessageShape<M['output']>>;
+/** A method that responds with a stream of messages, or of encoded responses. */
+export interface ServerStream<M extends DescMethodServerStreaming, Sent = MessageShape<M['output']>> {
+  readonly messages: (request: MessageShape<M['input']>, call: Call) => AsyncGenerator<Sent>;
+  /** Whether encoding a message takes so long that each waits for a slot (A5). */
+  readonly isLarge?: boolean;
 }
 
 /** A method that takes a stream and returns the initial values of its response. */
@@ -61,7 +56,7 @@ export type BidiStream<M extends DescMethodBiDiStreaming> = (
 export type Method<M extends DescMethod> = M extends DescMethodUnary
   ? Unary<M>
   : M extends DescMethodServerStreaming
-    ? ServerStream<M>
+    ? ServerStream<M, MessageShape<M['output']> | EncodedResponse>
     : M extends DescMethodClientStreaming
       ? ClientStream<M>
       : M extends DescMethodBiDiStreaming

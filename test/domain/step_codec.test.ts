@@ -11,7 +11,7 @@ import { StepFrames } from '../../src/domain/step_codec/frames.ts';
 import { readStep } from '../../src/domain/step_codec/read.ts';
 import { withStateSizes } from '../../src/domain/step_codec/state_sizes.ts';
 import { WireWriter } from '../../src/domain/step_codec/wire_writer.ts';
-import { writeStep, writeStoredStep } from '../../src/domain/step_codec/write.ts';
+import { writeCommit, writeRewardSum, writeStep, writeStoredStep } from '../../src/domain/step_codec/write.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 import { anyDouble, anyInstant, anyStep, anyText } from '../support/arbitrary-steps.ts';
@@ -178,19 +178,21 @@ describe('the codec of steps, reading', () => {
         const bytes = bytesOf(sentOf(stored));
         const body = Buffer.concat([Buffer.alloc(offset, 0xff), bytes, Buffer.alloc(3, 0xff)]);
         const [from, to] = [offset, offset + bytes.length];
-        forwardStep(forwarded, body, { from, to }, stored, view);
+        forwardStep(forwarded, body, { from, to }, view);
+        writeCommit(forwarded, stored);
+        writeRewardSum(forwarded, stored.rewardSum);
         writeStoredStep(written, { ...stored, ...readStep(body, from, to, view) });
         expect(hex(forwarded.take())).toBe(hex(written.take()));
-        expect(readReward(body, from, to)).toBe(stored.reward);
+        expect(readReward(body, { from, to }, stored.stepNumber)).toBe(stored.reward);
+        expect(() => readReward(body, { from, to }, stored.stepNumber + 1n)).toThrow(DamagedStep);
       }),
     );
   });
 
   it('forwards no step whose parts do not end where they should', () => {
     const body = Buffer.from('08013a05', 'hex');
-    const server = { commitTime: 0n, writerEpoch: 0n, rewardSum: 0 };
-    expect(() => forwardStep(newWriter(), body, { from: 0, to: 4 }, server, 'BASIC')).toThrow(DamagedStep);
-    expect(() => readReward(Buffer.from('08011205', 'hex'), 0, 4)).toThrow(DamagedStep);
+    expect(() => forwardStep(newWriter(), body, { from: 0, to: 4 }, 'BASIC')).toThrow(DamagedStep);
+    expect(() => readReward(Buffer.from('08011205', 'hex'), { from: 0, to: 4 }, 1n)).toThrow(DamagedStep);
   });
 
   it('adds the sizes of states that were named by digest, and changes no other', () => {

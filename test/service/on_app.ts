@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
 import { v7 } from 'uuid';
-import { afterAll, beforeAll } from 'vitest';
+import { afterAll, beforeAll, expect } from 'vitest';
 import { BatchGetStatesRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
@@ -16,10 +16,11 @@ import { type App, createApp } from '../../src/stream/app.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/stream/append/session.ts';
 import { openAppendSession } from '../../src/stream/append/session.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
-import type { ReadStepsArgs } from '../../src/stream/steps/read.ts';
+import type { ReadStepsArgs, StepsRead } from '../../src/stream/steps/read.ts';
 import { readSteps } from '../../src/stream/steps/read.ts';
 import { describeStore, logger, type OnStore } from '../store/on_store.ts';
 import { Scene } from '../store/scene.ts';
+import { decodedSteps } from '../support/encoded_steps.ts';
 import { type GivenState, type GivenStep, newSteps } from '../support/given_steps.ts';
 import { makeStep, textAction } from '../support/steps.ts';
 import { servicesOf } from './services.ts';
@@ -40,6 +41,11 @@ export interface OnApp extends Pick<OnStore, 'engine' | 'database' | 'store'> {
   scene(app?: App, namespace?: string): AppScene;
   /** Another app on the same store or on a wrapped one; the caller closes it. */
   app(settings?: Partial<AppSettings>, store?: Store): App;
+}
+
+export interface DecodedRead extends Omit<StepsRead, 'part' | 'firstStepNumber'> {
+  readonly trajectoryId: string;
+  readonly steps: readonly StoredStep[];
 }
 
 /** Runs the same tests on both engines: the use cases with a real store. */
@@ -144,8 +150,12 @@ export class AppScene {
     return this.#inStore.get(id);
   }
 
-  read(trajectory: { readonly id: string }, fields: Partial<ReadStepsArgs> = {}) {
-    return readSteps(this.app, this.caller, {
+  /** Reads steps, decoded as by clients. */
+  async *read(
+    trajectory: { readonly id: string },
+    fields: Partial<ReadStepsArgs> = {},
+  ): AsyncGenerator<DecodedRead, void, undefined> {
+    const args = {
       trajectoryId: trajectory.id,
       startStepNumber: 0n,
       endStepNumber: undefined,
@@ -153,7 +163,12 @@ export class AppScene {
       follow: false,
       signal: new AbortController().signal,
       ...fields,
-    });
+    } as const;
+    for await (const { part, firstStepNumber, ...read } of readSteps(this.app, this.caller, args)) {
+      const steps = decodedSteps(part);
+      expect(firstStepNumber).toBe(read.nextStepNumber - BigInt(steps.length));
+      yield { trajectoryId: part?.owner.id ?? '', steps, ...read };
+    }
   }
 
   async steps(trajectory: { readonly id: string }, fields: Partial<ReadStepsArgs> = {}): Promise<StoredStep[]> {

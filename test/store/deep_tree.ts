@@ -1,7 +1,7 @@
 import { NO_SUMS } from '../../src/store/sql/step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../../src/store/sql/step/segment.ts';
 import { PLAIN } from '../../src/store/sql/step/stored_body.ts';
-import { type StoredSegment, stepsIn } from '../../src/store/sql/step/stored_segment.ts';
+import { SegmentCursor, type StoredSegment } from '../../src/store/sql/step/stored_segment.ts';
 import type { SegmentRow } from '../../src/store/sql/tables/steps.ts';
 import { SEGMENTS } from '../../src/store/sql/tables/steps.ts';
 import type { Engine } from '../support/database.ts';
@@ -72,10 +72,11 @@ async function insertSegments(
     body_bytes: null,
     body: from!.body as Uint8Array,
   };
-  const [copied] = [...stepsIn(stored, 0n, 1n)];
+  const copied = new SegmentCursor(stored);
+  copied.next();
   const encoder = new StepEncoder();
   const rows = Array.from({ length: depth }, (_, i) => {
-    const step = { ...copied!.step, stepNumber: BigInt(i + 1), reward: reward(i + 1) };
+    const step = { ...copied.read('FULL'), stepNumber: BigInt(i + 1), reward: reward(i + 1) };
     const owner = { tree: root, key: first + BigInt(i + 1), namespace: `${from!.namespace}`, writerEpoch: 0n };
     const segment = new SegmentBuilder(owner, { ...NO_SUMS, byteSum: BigInt(i + 1) * 200n }, step.stepNumber);
     segment.add(step, encoder.encode(step, new Map()));

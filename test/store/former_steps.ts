@@ -2,9 +2,9 @@ import { formatInstant } from '../../src/domain/instant.ts';
 import type { Action, Content, Observation } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import type { ActionJson, ContentJson, ObservationJson } from '../../src/store/migrations/segments/former_content.ts';
-import { PLAIN } from '../../src/store/sql/step/stored_body.ts';
 import { compareCodeUnits } from '../../src/store/migrations/segments/former_steps.ts';
-import { type StoredSegment, stepsIn } from '../../src/store/sql/step/stored_segment.ts';
+import { PLAIN } from '../../src/store/sql/step/stored_body.ts';
+import { SegmentCursor, type StoredSegment } from '../../src/store/sql/step/stored_segment.ts';
 import { bindMetrics } from '../../src/store/sql/values.ts';
 import type { OutsideSql } from './sql.ts';
 
@@ -49,8 +49,9 @@ function formerRows(engine: OutsideSql['engine'], row: Record<string, unknown>):
     body_bytes: null,
     body: row.body as Uint8Array,
   };
-  return [...stepsIn(segment, segment.first_step_number, segment.next_step_number)].map((found) => {
-    const { step, rewardSum } = found;
+  const rows: string[] = [];
+  for (const steps = new SegmentCursor(segment); steps.next(); ) {
+    const step = steps.read('FULL');
     const flag = (set: boolean) => (engine === 'sqlite' ? (set ? '1' : '0') : `${set}`);
     const digest = stepDigest(step, compareCodeUnits);
     const values = [
@@ -62,7 +63,7 @@ function formerRows(engine: OutsideSql['engine'], row: Record<string, unknown>):
       flag(step.terminated),
       flag(step.truncated),
       segment.writer_epoch,
-      real(engine, rewardSum),
+      real(engine, steps.rewardSum),
       (step.stepNumber + 1n) * 200n,
       text(commitTime),
       step.startTime === undefined ? 'null' : text(formatInstant(step.startTime)),
@@ -74,8 +75,9 @@ function formerRows(engine: OutsideSql['engine'], row: Record<string, unknown>):
       text(step.infoJson),
       text(step.metadataJson),
     ];
-    return `(${values.join(', ')})`;
-  });
+    rows.push(`(${values.join(', ')})`);
+  }
+  return rows;
 }
 
 function text(value: unknown): string {

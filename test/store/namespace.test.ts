@@ -58,6 +58,7 @@ describeStore('namespaces', (on) => {
         listTree: [store.listTree(namespace, tree, PAGE), []],
         getLineage: [store.getLineage(namespace, child.ref), []],
         readSteps: [store.readSteps(namespace, tree, segments, range, 'FULL'), []],
+        readEncodedSteps: [store.readEncodedSteps(namespace, tree, segments, range, 'FULL'), []],
         readOutlines: [store.readOutlines(namespace, tree, segments, 0n, 9), []],
         listSteps: [
           store.listSteps(

@@ -1,8 +1,7 @@
 import { expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import type { StepsRead } from '../../src/stream/steps/read.ts';
-import { all, describeApp, state, step, wordOf } from '../service/on_app.ts';
+import { all, type DecodedRead, describeApp, state, step, wordOf } from '../service/on_app.ts';
 import { openOn } from '../store/on_store.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
@@ -52,7 +51,7 @@ describeApp('ReadSteps over a range', (on) => {
     const reading = scene.read(trajectory);
     const first = await reading.next();
     await scene.write(trajectory, [step(2n, 'c')]);
-    expect((first.value as StepsRead).nextStepNumber).toBe(2n);
+    expect((first.value as DecodedRead).nextStepNumber).toBe(2n);
     expect((await reading.next()).done).toBe(true);
   });
 
@@ -195,7 +194,7 @@ describeApp('ReadSteps that follows', (on) => {
     await on.scene(undefined, scene.caller.namespace).write(trajectory, [step(0n, 'live')]);
     const read = await Promise.all(next);
     expect(read.every(({ value }) => value?.steps.length === 1)).toBe(true);
-    expect(counts.get('readSteps')).toBe(1);
+    expect(counts.get('readEncodedSteps')).toBe(1);
     // None, if the read in progress already found the step.
     expect(counts.get('getTrajectory') ?? 0).toBeLessThanOrEqual(3);
     await Promise.all(followers.map((one) => one.return()));

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import type { StoredStep } from '../../src/domain/step.ts';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { App } from '../../src/stream/app.ts';
@@ -10,6 +11,7 @@ import { servicesOf } from '../service/services.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
+import { decodedSteps } from '../support/encoded_steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 
 const NEVER = 3_600_000;
@@ -262,6 +264,10 @@ function groupOf(stageId: string, number: bigint) {
   return { id: crypto.randomUUID(), stageId, number, onSuccess: 'CONTINUE' as const, ...nothing };
 }
 
+interface DecodedRead extends Omit<RolloutsRead, 'steps'> {
+  readonly steps: readonly StoredStep[];
+}
+
 class Trainer extends RolloutScene {
   readonly app: App;
   readonly #writing: AppScene;
@@ -272,13 +278,19 @@ class Trainer extends RolloutScene {
     this.#writing = new AppScene(app, this.namespace);
   }
 
-  reading(stage: { readonly id: string }, fields: Partial<ReadRolloutsArgs> = {}) {
+  /** Reads rollouts with their steps, decoded as by clients. */
+  async *reading(
+    stage: { readonly id: string },
+    fields: Partial<ReadRolloutsArgs> = {},
+  ): AsyncGenerator<DecodedRead, void, undefined> {
     const { signal } = new AbortController();
-    const args = { completeGroupsOnly: false, follow: false, view: 'FULL' as const, signal };
-    return readRollouts(this.app, this.caller, { stageId: stage.id, ...args, ...fields });
+    const args = { stageId: stage.id, completeGroupsOnly: false, follow: false, view: 'FULL' as const, signal };
+    for await (const { steps, ...read } of readRollouts(this.app, this.caller, { ...args, ...fields })) {
+      yield { ...read, steps: decodedSteps(steps) };
+    }
   }
 
-  read(stage: { readonly id: string }, fields: Partial<ReadRolloutsArgs> = {}): Promise<RolloutsRead[]> {
+  read(stage: { readonly id: string }, fields: Partial<ReadRolloutsArgs> = {}): Promise<DecodedRead[]> {
     return all(this.reading(stage, fields));
   }
 
@@ -310,14 +322,14 @@ class Trainer extends RolloutScene {
   }
 }
 
-async function next(reading: AsyncGenerator<RolloutsRead, void>): Promise<RolloutsRead> {
+async function next(reading: AsyncGenerator<DecodedRead, void>): Promise<DecodedRead> {
   const { value, done } = await reading.next();
   if (done === true) throw new Error('nothing more came');
   return value;
 }
 
 /** The next message that is not only a sign of progress. */
-async function nextRollout(reading: AsyncGenerator<RolloutsRead, void>): Promise<RolloutsRead> {
+async function nextRollout(reading: AsyncGenerator<DecodedRead, void>): Promise<DecodedRead> {
   for (;;) {
     const read = await next(reading);
     if (!read.caughtUp) return read;
@@ -325,7 +337,7 @@ async function nextRollout(reading: AsyncGenerator<RolloutsRead, void>): Promise
 }
 
 /** One line for each rollout: its position, its end, and the words of its steps. */
-function shownBy(read: readonly RolloutsRead[]): string[] {
+function shownBy(read: readonly DecodedRead[]): string[] {
   const lines: string[] = [];
   for (const { rollout, steps, groupDone, caughtUp } of read) {
     if (rollout !== undefined) lines.push(`${rollout.group.number}/${rollout.number} ${rollout.status}:`);

@@ -19,19 +19,24 @@ export function writeStep(out: WireWriter, step: Step): void {
   for (const state of step.states) writeState(out, state);
 }
 
-/** What the server adds to a step. */
-export type ServerFields = Pick<StoredStep, 'commitTime' | 'writerEpoch' | 'rewardSum'>;
+/** What the server adds to all steps of a commit. */
+export type Commit = Pick<StoredStep, 'commitTime' | 'writerEpoch'>;
 
 /** Writes a stored step as a message `Step`, with the fields that the server sets. */
 export function writeStoredStep(out: WireWriter, step: StoredStep): void {
   writeStep(out, step);
-  writeServerFields(out, step);
+  writeCommit(out, step);
+  writeRewardSum(out, step.rewardSum);
 }
 
-/** Writes the fields that the server sets. They follow all others. */
-export function writeServerFields(out: WireWriter, { commitTime, writerEpoch, rewardSum }: ServerFields): void {
+/** Writes the fields that follow those of `writeStep`. */
+export function writeCommit(out: WireWriter, { commitTime, writerEpoch }: Commit): void {
   writeTime(out, STEP.commitTime, commitTime);
   if (writerEpoch !== 0n) out.long(STEP.writerEpoch, writerEpoch);
+}
+
+/** Writes the last field of a stored step. */
+export function writeRewardSum(out: WireWriter, rewardSum: number): void {
   // A double without presence is left out only if it is +0.
   if (!Object.is(rewardSum, 0)) out.double(STEP.rewardSum, rewardSum);
 }

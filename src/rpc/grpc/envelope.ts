@@ -2,13 +2,14 @@ import { type DescMessage, fromBinary, type Message, toBinary } from '@bufbuild/
 import { Code, ConnectError } from '@connectrpc/connect';
 import { LIMITS } from '../../domain/limits.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
+import { EncodedResponse } from '../../service/answer/encoded.ts';
 
 /** A safety limit only: responses are built to stay below 1 MiB. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 const NOTHING: Uint8Array = new Uint8Array();
 
-export function encodeMessage(schema: DescMessage, message: Message): Buffer {
-  const data = toBinary(schema, message);
+export function encodeMessage(schema: DescMessage, message: Message | EncodedResponse): Buffer {
+  const data = message instanceof EncodedResponse ? message.bytes : toBinary(schema, message);
   if (data.length > WRITE_MAX_BYTES) throw new Error(`a response of ${data.length} bytes is too large`);
   const envelope = Buffer.allocUnsafe(HEADER_BYTES + data.length);
   envelope[0] = 0;

@@ -3,7 +3,7 @@ import type { DescMessage, DescMethod, Message } from '@bufbuild/protobuf';
 import type { Code, ContextValues } from '@connectrpc/connect';
 import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
 import type { Logger } from '../../stream/logger.ts';
-import type { CallContext } from '../call.ts';
+import type { CallContext, Sent } from '../call.ts';
 import { logCall } from '../call_log.ts';
 import { handOverOf } from '../caller.ts';
 import { toConnectError } from '../errors.ts';
@@ -20,7 +20,7 @@ export interface Served {
   readonly answer: (
     input: Message | AsyncIterable<Message>,
     context: CallContext,
-  ) => Promise<Message> | AsyncIterable<Message>;
+  ) => Promise<Message> | AsyncIterable<Sent>;
 }
 
 /** Returns whether a request is a stream of messages instead of one message. */
@@ -60,7 +60,7 @@ export class PlainGrpc {
   readonly #logger: Logger;
   readonly #guard: MessageGuard;
   readonly #unsent: UnsentMessages;
-  readonly #encoded = new WeakMap<Message, Buffer>();
+  readonly #encoded = new WeakMap<Sent, Buffer>();
 
   constructor(logger: Logger, guard: MessageGuard, unsent: UnsentMessages) {
     this.#logger = logger;
@@ -86,7 +86,7 @@ export class PlainGrpc {
   }
 
   /** A message that several streams send is encoded once. */
-  #encode({ output }: DescMethod, message: Message): Buffer {
+  #encode({ output }: DescMethod, message: Sent): Buffer {
     const known = this.#encoded.get(message);
     if (known !== undefined) return known;
     const envelope = encodeMessage(output, message);

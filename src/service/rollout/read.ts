@@ -1,28 +1,22 @@
-import type { ReadRolloutsResponse, RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { ReadRolloutsResponseSchema, type RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { View } from '../../store/contract/view.ts';
 import { readRollouts as readRolloutsOf } from '../../stream/rollouts/read.ts';
 import type { RolloutsRead } from '../../stream/rollouts/read_group.ts';
+import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { toView } from '../convert/values.ts';
 import type { ServerStream } from '../method.ts';
-import { hasManySteps } from '../trajectory/read.ts';
-import { fromStoredStep } from '../trajectory/step_out.ts';
 import { fromRollout } from './messages.ts';
 
 /** Reads the rollouts of a stage with their steps, group by group (Q6). */
-export const readRollouts: ServerStream<typeof RolloutService.method.readRollouts> = {
+export const readRollouts: ServerStream<typeof RolloutService.method.readRollouts, EncodedResponse> = {
   async *messages({ stageId, completeGroupsOnly, follow, view: asked }, { app, caller, signal }) {
     const view = toView(asked, 'FULL');
     const args = { stageId, completeGroupsOnly, follow, view, signal };
     for await (const read of readRolloutsOf(app, caller, args)) yield fromRolloutsRead(read, view);
   },
-  isLarge: hasManySteps,
 };
 
-function fromRolloutsRead({ rollout, steps, ...marks }: RolloutsRead, view: View): ReadRolloutsResponse {
-  const message = {
-    $typeName: 'anabranch.v1.ReadRolloutsResponse',
-    steps: steps.map(fromStoredStep),
-    ...marks,
-  } as const;
-  return rollout === undefined ? message : { ...message, rollout: fromRollout(rollout, view) };
+function fromRolloutsRead({ rollout, steps, ...marks }: RolloutsRead, view: View): EncodedResponse {
+  const fields = { ...marks, rollout: rollout && fromRollout(rollout, view) };
+  return withSteps(ReadRolloutsResponseSchema, fields, steps);
 }

@@ -28,7 +28,7 @@ const PAGE_POINTS = 4096;
 const POINT_BYTES = 18;
 const MESSAGE_BYTES = 512 * 1024;
 
-export const metricMethods: Methods<typeof RunService, 'logMetrics' | 'readMetrics'> = {
+export const metricMethods = {
   /** Logs all points or none (M1). */
   async logMetrics({ runId, points }, { app, caller }) {
     const logged = points.map(({ key, metricStep, value, stageId }) => {
@@ -38,8 +38,8 @@ export const metricMethods: Methods<typeof RunService, 'logMetrics' | 'readMetri
     return {};
   },
 
-  readMetrics: { messages: readMetrics, isLarge: () => true },
-};
+  readMetrics: { messages: readMetrics, isLarge: true },
+} satisfies Methods<typeof RunService, 'logMetrics' | 'readMetrics'>;
 
 /**
  * Returns series by run (in the order of the request), stage and key, in full or downsampled to `max_points` numbers

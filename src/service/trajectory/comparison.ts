@@ -120,7 +120,7 @@ async function compareSteps(
   to: bigint,
 ): Promise<{ readonly difference: StepDifference | undefined; readonly steps: number }> {
   const [a, b] = await Promise.all(
-    [one, other].map(({ app, caller, trajectory }) => readPage(app, caller.namespace, trajectory, from, to, 'FULL')),
+    [one, other].map(({ app, caller, trajectory }) => readPage(app, caller.namespace, trajectory, [from, to], 'FULL')),
   );
   const steps = Math.min(a!.length, b!.length);
   for (let i = 0; i < steps; i += 1) {

@@ -1,48 +1,28 @@
-import { create } from '@bufbuild/protobuf';
-import {
-  type ReadStepsResponse,
-  ReadStepsResponseSchema,
-  type TrajectoryService,
-} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { ReadStepsResponseSchema, type TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { StepsRead } from '../../stream/steps/read.ts';
 import { readSteps as readStepsOf } from '../../stream/steps/read.ts';
+import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { toView } from '../convert/values.ts';
 import type { ServerStream } from '../method.ts';
-import { fromStoredStep } from './step_out.ts';
 
 /** Reads steps (RD1), and follows them (RD2). */
-export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps> = {
+export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps, EncodedResponse> = {
   async *messages({ trajectoryId, startStepNumber, endStepNumber, view, follow }, { app, caller, signal }) {
     const args = { trajectoryId, startStepNumber, endStepNumber, view: toView(view, 'FULL'), follow, signal };
     for await (const read of readStepsOf(app, caller, args)) yield fromStepsRead(read);
   },
-  resumeAt: ({ nextStepNumber, steps }) => nextStepNumber - BigInt(steps.length),
-  isLarge: hasManySteps,
 };
 
-/**
- * From this number on, a response waits for an encoding slot (`isLarge`). Encoding fewer steps takes less time than
- * waiting.
- */
-const MANY_STEPS = 32;
+/** Caches the last response with a part: live followers share parts. */
+const shared = new WeakMap<EncodedSteps, { readonly read: StepsRead; readonly response: EncodedResponse }>();
 
-export function hasManySteps({ steps }: { readonly steps: readonly unknown[] }): boolean {
-  return steps.length >= MANY_STEPS;
-}
-
-/** Caches the response of a page: live followers share pages. */
-const shared = new WeakMap<StepsRead['steps'], ReadStepsResponse>();
-
-function fromStepsRead(read: StepsRead): ReadStepsResponse {
-  const { nextStepNumber, caughtUp, sealed } = read;
-  const known = shared.get(read.steps);
-  if (known?.nextStepNumber === nextStepNumber && known.caughtUp === caughtUp && known.sealed === sealed) return known;
-  const answer = create(ReadStepsResponseSchema);
-  answer.trajectoryId = read.trajectoryId;
-  for (const step of read.steps) answer.steps.push(fromStoredStep(step));
-  answer.nextStepNumber = nextStepNumber;
-  answer.caughtUp = caughtUp;
-  answer.sealed = sealed;
-  shared.set(read.steps, answer);
-  return answer;
+function fromStepsRead(read: StepsRead): EncodedResponse {
+  const { part, firstStepNumber, nextStepNumber, caughtUp, sealed } = read;
+  const known = part && shared.get(part);
+  if (known !== undefined && known.read.caughtUp === caughtUp && known.read.sealed === sealed) return known.response;
+  const fields = { trajectoryId: part?.owner.id ?? '', nextStepNumber, caughtUp, sealed };
+  const response = withSteps(ReadStepsResponseSchema, fields, part, firstStepNumber);
+  if (part !== undefined) shared.set(part, { read, response });
+  return response;
 }

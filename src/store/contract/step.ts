@@ -18,6 +18,15 @@ export interface StepStore {
     view: StepView,
   ): Promise<OwnedStep[]>;
 
+  /** Like `readSteps`, but returns the steps as the bytes of responses, in parts of one owner each. */
+  readEncodedSteps(
+    namespace: string,
+    tree: bigint,
+    segments: readonly Segment[],
+    range: StepRange,
+    view: StepView,
+  ): Promise<EncodedSteps[]>;
+
   /** Returns at most `limit` numbers, rewards and hashes of stored bytes in order, for comparisons. */
   readOutlines(
     namespace: string,
@@ -73,6 +82,14 @@ export interface StepRange {
 export interface OwnedStep {
   readonly owner: { readonly key: bigint; readonly id: string };
   readonly step: StoredStep;
+}
+
+/** Consecutive steps of one owner, at least one. Each is encoded as the field `steps` of a response (`RESPONSE`). */
+export interface EncodedSteps {
+  readonly owner: OwnedStep['owner'];
+  readonly count: number;
+  /** At most about 1 MiB, as a message. */
+  readonly bytes: Uint8Array;
 }
 
 export interface OwnedState {

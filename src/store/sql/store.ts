@@ -38,7 +38,7 @@ import { attachState } from './step/attach.ts';
 import { listSteps } from './step/list.ts';
 import { findUnmerged, mergeSteps } from './step/merge.ts';
 import { openForAppend } from './step/open.ts';
-import { findCheckpoint, listStepStates, readOutlines, readSteps } from './step/steps.ts';
+import { findCheckpoint, listStepStates, readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
 import { summarize } from './summary/summaries.ts';
 import { findTask, listTasks, upsertTasks } from './task/tasks.ts';
 import { findValidator, listValidators, upsertValidators } from './task/validators.ts';
@@ -143,6 +143,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
 
   readSteps(namespace, tree, segments, range, view) {
     return readSteps(scopeOf(this.engine, namespace), tree, segments, range, view);
+  },
+  readEncodedSteps(namespace, tree, segments, range, view) {
+    return readEncodedSteps(scopeOf(this.engine, namespace), tree, segments, range, view);
   },
   readOutlines(namespace, tree, segments, from, limit) {
     return readOutlines(scopeOf(this.engine, namespace), tree, segments, from, limit);

@@ -67,7 +67,7 @@ async function* follow(
     const remaining = yield* readEnded(reader, args, sent);
     if (!caughtUp || sent.size > before || schedule.progressDue) {
       schedule.sent();
-      yield { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
+      yield { rollout: undefined, steps: undefined, rolloutDone: false, groupDone: false, caughtUp: true };
       caughtUp = true;
     }
     if (queueCloseTime !== undefined && remaining === 'NONE') return;

@@ -4,14 +4,13 @@ import { isTerminal } from '../../domain/lifecycle.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Stage } from '../../domain/run.ts';
-import type { StoredStep } from '../../domain/step.ts';
 import { rolloutCursor } from '../../store/contract/rollout.ts';
+import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
 import { rowBytes } from '../row_bytes.ts';
 import type { StepsRead } from '../steps/read.ts';
 import { readRange } from '../steps/read.ts';
-import { stepBytes } from '../steps/step_bytes.ts';
 
 /** Rollouts read by one statement. In FULL view they can be large. */
 const FETCH = { BASIC: 256, FULL: 16 };
@@ -29,8 +28,8 @@ export interface StageReader {
 export interface RolloutsRead {
   /** Set in the first message of a rollout. */
   readonly rollout: Rollout | undefined;
-  /** Steps of the rollout that was set last. */
-  readonly steps: readonly StoredStep[];
+  /** Steps of the rollout that was set last, or none. */
+  readonly steps: EncodedSteps | undefined;
   readonly rolloutDone: boolean;
   readonly groupDone: boolean;
   readonly caughtUp: boolean;
@@ -138,9 +137,9 @@ async function* readOpened(
   while (reading !== undefined && next !== undefined) {
     const read = await orDeleted(reader, next);
     if (read.done === true) break;
-    const { steps, nextStepNumber } = read.value;
+    const { part: steps, nextStepNumber } = read.value;
     if (begins !== undefined && !fitTogether(begins, steps)) {
-      yield { rollout: begins, steps: [], rolloutDone: false, groupDone: false, caughtUp: false };
+      yield { rollout: begins, steps: undefined, rolloutDone: false, groupDone: false, caughtUp: false };
       begins = undefined;
     }
     const done = nextStepNumber >= end;
@@ -148,12 +147,11 @@ async function* readOpened(
     begins = undefined;
     next = reading.next();
   }
-  if (end === 0n) yield { rollout: begins, steps: [], rolloutDone: true, groupDone: isLast, caughtUp: false };
+  if (end === 0n) yield { rollout: begins, steps: undefined, rolloutDone: true, groupDone: isLast, caughtUp: false };
 }
 
-function fitTogether(rollout: Rollout, steps: readonly StoredStep[]): boolean {
-  const bytes = steps.reduce((sum, step) => sum + stepBytes(step), rowBytes(rollout));
-  return bytes <= ANSWER_BYTES;
+function fitTogether(rollout: Rollout, steps: EncodedSteps | undefined): boolean {
+  return rowBytes(rollout) + (steps?.bytes.length ?? 0) <= ANSWER_BYTES;
 }
 
 /** Reports RUN_DELETED for a resource that was not found, if its stage does not exist any more. */

@@ -1,11 +1,11 @@
 import { isSealed } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
-import type { StepView } from '../../store/contract/step.ts';
+import type { EncodedSteps, StepView } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import type { ChangeHub } from '../change_hub.ts';
 import type { LineageCache } from '../lineage_cache.ts';
-import { byOwner, type OwnedSteps, readPage } from './step_page.ts';
+import { readEncodedPage } from './step_page.ts';
 
 /**
  * Pages that are cached for followers that reach the same step a moment later. About 64 KiB each, unless one step is
@@ -64,7 +64,7 @@ class Feed {
   readonly #deps: FeedDeps;
   readonly #namespace: string;
   readonly #view: StepView;
-  readonly #pages = new Map<bigint, Promise<OwnedSteps[]>>();
+  readonly #pages = new Map<bigint, Promise<EncodedSteps[]>>();
   /** Whether the row may have changed since it was read. True at first: it was read before the subscription. */
   #dirty = true;
   #looking = false;
@@ -118,7 +118,7 @@ class Feed {
     );
   }
 
-  page(from: bigint, live: boolean): Promise<readonly OwnedSteps[]> {
+  page(from: bigint, live: boolean): Promise<readonly EncodedSteps[]> {
     if (!live) return this.#read(from);
     const cached = this.#pages.get(from);
     if (cached !== undefined) return cached;
@@ -132,11 +132,9 @@ class Feed {
     return page;
   }
 
-  async #read(from: bigint): Promise<OwnedSteps[]> {
+  #read(from: bigint): Promise<EncodedSteps[]> {
     const { latest } = this;
-    const namespace = this.#namespace;
-    const view = this.#view;
-    return byOwner(await readPage(this.#deps, namespace, latest, from, latest.nextStepNumber, view));
+    return readEncodedPage(this.#deps, this.#namespace, latest, [from, latest.nextStepNumber], this.#view);
   }
 
   #tick(): void {
@@ -197,7 +195,7 @@ export class Follower {
   }
 
   /** Returns the page of steps that begins at `from`, by owner. Live followers share pages. */
-  page(from: bigint, live: boolean): Promise<readonly OwnedSteps[]> {
+  page(from: bigint, live: boolean): Promise<readonly EncodedSteps[]> {
     return this.#feed.page(from, live);
   }
 

@@ -1,13 +1,13 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField } from '../../domain/errors.ts';
-import type { StoredStep } from '../../domain/step.ts';
+import { firstSteps } from '../../domain/step_codec/forward.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { EncodedSteps, StepView } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
 import { pollsUntilProgress } from '../look_schedule.ts';
 import type { Follower } from './feed.ts';
-import { byOwner, readPage, trajectoryDeleted } from './step_page.ts';
+import { readEncodedPage, trajectoryDeleted } from './step_page.ts';
 
 export interface RequestedRange {
   readonly trajectoryId: string;
@@ -25,9 +25,10 @@ export interface ReadStepsArgs extends RequestedRange {
 
 /** The next steps, all of one owner, or a sign of progress without steps. About 64 KiB, unless one step is larger. */
 export interface StepsRead {
-  /** The owner. Empty without steps. */
-  readonly trajectoryId: string;
-  readonly steps: readonly StoredStep[];
+  /** Undefined in a sign of progress. Live followers share the object. */
+  readonly part: EncodedSteps | undefined;
+  /** The first step of the part, or `nextStepNumber`. */
+  readonly firstStepNumber: bigint;
   /** The first step that was not read yet. */
   readonly nextStepNumber: bigint;
   readonly caughtUp: boolean;
@@ -101,24 +102,24 @@ export async function* readRange(
   args: Pick<ReadStepsArgs, 'startStepNumber' | 'endStepNumber' | 'view'>,
 ): AsyncGenerator<StepsRead, void, undefined> {
   const end = endOfRange(trajectory, args.endStepNumber);
-  const fetch = (from: bigint): Promise<OwnedStep[]> => {
-    const page = readPage(app, caller.namespace, trajectory, from, end, args.view);
+  const fetch = (from: bigint): Promise<EncodedSteps[]> => {
+    const page = readEncodedPage(app, caller.namespace, trajectory, [from, end], args.view);
     page.catch(() => undefined); // rethrown by `await`, unless the client disconnects before
     return page;
   };
   let next = args.startStepNumber;
   let ahead = next < end ? fetch(next) : undefined;
   while (ahead !== undefined) {
-    const page: OwnedStep[] = await ahead;
-    const begin = next;
-    next += BigInt(page.length);
+    const page: EncodedSteps[] = await ahead;
+    let at = next;
+    for (const { count } of page) next += BigInt(count);
     // Reads the next page while this one is sent.
     ahead = next < end ? fetch(next) : undefined;
-    let at = begin;
-    for (const { trajectoryId, steps } of byOwner(page)) {
+    for (const part of page) {
       app.drain.throwIfBegun();
-      at += BigInt(steps.length);
-      yield { trajectoryId, steps, nextStepNumber: at, caughtUp: false, sealed: false };
+      const firstStepNumber = at;
+      at += BigInt(part.count);
+      yield { part, firstStepNumber, nextStepNumber: at, caughtUp: false, sealed: false };
     }
   }
 }
@@ -139,27 +140,39 @@ async function* follow(
     if (follower.deleted) throw trajectoryDeleted(trajectory.id);
     if (next < follower.end) {
       const page = await follower.page(next, live);
-      for (const { trajectoryId, steps: all } of page) {
-        const steps = to === undefined ? all : all.filter(({ stepNumber }) => stepNumber < to);
-        if (steps.length === 0) return;
-        next += BigInt(steps.length);
+      for (const whole of page) {
+        const part = to === undefined ? whole : firstOf(whole, to - next);
+        if (part === undefined) return;
+        const firstStepNumber = next;
+        next += BigInt(part.count);
         const caughtUp = next >= follower.end;
         const sealed = caughtUp && follower.sealed;
         live ||= caughtUp;
         caughtUpSent = caughtUp;
-        yield { trajectoryId, steps, nextStepNumber: next, caughtUp, sealed };
+        yield { part, firstStepNumber, nextStepNumber: next, caughtUp, sealed };
         if (sealed) return;
       }
       continue;
     }
     if (follower.sealed) {
-      yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: true };
+      yield caughtUpAt(next, true);
       return;
     }
     live = true;
-    if (!caughtUpSent) yield { trajectoryId: '', steps: [], nextStepNumber: next, caughtUp: true, sealed: false };
+    if (!caughtUpSent) yield caughtUpAt(next, false);
     await follower.change(next, progressPolls);
     // Without news, the next message is a sign of progress.
     caughtUpSent = next < follower.end;
   }
+}
+
+/** Returns the first steps of a part, at most `count`; undefined if that is none. */
+function firstOf(part: EncodedSteps, count: bigint): EncodedSteps | undefined {
+  if (count <= 0n) return undefined;
+  if (count >= BigInt(part.count)) return part;
+  return { owner: part.owner, count: Number(count), bytes: firstSteps(part.bytes, Number(count)) };
+}
+
+function caughtUpAt(nextStepNumber: bigint, sealed: boolean): StepsRead {
+  return { part: undefined, firstStepNumber: nextStepNumber, nextStepNumber, caughtUp: true, sealed };
 }

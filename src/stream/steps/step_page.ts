@@ -1,62 +1,59 @@
 import { AnabranchError } from '../../domain/errors.ts';
-import type { StoredStep } from '../../domain/step.ts';
+import type { Segment } from '../../domain/lineage.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { OwnedStep, StepView } from '../../store/contract/step.ts';
+import type { EncodedSteps, OwnedStep, StepRange, StepView } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import type { LineageCache } from '../lineage_cache.ts';
-import { stepBytes } from './step_bytes.ts';
 
 /** Approximate size of a page. Small enough for the memory of many readers, large enough to be fast. */
 const PAGE_BYTES = 64 * 1024;
 const PAGE_STEPS = 256;
-/** Larger than a page, because the store does not count attached states, and `stepBytes` is an upper bound. */
-const PART_BYTES = 384 * 1024;
+
+interface Source {
+  readonly store: Pick<Store, 'readSteps' | 'readEncodedSteps' | 'getLineage'>;
+  readonly lineages: LineageCache;
+}
 
 /**
  * Returns the next steps of [start, end), at least one. A trajectory has all steps below its end, so a missing step
  * means that it was deleted meanwhile (RD1). Errors: TRAJECTORY_DELETED.
  */
 export async function readPage(
-  from: { readonly store: Pick<Store, 'readSteps' | 'getLineage'>; readonly lineages: LineageCache },
+  source: Source,
   namespace: string,
   trajectory: Trajectory,
-  start: bigint,
-  end: bigint,
+  [start, end]: readonly [bigint, bigint],
   view: StepView,
 ): Promise<OwnedStep[]> {
-  const range = { from: start, to: end, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES };
-  const segments = await from.lineages.segments(from.store, namespace, trajectory, start, start + BigInt(PAGE_STEPS));
-  const page = await from.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
+  const { segments, range } = await pageFrom(source, namespace, trajectory, start, end);
+  const page = await source.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
   if (page.length === 0) throw trajectoryDeleted(trajectory.id);
-  let expected = start;
-  for (const { step } of page) {
-    if (step.stepNumber !== expected) throw trajectoryDeleted(trajectory.id);
-    expected += 1n;
-  }
   return page;
 }
 
-/** Splits a page into parts of one owner each, in order (FM7), each well below what one message may hold (RD3). */
-export function byOwner(page: readonly OwnedStep[]): OwnedSteps[] {
-  const parts: OwnedSteps[] = [];
-  let key: bigint | undefined;
-  let room = 0;
-  for (const { owner, step } of page) {
-    const bytes = stepBytes(step);
-    if (key !== owner.key || bytes > room) {
-      parts.push({ trajectoryId: owner.id, steps: [] });
-      key = owner.key;
-      room = PART_BYTES;
-    }
-    room -= bytes;
-    parts.at(-1)!.steps.push(step);
-  }
+/** Like `readPage`, but returns encoded steps, in parts of one owner each. */
+export async function readEncodedPage(
+  source: Source,
+  namespace: string,
+  trajectory: Trajectory,
+  [start, end]: readonly [bigint, bigint],
+  view: StepView,
+): Promise<EncodedSteps[]> {
+  const { segments, range } = await pageFrom(source, namespace, trajectory, start, end);
+  const parts = await source.store.readEncodedSteps(namespace, trajectory.ref.tree, segments, range, view);
+  if (parts.length === 0) throw trajectoryDeleted(trajectory.id);
   return parts;
 }
 
-export interface OwnedSteps {
-  readonly trajectoryId: string;
-  readonly steps: StoredStep[];
+async function pageFrom(
+  { store, lineages }: Source,
+  namespace: string,
+  trajectory: Trajectory,
+  from: bigint,
+  to: bigint,
+): Promise<{ readonly segments: readonly Segment[]; readonly range: StepRange }> {
+  const segments = await lineages.segments(store, namespace, trajectory, from, from + BigInt(PAGE_STEPS));
+  return { segments, range: { from, to, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES } };
 }
 
 export function trajectoryDeleted(trajectoryId: string): AnabranchError {

@@ -18,11 +18,10 @@ import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
-import { Commits } from './commits.ts';
 import { rangesOver } from './number_ranges.ts';
 import { segmentsOver } from './read_stored.ts';
 import { type Sums, sumColumns } from './running_sums.ts';
-import { stepsIn } from './stored_segment.ts';
+import { SegmentCursor } from './stored_segment.ts';
 import { StepWriter, statesOf } from './writer.ts';
 
 /** A stored step that a batch repeats. */
@@ -221,9 +220,10 @@ class Group {
     for (const { from, to } of rangesOver(numbers)) {
       const ref = { tree: member.locked.tree, key: owner };
       for (const segment of await segmentsOver(this.#tx.db, ref, from, to)) {
-        const commits = new Commits(segment);
-        for (const { step } of stepsIn(segment, from, to)) {
-          member.stored.set(step.stepNumber, { step, commitTime: commits.of(step.stepNumber).commitTime });
+        for (const steps = new SegmentCursor(segment); steps.next() && steps.stepNumber < to; ) {
+          const { stepNumber } = steps;
+          if (stepNumber < from) continue;
+          member.stored.set(stepNumber, { step: steps.read('FULL'), commitTime: steps.commit.commitTime });
         }
       }
     }

@@ -1,9 +1,6 @@
 import { parseInstant } from '../../../domain/instant.ts';
-import type { StoredStep } from '../../../domain/step.ts';
+import type { Commit } from '../../../domain/step_codec/write.ts';
 import type { SegmentRow } from '../tables/steps.ts';
-
-/** The fields that the server sets, and that all steps of a commit share. */
-export type Commit = Pick<StoredStep, 'writerEpoch' | 'commitTime'>;
 
 /** The columns that hold the commits of a row. */
 export type StoredCommits = Pick<SegmentRow, 'writer_epoch' | 'commit_time' | 'commits' | 'last_commit_time'>;

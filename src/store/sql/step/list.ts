@@ -9,10 +9,9 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { MOST_SEGMENTS, piecesOf, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
-import { Commits } from './commits.ts';
 import { attachedTo, readStored } from './read_stored.ts';
 import { searchedSegments } from './steps.ts';
-import { stepsIn, storedStep } from './stored_segment.ts';
+import { SegmentCursor, storedStep } from './stored_segment.ts';
 
 /** A step of a list, with the values that it is sorted by and the first step of its stored segment. */
 interface ListedStep {
@@ -117,13 +116,13 @@ async function readSegments(
   });
   const found = new Map<string, FoundStep>();
   for (const { owner, segment } of stored.segments) {
-    const { first_step_number: first, next_step_number: next } = segment;
+    const first = segment.first_step_number;
     const numbersHere = new Set(wanted.get(tupleKey(owner.key, first))?.map(({ stepNumber }) => BigInt(stepNumber)));
-    const commits = new Commits(segment);
-    for (const each of stepsIn(segment, first, next, view, numbersHere)) {
-      const { stepNumber } = each.step;
-      const step = storedStep(commits.of(stepNumber), each, attachedTo(stored.attached, owner.key, stepNumber));
-      found.set(tupleKey(owner.key, stepNumber), { step, bytes: each.frame.length });
+    for (const steps = new SegmentCursor(segment); steps.next(); ) {
+      const { stepNumber, frameBytes } = steps;
+      if (!numbersHere.has(stepNumber)) continue;
+      const step = storedStep(steps, attachedTo(stored.attached, owner.key, stepNumber), view);
+      found.set(tupleKey(owner.key, stepNumber), { step, bytes: frameBytes });
     }
   }
   return found;

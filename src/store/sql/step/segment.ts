@@ -10,7 +10,7 @@ import { commitColumns, commitRuns } from './commits.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
 import { STEP_BYTES, type Sums } from './running_sums.ts';
 import { plainBody } from './stored_body.ts';
-import { type StoredSegment, stepsIn } from './stored_segment.ts';
+import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 
 /** The trajectory that steps are appended to. */
 export interface StepOwner extends TrajectoryRef {
@@ -134,9 +134,9 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, 'rewards' | '
   const frames: Uint8Array[] = [];
   const metrics = new Map<string, MetricSum>();
   try {
-    for (const { step, frame } of stepsIn(row, first, end, 'BASIC')) {
-      frames.push(frame);
-      addMetrics(metrics, step);
+    for (const steps = new SegmentCursor(row); frames.length < count && steps.next(); ) {
+      frames.push(steps.frame);
+      addMetrics(metrics, steps.read('BASIC'));
     }
   } catch (error) {
     if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;

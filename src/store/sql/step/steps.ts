@@ -2,15 +2,15 @@ import { hash } from 'node:crypto';
 import { type RawBuilder, sql } from 'kysely';
 import { AnabranchError } from '../../../domain/errors.ts';
 import { clipSegments, ownerOf, type Segment } from '../../../domain/lineage.ts';
-import type { OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
+import type { EncodedSteps, OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
-import { type Commit, Commits } from './commits.ts';
+import { PageEncoder, type PageStep } from './page_encoder.ts';
 import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
 import { BODY_BYTES, bytesOf } from './stored_body.ts';
-import { type SegmentStep, stepsIn, storedStep } from './stored_segment.ts';
+import { SegmentCursor, storedStep } from './stored_segment.ts';
 
 /** A state of a step: the number relative to the page, and the digest as text. */
 type StateRow = readonly [number: number, name: string, digest: string, mediaType: string, size: number];
@@ -22,16 +22,34 @@ export async function readSteps(
   range: StepRange,
   view: StepView,
 ): Promise<OwnedStep[]> {
-  const last = range.from + BigInt(range.maxSteps);
-  const to = last < range.to ? last : range.to;
-  const { rows, attached } = await readPage(scope, tree, segments, { from: range.from, to, maxBytes: range.maxBytes });
+  const { page, attached } = await readRange(scope, tree, segments, range);
   const steps: OwnedStep[] = [];
-  const page = { from: range.from, maxBytes: range.maxBytes, cutAt: to < range.to ? to : undefined };
-  for (const { owner, commit, found } of stepsOf(rows, page, view)) {
-    const states = attachedTo(attached, owner.key, found.step.stepNumber);
-    steps.push({ owner, step: storedStep(commit, found, states) });
-  }
+  forEachStep(page, ({ owner, at }) => {
+    steps.push({ owner, step: storedStep(at, attachedTo(attached, owner.key, at.stepNumber), view) });
+  });
   return steps;
+}
+
+/** Like `readSteps`. Only steps that states were attached to are decoded. */
+export async function readEncodedSteps(
+  scope: ReadScope,
+  tree: bigint,
+  segments: readonly Segment[],
+  range: StepRange,
+  view: StepView,
+): Promise<EncodedSteps[]> {
+  const { page, attached } = await readRange(scope, tree, segments, range);
+  const encoder = new PageEncoder(view);
+  forEachStep(page, (found) => encoder.add(found, attachedTo(attached, found.owner.key, found.at.stepNumber)));
+  return encoder.parts();
+}
+
+async function readRange(scope: ReadScope, tree: bigint, segments: readonly Segment[], range: StepRange) {
+  const { from, maxBytes } = range;
+  const last = from + BigInt(range.maxSteps);
+  const to = last < range.to ? last : range.to;
+  const { rows, attached } = await readPage(scope, tree, segments, { from, to, maxBytes });
+  return { page: { rows, from, maxBytes, cutAt: to < range.to ? to : undefined }, attached };
 }
 
 export async function readOutlines(
@@ -45,15 +63,13 @@ export async function readOutlines(
   const outlines: StepOutline[] = [];
   for (let next = from; next < to; ) {
     if (next > from) await nextIteration();
-    const range = { from: next, to, maxBytes: OUTLINE_BYTES };
-    const { rows } = await readPage(scope, tree, segments, range);
-    const begun = next;
-    for (const { found } of stepsOf(rows, { ...range, cutAt: undefined }, 'BASIC')) {
-      const { step, frame } = found;
-      outlines.push({ stepNumber: next, reward: step.reward, frameHash: hash('sha256', frame, 'hex') });
-      next += 1n;
-    }
-    if (next === begun) break;
+    const { rows } = await readPage(scope, tree, segments, { from: next, to, maxBytes: OUTLINE_BYTES });
+    const before = outlines.length;
+    forEachStep({ rows, from: next, maxBytes: OUTLINE_BYTES, cutAt: undefined }, ({ at }) => {
+      outlines.push({ stepNumber: at.stepNumber, reward: at.reward, frameHash: hash('sha256', at.frame, 'hex') });
+    });
+    if (outlines.length === before) break;
+    next += BigInt(outlines.length - before);
   }
   return outlines;
 }
@@ -110,7 +126,9 @@ async function readPage(
   const rows = stored.segments.map((found) => {
     const { first_step_number: first, next_step_number: next } = found.segment;
     const range = ranges.get(found.owner.key)!;
-    return { ...found, begin: first > range.from ? first : range.from, end: next < range.to ? next : range.to };
+    const begin = first > range.from ? first : range.from;
+    const end = next < range.to ? next : range.to;
+    return { ...found, begin, end };
   });
   return { rows, attached: stored.attached };
 }
@@ -135,7 +153,8 @@ function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[],
     order by b.first_step_number desc limit 1), 0)`;
 }
 
-interface PageLimits {
+interface Page {
+  readonly rows: readonly PageSegment[];
   readonly from: bigint;
   readonly maxBytes: number;
   /** The page must end here, although the lineage goes on. */
@@ -143,31 +162,25 @@ interface PageLimits {
 }
 
 /**
- * The steps of a page in order, at least one if there is one, until a step is missing (RD1) or the page is full. A page
- * ends before a segment that it cannot have whole, because the next page would read and decode that segment again. A
- * damaged segment fails only the page that begins with it, so that the steps before it can be read.
+ * Calls `use` for the steps of a page in order, at least one if there is one, until a step is missing (RD1) or the page
+ * is full. A page ends before a segment that it cannot have whole, because the next page would read that segment again.
+ * A damaged segment fails only the page that begins with it, so that the steps before it can be read.
  */
-function* stepsOf(
-  rows: readonly PageSegment[],
-  { from, maxBytes, cutAt }: PageLimits,
-  view: StepView,
-): Generator<{
-  readonly owner: OwnedStep['owner'];
-  readonly commit: Commit;
-  readonly found: SegmentStep;
-}> {
+function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: PageStep) => void): void {
   let next = from;
   let bytes = 0;
   for (const { owner, segment, begin, end } of rows) {
     if (begin !== next) return;
     const isWhole = bytes + bytesOf(segment) <= maxBytes && (end !== cutAt || segment.next_step_number === end);
     if (next > from && !isWhole) return;
-    const commits = new Commits(segment);
     try {
-      for (const found of stepsIn(segment, begin, end, view)) {
-        bytes += found.frame.length;
+      const at = new SegmentCursor(segment);
+      const found = { owner, at };
+      while (next < end && at.next()) {
+        if (at.stepNumber < begin) continue;
+        bytes += at.frameBytes;
         if (next > from && bytes > maxBytes) return;
-        yield { owner, commit: commits.of(next), found };
+        use(found);
         next += 1n;
       }
     } catch (error) {

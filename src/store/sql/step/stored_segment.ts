@@ -1,13 +1,16 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import { addReward, type StateRef, type Step, type StoredStep } from '../../../domain/step.ts';
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
+import { forwardStep, readReward } from '../../../domain/step_codec/forward.ts';
 import { StepFrames } from '../../../domain/step_codec/frames.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
+import type { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
+import type { Commit } from '../../../domain/step_codec/write.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import type { StepView } from '../../contract/step.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { readReal } from '../values.ts';
-import type { Commit } from './commits.ts';
+import { Commits } from './commits.ts';
 import { readBody } from './stored_body.ts';
 
 /** Columns of a row of `segments` that its steps are read from. */
@@ -25,54 +28,100 @@ export type StoredSegment = Pick<
   | 'body'
 >;
 
-/** A step of a segment, with the sum of rewards along the lineage up to it. */
-export interface SegmentStep {
-  readonly step: Step;
-  readonly rewardSum: number;
-  /** Encoding of the step, after its length. */
-  readonly frame: Uint8Array;
-}
-
 /**
- * Goes through the steps of a segment that are in [from, to), or only some of them, in order. Errors: STEP_CORRUPT. The
- * bytes of its contents are views of the body.
+ * Goes through the steps of a segment in order, without decoding more than their rewards:
+ *
+ *     for (const steps = new SegmentCursor(segment); steps.next(); ) steps.read('FULL');
+ *
+ * Verifies the checksum. Errors: STEP_CORRUPT.
  */
-export function* stepsIn(
-  segment: StoredSegment,
-  from: bigint,
-  to: bigint,
-  view: StepView = 'FULL',
-  only?: ReadonlySet<bigint>,
-): Generator<SegmentStep, void, undefined> {
-  const { first_step_number: first, next_step_number: next } = segment;
-  const body = readBody(first, segment);
-  if (body === undefined) throw stepCorrupt(segment);
-  let rewardSum = readReal(segment.reward_sum);
-  let number = first;
-  const frames = new StepFrames(body);
-  try {
-    for (let begin = 0; number < to && frames.next(); begin = frames.to, number += 1n) {
-      const isWanted = number >= from && (only === undefined || only.has(number));
-      // The rewards of all earlier steps of the row are needed for the sum.
-      const step = readStep(body, frames.from, frames.to, isWanted ? view : 'BASIC');
-      if (step.stepNumber !== number) throw new DamagedStep(`step ${step.stepNumber} at the place of step ${number}`);
-      rewardSum = addReward(rewardSum, step.reward);
-      if (isWanted) yield { step, rewardSum, frame: body.subarray(begin, frames.to) };
-    }
-  } catch (cause) {
-    throw cause instanceof DamagedStep ? stepCorrupt(segment, cause) : cause;
+export class SegmentCursor {
+  /** Number of the current step. Before the first step, the number before it. */
+  stepNumber: bigint;
+  reward: number | undefined;
+  /** The sum of rewards along the lineage up to the current step. */
+  rewardSum: number;
+  readonly #commits: Commits;
+  readonly #segment: StoredSegment;
+  readonly #body: Buffer;
+  readonly #frames: StepFrames;
+  /** Where the length of the current step begins. */
+  #begin = 0;
+
+  constructor(segment: StoredSegment) {
+    const { first_step_number: first, reward_sum } = segment;
+    const body = readBody(first, segment);
+    if (body === undefined) throw stepCorrupt(segment);
+    this.#segment = segment;
+    this.#commits = new Commits(segment);
+    this.#body = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+    this.#frames = new StepFrames(this.#body);
+    this.stepNumber = first - 1n;
+    this.rewardSum = readReal(reward_sum);
   }
-  if (number < to && number < next) throw stepCorrupt(segment);
+
+  /** Moves to the next step. Returns false at the end. */
+  next(): boolean {
+    const number = this.stepNumber + 1n;
+    if (number >= this.#segment.next_step_number) return false;
+    try {
+      this.#begin = this.#frames.to;
+      if (!this.#frames.next()) throw new DamagedStep(`there is no step ${number}`);
+      this.reward = readReward(this.#body, this.#frames, number);
+    } catch (cause) {
+      throw this.#explained(cause);
+    }
+    this.stepNumber = number;
+    this.rewardSum = addReward(this.rewardSum, this.reward);
+    return true;
+  }
+
+  /** What the server set with the commit of the current step. All steps of a commit share the object. */
+  get commit(): Commit {
+    return this.#commits.of(this.stepNumber);
+  }
+
+  /** The encoding of the current step, after its length. */
+  get frame(): Uint8Array {
+    return this.#body.subarray(this.#begin, this.#frames.to);
+  }
+
+  get frameBytes(): number {
+    return this.#frames.to - this.#begin;
+  }
+
+  /** Decodes the current step. The bytes of its contents are views of the body. */
+  read(view: StepView): Step {
+    try {
+      return readStep(this.#body, this.#frames.from, this.#frames.to, view);
+    } catch (cause) {
+      throw this.#explained(cause);
+    }
+  }
+
+  /** Writes what the client sent of the current step, as `writeStep` does, without decoding it. */
+  forward(out: WireWriter, view: StepView): void {
+    try {
+      forwardStep(out, this.#body, this.#frames, view);
+    } catch (cause) {
+      throw this.#explained(cause);
+    }
+  }
+
+  #explained(cause: unknown): unknown {
+    return cause instanceof DamagedStep ? stepCorrupt(this.#segment, cause) : cause;
+  }
 }
 
-/** Returns a step as it is returned to clients. */
+/** Returns the current step as it is returned to clients, with the states that were attached to it. */
 export function storedStep(
-  commit: Commit,
-  { step, rewardSum }: SegmentStep,
+  steps: SegmentCursor,
   attached: readonly StateRef[] | undefined,
+  view: StepView,
 ): StoredStep {
+  const step = steps.read(view);
   const states = attached === undefined ? step.states : sortStates([...step.states, ...attached]);
-  return { ...step, states, ...commit, rewardSum };
+  return { ...step, states, ...steps.commit, rewardSum: steps.rewardSum };
 }
 
 function sortStates(states: StateRef[]): StateRef[] {

@@ -1,0 +1,64 @@
+import type { StateRef } from '../../../domain/step.ts';
+import { RESPONSE } from '../../../domain/step_codec/tags.ts';
+import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
+import { type Commit, writeCommit, writeRewardSum, writeStoredStep } from '../../../domain/step_codec/write.ts';
+import type { EncodedSteps, OwnedStep, StepView } from '../../contract/step.ts';
+import { type SegmentCursor, storedStep } from './stored_segment.ts';
+
+/** The current step of a page. */
+export interface PageStep {
+  readonly owner: OwnedStep['owner'];
+  readonly at: SegmentCursor;
+}
+
+/** Larger than a page. Only attached states, which the size of a page does not count, can fill a part. */
+const PART_BYTES = 384 * 1024;
+
+/** Encodes the steps of a page as the field `steps` of a response, in parts of one owner each (FM7). */
+export class PageEncoder {
+  readonly #view: StepView;
+  readonly #out = new WireWriter(16 * 1024);
+  readonly #parts: { readonly owner: OwnedStep['owner']; readonly from: number; to: number; count: number }[] = [];
+  readonly #commit = new WireWriter(32);
+  #commitBytes = Buffer.alloc(0);
+  #last: Commit | undefined;
+
+  constructor(view: StepView) {
+    this.#view = view;
+  }
+
+  /** Adds the current step of `found`, with the states that were attached to it. Errors: STEP_CORRUPT. */
+  add(found: PageStep, attached: readonly StateRef[] | undefined): void {
+    const out = this.#out;
+    const from = out.length;
+    const begun = out.begin(RESPONSE.steps);
+    if (attached === undefined) this.#forward(found);
+    else writeStoredStep(out, storedStep(found.at, attached, this.#view));
+    out.end(begun);
+    let part = this.#parts.at(-1);
+    if (part === undefined || part.owner.key !== found.owner.key || out.length - part.from > PART_BYTES) {
+      part = { owner: found.owner, from, to: from, count: 0 };
+      this.#parts.push(part);
+    }
+    part.to = out.length;
+    part.count += 1;
+  }
+
+  parts(): EncodedSteps[] {
+    const bytes = this.#out.take();
+    return this.#parts.map(({ owner, from, to, count }) => ({ owner, count, bytes: bytes.subarray(from, to) }));
+  }
+
+  #forward(found: PageStep): void {
+    const { at } = found;
+    const { commit } = at;
+    if (commit !== this.#last) {
+      writeCommit(this.#commit, commit);
+      this.#commitBytes = Buffer.from(this.#commit.take());
+      this.#last = commit;
+    }
+    at.forward(this.#out, this.#view);
+    this.#out.raw(this.#commitBytes, 0, this.#commitBytes.length);
+    writeRewardSum(this.#out, at.rewardSum);
+  }
+}
