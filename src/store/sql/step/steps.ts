@@ -77,6 +77,9 @@ export async function readOutlines(
 /** Bytes that one statement reads for outlines. */
 const OUTLINE_BYTES = 512 * 1024;
 
+/** The caller of `readPage` goes through fewer steps in less time than it would wait for a slot. */
+const MANY_STEPS = 32n;
+
 interface PageRange {
   readonly from: bigint;
   readonly to: bigint;
@@ -97,7 +100,8 @@ interface SegmentPage {
 
 /**
  * Reads the stored segments of a page, and the states that were attached to their steps, in one statement. Running
- * byte sums turn a page of bounded size into a range condition. The first segment may exceed `maxBytes`.
+ * byte sums turn a page of bounded size into a range condition. The first segment may exceed `maxBytes`. What the caller
+ * does with many steps in the same iteration of the event loop belongs to a slot (A5).
  */
 async function readPage(
   { engine, namespace }: ReadScope,
@@ -123,13 +127,16 @@ async function readPage(
         and a.namespace = ${namespace}`,
   });
   const ranges = new Map(window.map((range) => [range.key, range]));
+  let count = 0n;
   const rows = stored.segments.map((found) => {
     const { first_step_number: first, next_step_number: next } = found.segment;
     const range = ranges.get(found.owner.key)!;
     const begin = first > range.from ? first : range.from;
     const end = next < range.to ? next : range.to;
+    count += end - begin;
     return { ...found, begin, end };
   });
+  if (count >= MANY_STEPS) await engine.slots.take();
   return { rows, attached: stored.attached };
 }
 
