@@ -219,7 +219,7 @@ class Group {
   async #loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
     for (const { from, to } of rangesOver(numbers)) {
       const ref = { tree: member.locked.tree, key: owner };
-      for (const segment of await segmentsOver(this.#tx.db, ref, from, to)) {
+      for (const segment of await segmentsOver(this.#tx, ref, from, to)) {
         for (const steps = new SegmentCursor(segment); steps.next() && steps.stepNumber < to; ) {
           const { stepNumber } = steps;
           if (stepNumber < from) continue;

@@ -4,6 +4,7 @@ import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { OwnedStep } from '../../contract/step.ts';
 import type { Db, Engine } from '../engine.ts';
+import { columnOfSegment } from './segment_lookup.ts';
 import type { StoredSegment } from './stored_segment.ts';
 
 export interface OwnedSegment {
@@ -100,28 +101,23 @@ export async function readStored(
 }
 
 /** Returns the stored segments of a trajectory that have own steps of [from, to), in order. */
-export function segmentsOver(db: Db, { tree, key }: TrajectoryRef, from: bigint, to: bigint) {
+export function segmentsOver(
+  { engine, db }: { readonly engine: Pick<Engine, 'table'>; readonly db: Db },
+  { tree, key: trajectory }: TrajectoryRef,
+  from: bigint,
+  to: bigint,
+) {
+  const first = columnOfSegment(engine, 'first_step_number', { tree, trajectory, stepNumber: from });
   return (
     db
       .selectFrom('segments as s')
       .selectAll('s')
       .where('s.tree', '=', tree)
-      .where('s.trajectory', '=', key)
+      .where('s.trajectory', '=', trajectory)
       .where('s.first_step_number', '<', to)
       .where('s.next_step_number', '>', from)
       // The range of the index begins at the segment that has `from`.
-      .where('s.first_step_number', '>=', ({ fn, selectFrom, val }) =>
-        fn.coalesce(
-          selectFrom('segments as b')
-            .select('b.first_step_number')
-            .where('b.tree', '=', tree)
-            .where('b.trajectory', '=', key)
-            .where('b.first_step_number', '<=', from)
-            .orderBy('b.first_step_number', 'desc')
-            .limit(1),
-          val(0n),
-        ),
-      )
+      .where('s.first_step_number', '>=', sql<bigint>`coalesce(${first}, 0)`)
       .orderBy('s.first_step_number')
       .execute()
   );

@@ -9,6 +9,7 @@ import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
 import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
+import { columnOfSegment } from './segment_lookup.ts';
 import { BODY_BYTES, bytesOf } from './stored_body.ts';
 import { SegmentCursor, storedStep } from './stored_segment.ts';
 
@@ -145,19 +146,16 @@ async function readPage(
  * that a range of the index has the segments of each.
  */
 export function searchedSegments(engine: Engine): RawBuilder<unknown> {
-  return sql`p as materialized (select g.tree, g.key, g.lo, g.hi, coalesce((
-    select b.first_step_number from ${engine.table('segments')} as b
-    where b.tree = g.tree and b.trajectory = g.key and b.first_step_number <= g.lo
-    order by b.first_step_number desc limit 1), g.lo) as first from g)`;
+  const step = { tree: sql`g.tree`, trajectory: sql`g.key`, stepNumber: sql`g.lo` };
+  return sql`p as materialized (select g.tree, g.key, g.lo, g.hi,
+    coalesce(${columnOfSegment(engine, 'first_step_number', step)}, g.lo) as first from g)`;
 }
 
 /** Running byte sum before the stored segment that has a step; 0 if there is none. */
 function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): RawBuilder<bigint> {
   const owner = ownerOf(segments, from);
   if (owner === undefined) return sql`0`;
-  return sql`coalesce((select b.byte_sum from ${engine.table('segments')} as b
-    where b.tree = ${tree} and b.trajectory = ${owner} and b.first_step_number <= ${from}
-    order by b.first_step_number desc limit 1), 0)`;
+  return sql`coalesce(${columnOfSegment(engine, 'byte_sum', { tree, trajectory: owner, stepNumber: from })}, 0)`;
 }
 
 interface Page {

@@ -2,6 +2,7 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { Engine } from '../engine.ts';
 import { type SegmentSums, type Sums, sumsOfBranch } from './running_sums.ts';
+import { columnOfSegment } from './segment_lookup.ts';
 import { BODY_BYTES } from './stored_body.ts';
 
 /** A stored step by row keys. */
@@ -34,16 +35,14 @@ export async function sumsAt<T>(
     ({ tree, owner, stepNumber }): RawBuilder<unknown> =>
       sql`(cast(${tree} as bigint), cast(${owner} as bigint), cast(${stepNumber} as bigint))`,
   );
-  const segments = engine.table('segments');
+  const step = { tree: sql`w.tree`, trajectory: sql`w.trajectory`, stepNumber: sql`w.step_number` };
   const found = await sql<SumRow>`
     with w(tree, trajectory, step_number) as (values ${sql.join(rows)})
     select s.trajectory, w.step_number, s.first_step_number, s.next_step_number, s.rewards, s.reward_sum, s.byte_sum,
       ${bodyBytes} as body_bytes
-    from w cross join ${segments} as s
+    from w cross join ${engine.table('segments')} as s
     where s.tree = w.tree and s.trajectory = w.trajectory and s.next_step_number > w.step_number
-      and s.first_step_number = (select b.first_step_number from ${segments} as b
-        where b.tree = w.tree and b.trajectory = w.trajectory and b.first_step_number <= w.step_number
-        order by b.first_step_number desc limit 1)`.execute(db);
+      and s.first_step_number = ${columnOfSegment(engine, 'first_step_number', step)}`.execute(db);
   return new Map(
     found.rows.map((row) => [
       placeKey({ tree: 0n, owner: row.trajectory, stepNumber: row.step_number }),

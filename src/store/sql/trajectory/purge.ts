@@ -339,7 +339,7 @@ class TreePurge {
    * until all its steps are removed, so that damage prevents no deletion.
    */
   async #cutSegment(key: bigint, end: bigint): Promise<void> {
-    const [segment] = await segmentsOver(this.#tx.db, { tree: this.#tree, key }, end, end + 1n);
+    const [segment] = await segmentsOver(this.#tx, { tree: this.#tree, key }, end, end + 1n);
     const cut = segment && segmentUntil(segment, end);
     if (segment === undefined || cut === undefined) return;
     await this.#tx.db
