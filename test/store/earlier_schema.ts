@@ -83,6 +83,13 @@ const UNDO = {
   ],
   // Also restores the rows.
   '0018_segments': restoreFormerSteps,
+  '0019_reward_bounds': [
+    'drop index segments_by_reward',
+    ...['segments', 'trajectories'].flatMap((table) => [
+      `alter table ${table} drop column min_reward`,
+      `alter table ${table} drop column max_reward`,
+    ]),
+  ],
   // Rows must not have been merged.
   '0022_merged_segments': async (sql: OutsideSql) => {
     await sql.rows('drop view steps');

@@ -7,7 +7,7 @@ import { bindOptionalReal, bindReal } from '../sql/values.ts';
 import { namesOf } from './rows.ts';
 import { SCHEMA } from './schema.ts';
 
-/** SQL of the columns of segments whose values come from the head. $5 to $9 are its new sums. */
+/** SQL of the columns of segments whose values come from the head. $5 to $11 are its new sums. */
 const HEAD_COLUMNS: Readonly<Record<string, string>> = {
   tree: '$1',
   trajectory: '$2',
@@ -28,7 +28,7 @@ export const APPEND_ONE = `with free as materialized (
   m as (
     update ${SCHEMA}.trajectories as t set next_step_number = t.next_step_number + 1, reward_sum = $5::double precision, byte_sum = $6::bigint,
       branch_reward_sum = $7::double precision, timed_turns = $8::bigint, turn_seconds = $9::double precision,
-      update_time = clock_timestamp()
+      min_reward = $10::double precision, max_reward = $11::double precision, update_time = clock_timestamp()
     from free where t.tree = free.tree and t.key = free.key and t.tree = $1::bigint and t.key = $2::bigint
       and t.next_step_number = $3::bigint and t.writer_epoch = $4::bigint and t.status = 'RUNNING' and not t.hidden
     returning t.update_time),
@@ -38,7 +38,7 @@ export const APPEND_ONE = `with free as materialized (
   select update_time from m`;
 
 function stepValues(): string {
-  let parameter = 9;
+  let parameter = 11;
   return SEGMENTS.order
     .map(({ name, type }) => {
       const known = HEAD_COLUMNS[name];
@@ -58,6 +58,8 @@ export function appendOneValues(seen: SeenHead, row: SegmentRow, sums: Sums): un
     bindOptionalReal(sums.branchRewardSum),
     sums.timedTurns,
     sums.turnSeconds,
+    bindOptionalReal(sums.minReward),
+    bindOptionalReal(sums.maxReward),
   ];
   return [...head, ...moved, ...valuesOf(row, OWN_COLUMNS)];
 }

@@ -1,6 +1,8 @@
 import type { SegmentRow } from '../tables/steps.ts';
+import { bindOptionalReal, readOptionalReal } from '../values.ts';
 import { type CommitRun, commitColumns, commitRuns } from './commits.ts';
 import { addMetricSums, type MetricSum } from './metric_sums.ts';
+import { largerReward, smallerReward } from './running_sums.ts';
 import { compressedBody, readBody } from './stored_body.ts';
 
 /**
@@ -14,12 +16,15 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
   const commits: CommitRun[] = [];
   const ends: Record<number, number> = {};
   const metrics = new Map<string, MetricSum>();
+  let [minReward, maxReward]: (number | undefined)[] = [];
   for (const row of rows) {
     const body = readBody(row.first_step_number, row);
     if (body === undefined) return undefined;
     bodies.push(body);
     const offset = Number(row.first_step_number - first.first_step_number);
     rewards.push(row.rewards.slice(1, -1));
+    minReward = smallerReward(minReward, readOptionalReal(row.min_reward));
+    maxReward = largerReward(maxReward, readOptionalReal(row.max_reward));
     for (const [index, end] of entriesOf<number>(row.ends)) ends[offset + Number(index)] = end;
     for (const [name, sum] of entriesOf<MetricSum>(row.metric_sums)) addMetricSums(metrics, name, sum);
     for (const [index, epoch, time] of commitRuns(row)) commits.push([offset + index, epoch, time]);
@@ -34,6 +39,8 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     reward_sum: first.reward_sum,
     byte_sum: first.byte_sum,
     rewards: `[${rewards.join(',')}]`,
+    min_reward: bindOptionalReal(minReward),
+    max_reward: bindOptionalReal(maxReward),
     ends: JSON.stringify(ends),
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     ...(await compressedBody(first.first_step_number, Buffer.concat(bodies))),

@@ -9,6 +9,9 @@ export interface Sums {
   readonly rewardSum: number;
   /** Of own steps alone. Undefined while none of them has a reward that counts. */
   readonly branchRewardSum: number | undefined;
+  /** Smallest and largest reward of own steps, NaN aside. Undefined while there is none. */
+  readonly minReward: number | undefined;
+  readonly maxReward: number | undefined;
   /** Bytes of the stored segments along the lineage. */
   readonly byteSum: bigint;
   /** Own steps after step 0 that have both times, and their duration. */
@@ -20,6 +23,8 @@ export interface Sums {
 export const NO_SUMS: Sums = {
   rewardSum: 0,
   branchRewardSum: undefined,
+  minReward: undefined,
+  maxReward: undefined,
   byteSum: 0n,
   timedTurns: 0n,
   turnSeconds: 0,
@@ -30,10 +35,24 @@ export function sumColumns(sums: Sums) {
   return {
     reward_sum: bindReal(sums.rewardSum),
     branch_reward_sum: bindOptionalReal(sums.branchRewardSum),
+    min_reward: bindOptionalReal(sums.minReward),
+    max_reward: bindOptionalReal(sums.maxReward),
     byte_sum: sums.byteSum,
     timed_turns: sums.timedTurns,
     turn_seconds: sums.turnSeconds,
   } satisfies Partial<RowOf<typeof TRAJECTORIES>>;
+}
+
+/** Returns the smaller of a bound and a reward. NaN and missing rewards do not count. */
+export function smallerReward(bound: number | undefined, reward: number | undefined): number | undefined {
+  if (reward === undefined || Number.isNaN(reward)) return bound;
+  return bound === undefined || reward < bound ? reward : bound;
+}
+
+/** Returns the larger of a bound and a reward. NaN and missing rewards do not count. */
+export function largerReward(bound: number | undefined, reward: number | undefined): number | undefined {
+  if (reward === undefined || Number.isNaN(reward)) return bound;
+  return bound === undefined || reward > bound ? reward : bound;
 }
 
 /** Bytes that a step adds to `byte_sum` besides its encoding, so that pages of small steps are bounded too. */

@@ -5,10 +5,10 @@ import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { writeStep } from '../../../domain/step_codec/write.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { SegmentRow } from '../tables/steps.ts';
-import { bindReal } from '../values.ts';
+import { bindOptionalReal, bindReal, readReal } from '../values.ts';
 import { commitColumns, commitRuns } from './commits.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
-import { STEP_BYTES, type Sums } from './running_sums.ts';
+import { largerReward, STEP_BYTES, type Sums, smallerReward } from './running_sums.ts';
 import { plainBody } from './stored_body.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 
@@ -66,6 +66,8 @@ export class SegmentBuilder {
   readonly #rewards: (number | string | null)[] = [];
   #ends: Record<number, number> | undefined;
   #metrics: Map<string, MetricSum> | undefined;
+  #minReward: number | undefined;
+  #maxReward: number | undefined;
   #bytes = 0;
   #sums: Sums;
 
@@ -91,6 +93,8 @@ export class SegmentBuilder {
     this.#frames.push(frame);
     this.#bytes += frame.length;
     this.#rewards.push(rewardJson(step.reward));
+    this.#minReward = smallerReward(this.#minReward, step.reward);
+    this.#maxReward = largerReward(this.#maxReward, step.reward);
     if (step.terminated || step.truncated) {
       this.#ends ??= {};
       this.#ends[index] = (step.terminated ? 1 : 0) + (step.truncated ? 2 : 0);
@@ -115,6 +119,8 @@ export class SegmentBuilder {
       reward_sum: bindReal(this.#before.rewardSum),
       byte_sum: this.#before.byteSum,
       rewards: JSON.stringify(this.#rewards),
+      min_reward: bindOptionalReal(this.#minReward),
+      max_reward: bindOptionalReal(this.#maxReward),
       ends: this.#ends === undefined ? '{}' : JSON.stringify(this.#ends),
       metric_sums: this.#metrics === undefined ? '{}' : JSON.stringify(Object.fromEntries(this.#metrics)),
       commits: null,
@@ -144,9 +150,13 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, 'rewards' | '
   }
   const body = Buffer.concat(frames);
   const ends = Object.entries(JSON.parse(row.ends) as Record<string, number>);
+  const rewards = (JSON.parse(row.rewards) as (number | string | null)[]).slice(0, count);
+  const known = rewards.flatMap((reward) => (reward === null ? [] : [readReal(reward)]));
   return {
     next_step_number: end,
-    rewards: JSON.stringify((JSON.parse(row.rewards) as unknown[]).slice(0, count)),
+    rewards: JSON.stringify(rewards),
+    min_reward: bindOptionalReal(known.reduce(smallerReward, undefined)),
+    max_reward: bindOptionalReal(known.reduce(largerReward, undefined)),
     ends: JSON.stringify(Object.fromEntries(ends.filter(([index]) => Number(index) < count))),
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     ...commitColumns(commitRuns(row).filter(([index]) => index < count)),
@@ -164,6 +174,8 @@ function sumsAfter(before: Sums, step: Step, frameBytes: number): Sums {
   return {
     rewardSum: addReward(before.rewardSum, step.reward),
     branchRewardSum: addOwnReward(before.branchRewardSum, step.reward),
+    minReward: smallerReward(before.minReward, step.reward),
+    maxReward: largerReward(before.maxReward, step.reward),
     byteSum: before.byteSum + BigInt(STEP_BYTES + frameBytes),
     timedTurns: timed ? before.timedTurns + 1n : before.timedTurns,
     turnSeconds: timed ? before.turnSeconds + secondsOf(step.startTime, step.endTime) : before.turnSeconds,

@@ -24,6 +24,9 @@ export const SEGMENTS = table('segments', {
   byte_sum: int,
   /** A reward for each step: a number, null, or `"NaN"`, `"Infinity"`, `"-Infinity"`. */
   rewards: text,
+  /** Smallest and largest reward, NaN aside; null if there is none. */
+  min_reward: nullable(real),
+  max_reward: nullable(real),
   /** By index, the steps that are terminated (1), truncated (2) or both (3). */
   ends: text,
   /** By metric, the sum, the smallest and the largest value. Metrics that are NaN are left out. */

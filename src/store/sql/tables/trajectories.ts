@@ -45,6 +45,12 @@ export const TRAJECTORIES = table('trajectories', {
   /** Number of own steps after step 0 that have a start and an end time, and the sum of these times. */
   timed_turns: withDefault(int),
   turn_seconds: withDefault(real),
+  /**
+   * Smallest and largest reward of own steps, NaN aside; null if there is none. After steps were removed, the rewards
+   * that are left may lie within narrower bounds.
+   */
+  min_reward: nullable(real),
+  max_reward: nullable(real),
   /** No row of steps that ends at or before this number can be merged with the next one. */
   merged_to: withDefault(int),
 });

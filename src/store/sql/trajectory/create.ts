@@ -150,14 +150,10 @@ type Placement = Pick<
   | 'branch_point'
   | 'task_id'
   | 'next_step_number'
-  | 'reward_sum'
-  | 'branch_reward_sum'
-  | 'byte_sum'
-  | 'timed_turns'
-  | 'turn_seconds'
   | 'run'
   | 'experiment'
   | 'depth'
+  | keyof ReturnType<typeof sumColumns>
 >;
 
 /** The statements are sent in order, so later reads of the transaction see the row. */
