@@ -5,6 +5,7 @@ import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
+import { decodedSteps } from '../support/encoded_steps.ts';
 import { makeStep, newState, stateRef, textAction, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import type { Scene } from './scene.ts';
@@ -50,7 +51,10 @@ describeStore('merged rows of steps', (on) => {
       `select step_number, terminated, truncated, cast(reward as text) as reward, cast(commit_time as text) as commit_time
         from steps where tree = ${tree} order by trajectory, step_number`,
     );
-    return { row: await scene.get(made.id), steps: await scene.steps(made, 'FULL', 7), lists, outlines, seen };
+    const { nextStepNumber: to } = await scene.get(made.id);
+    const range = { from: 0n, to, maxSteps: 1000, maxBytes: 4e6 };
+    const encoded = (await store.readEncodedSteps(namespace, tree, segments, range, 'FULL')).flatMap(decodedSteps);
+    return { row: await scene.get(made.id), steps: await scene.steps(made, 'FULL', 7), encoded, lists, outlines, seen };
   };
 
   it('what is read of any steps is the same before and after rows are merged, twice', async () => {
