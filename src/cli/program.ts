@@ -12,6 +12,7 @@ import { rolloutsCommand } from './rollouts.ts';
 import { runCommand } from './run.ts';
 import { runsCommand } from './runs.ts';
 import { serveCommand } from './serve.ts';
+import { stepsCommand } from './steps.ts';
 import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
 import { watchCommand } from './watch.ts';
@@ -33,6 +34,7 @@ function program(cli: CliContext): Command {
     .addCommand(rolloutCommand(cli))
     .addCommand(watchCommand(cli))
     .addCommand(treeCommand(cli))
+    .addCommand(stepsCommand(cli))
     .addCommand(tailCommand(cli))
     .addCommand(diffCommand(cli));
 }

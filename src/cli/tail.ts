@@ -1,21 +1,9 @@
-import { create, toJsonString } from '@bufbuild/protobuf';
 import { Command } from 'commander';
-import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, type OwnedStep, readSteps, resolveStep, type StepReference } from '../client/index.ts';
-import { columnsOf, cut, paintFor, printable } from './columns.ts';
+import { type AnabranchClient, readSteps, resolveStep, type StepReference } from '../client/index.ts';
 import { type CliContext, CliError } from './context.ts';
-import {
-  addServerOptions,
-  DEFAULT_ADDRESS,
-  FIRST_ANSWER,
-  type ServerFlags,
-  withServerOnExisting,
-  write,
-} from './server_access.ts';
-import { statusName } from './status.ts';
-import { stepLine } from './step_line.ts';
+import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting } from './server_access.ts';
+import { getTrajectory, StepPrinter } from './step_printer.ts';
 import { parseStepReference, parseWhole } from './step_reference.ts';
 
 interface TailFlags extends ServerFlags {
@@ -30,7 +18,9 @@ Examples:
   anabranch tail ID                    the last 10 steps, then each new one, until the trajectory is sealed
   anabranch tail ID@200                from step 200 on
   anabranch tail ID@fork --no-follow   from the step tagged "fork" to the end as it is now
-  anabranch tail ID --from 0 --json    every step, one JSON text a line`;
+  anabranch tail ID --json             the same as JSON, one text a line
+
+anabranch steps ID prints all steps and does not wait for new ones.`;
 
 const DEFAULT_LINES = '10';
 
@@ -91,51 +81,4 @@ async function startOf(
   if (begin === 'place') return (await resolveStep(client, place)) ?? 0n;
   if ('from' in begin) return begin.from;
   return nextStepNumber > begin.last ? nextStepNumber - begin.last : 0n;
-}
-
-async function getTrajectory(client: AnabranchClient, trajectoryId: string): Promise<Trajectory> {
-  const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId }, FIRST_ANSWER);
-  if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
-  return trajectory;
-}
-
-/** Prints steps. The text form also prints their owners and the final status. */
-class StepPrinter {
-  readonly #cli: CliContext;
-  readonly #json: boolean;
-  #owner: string;
-
-  constructor(cli: CliContext, json: boolean, trajectoryId: string) {
-    this.#cli = cli;
-    this.#json = json;
-    this.#owner = trajectoryId;
-  }
-
-  async step({ trajectoryId, step }: OwnedStep): Promise<void> {
-    if (this.#json) {
-      const owned = create(OwnedStepSchema, { trajectoryId, step });
-      await this.#print(toJsonString(OwnedStepSchema, owned, { alwaysEmitImplicit: true }));
-      return;
-    }
-    const paint = this.#paint;
-    if (trajectoryId !== this.#owner) {
-      await this.#print(paint.dim(`── steps of ${trajectoryId} ──`));
-      this.#owner = trajectoryId;
-    }
-    await this.#print(stepLine(step, { columns: columnsOf(this.#cli), paint }));
-  }
-
-  async end({ status, statusMessage }: Trajectory): Promise<void> {
-    if (this.#json || status === Status.RUNNING) return;
-    const words = `── ${statusName(status)}${statusMessage === '' ? '' : `: ${printable(statusMessage)}`} ──`;
-    await this.#print(this.#paint.dim(cut(words, columnsOf(this.#cli))));
-  }
-
-  get #paint() {
-    return paintFor(this.#cli.stdout, this.#cli.env);
-  }
-
-  #print(line: string): Promise<void> {
-    return write(this.#cli.stdout, `${line}\n`);
-  }
 }
