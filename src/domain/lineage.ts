@@ -20,6 +20,11 @@ export interface Segment {
   readonly to: bigint;
 }
 
+/** A range of own steps of a trajectory in any tree. */
+export interface OwnRange extends Segment {
+  readonly tree: bigint;
+}
+
 /**
  * Returns the segments of a lineage from the root on. `chain` begins with the root and ends with the trajectory itself,
  * whose end is `end`.

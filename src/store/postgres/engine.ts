@@ -1,6 +1,6 @@
 import { CompiledQuery, Kysely, type PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
-import type { Segment } from '../../domain/lineage.ts';
+import type { OwnRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope } from '../contract/store.ts';
 import {
@@ -314,11 +314,11 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return sql<boolean>`exists (select 1 from json_array_elements_text(${column}::json) as item (value) where item.value = ${item})`;
   }
 
-  selectSegments(tree: bigint, segments: readonly Segment[]) {
-    const keys = segments.map(({ key }) => key);
-    const begins = segments.map(({ from }) => from);
-    const ends = segments.map(({ to }) => to);
-    return sql`select ${tree}::bigint, l.* from unnest(${keys}::bigint[], ${begins}::bigint[], ${ends}::bigint[]) as l`;
+  selectRanges(ranges: readonly OwnRange[]) {
+    const columns = (['tree', 'key', 'from', 'to'] as const).map(
+      (name) => sql`${ranges.map((range) => range[name])}::bigint[]`,
+    );
+    return sql`select * from unnest(${sql.join(columns)})`;
   }
 
   hoursAgo(hours: number) {

@@ -1,7 +1,7 @@
 import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
-import type { Segment } from '../../domain/lineage.ts';
+import type { OwnRange } from '../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope, Slots } from '../contract/store.ts';
@@ -212,11 +212,8 @@ export interface Engine {
   /** Whether a column of JSON text, an array of strings, has this item. */
   hasItem(column: Expression<string>, item: string): Expression<SqlBool>;
 
-  /**
-   * Returns a select of the rows `(tree, key, from, to)`, one for each segment. Its text is the same for any number of
-   * segments.
-   */
-  selectSegments(tree: bigint, segments: readonly Segment[]): RawBuilder<unknown>;
+  /** Returns a select of the rows `(tree, key, from, to)`. Its text is the same for any number of ranges. */
+  selectRanges(ranges: readonly OwnRange[]): RawBuilder<unknown>;
 
   readonly aggregates: Aggregates;
 

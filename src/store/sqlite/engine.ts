@@ -1,6 +1,6 @@
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
-import type { Segment } from '../../domain/lineage.ts';
+import type { OwnRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope } from '../contract/store.ts';
 import {
@@ -277,9 +277,9 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     return sql<boolean>`exists (select 1 from json_each(${column}) as item where item.value = ${item})`;
   }
 
-  selectSegments(tree: bigint, segments: readonly Segment[]) {
-    const json = `[${segments.map(({ key, from, to }) => `[${key},${from},${to}]`).join()}]`;
-    return sql`select ${tree}, value ->> 0, value ->> 1, value ->> 2 from json_each(${json})`;
+  selectRanges(ranges: readonly OwnRange[]) {
+    const json = `[${ranges.map(({ tree, key, from, to }) => `[${tree},${key},${from},${to}]`).join()}]`;
+    return sql`select value ->> 0, value ->> 1, value ->> 2, value ->> 3 from json_each(${json})`;
   }
 
   hoursAgo(hours: number) {

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Segment } from '../../../domain/lineage.ts';
+import type { OwnRange, Segment } from '../../../domain/lineage.ts';
 import type { Engine } from '../engine.ts';
 
 /**
@@ -20,10 +20,17 @@ const MOST_VALUES = 8;
  * `g.tree`. With a parameter, Postgres could underestimate the rows of the tree and read all of them for each segment.
  */
 export function segmentTable(engine: Engine, tree: bigint, segments: readonly Segment[]): RawBuilder<unknown> {
-  if (segments.length > MOST_VALUES)
-    return sql`g(tree, key, lo, hi) as materialized (${engine.selectSegments(tree, segments)})`;
-  const rows = segments.map(
-    ({ key, from, to }) =>
+  return rangeTable(
+    engine,
+    segments.map(({ key, from, to }) => ({ tree, key, from, to })),
+  );
+}
+
+/** Like `segmentTable`, for trajectories of several trees. */
+export function rangeTable(engine: Engine, ranges: readonly OwnRange[]): RawBuilder<unknown> {
+  if (ranges.length > MOST_VALUES) return sql`g(tree, key, lo, hi) as materialized (${engine.selectRanges(ranges)})`;
+  const rows = ranges.map(
+    ({ tree, key, from, to }) =>
       sql`(cast(${tree} as bigint), cast(${key} as bigint), cast(${from} as bigint), cast(${to} as bigint))`,
   );
   return sql`g(tree, key, lo, hi) as (values ${sql.join(rows)})`;
