@@ -45,12 +45,13 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const list = (limit: number, after: StepCursor | undefined): Promise<OwnedStep[]> =>
     app.store.listSteps(namespace, filter, order, { limit, after, maxBytes: PAGE_BYTES }, view);
 
-  const found = await list(pageLimit(args.pageSize), cursorOf(readPageToken({ ...args, binding })));
+  const limit = pageLimit(args.pageSize);
+  const found = await list(limit + 1, cursorOf(readPageToken({ ...args, binding })));
   const fitting = countFitting(found, ({ step }) => stepBytes(step), MESSAGE_BYTES);
-  const page = found.slice(0, Math.max(1, fitting));
+  const page = found.slice(0, Math.min(limit, Math.max(1, fitting)));
   const last = page.at(-1);
-  // A page may be short because of its size, so only another read tells whether it is the last.
-  const more = last !== undefined && (await list(1, afterStep(last))).length > 0;
+  // Fewer steps may have been found because of their size. Then only another read tells whether there are more.
+  const more = last !== undefined && (found.length > page.length || (await list(1, afterStep(last))).length > 0);
   await requireThere(app, caller, request, trajectory);
   return create(ListStepsResponseSchema, {
     steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
