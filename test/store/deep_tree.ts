@@ -42,6 +42,8 @@ export async function makeDeepTree(
       r.create_time, r.update_time, i
     from depths cross join r cross join s`);
   await insertSegments(engine, sql, key, first, depth, reward);
+  await sql.rows(`update trajectories set (min_reward, max_reward) = (select min(s.min_reward), max(s.max_reward)
+    from segments as s where s.tree = trajectories.tree and s.trajectory = trajectories.key) where tree = ${key}`);
   // Plans that the store cached while the tables were nearly empty would stay in use until Postgres gathers statistics
   // by itself.
   if (engine === 'postgres') for (const table of ['trajectories', 'segments']) await sql.rows(`analyze ${table}`);

@@ -24,12 +24,14 @@ export function commitColumns(runs: readonly CommitRun[]): StoredCommits {
     const last = kept.at(-1);
     if (last === undefined || last[1] !== run[1] || last[2] !== run[2]) kept.push(run);
   }
-  const [first, last] = [kept[0]!, kept.at(-1)!];
+  // Times are ISO text with six digits. A clock may have been set back, so they need not be in order.
+  const times = kept.map(([, , time]) => time).sort();
+  const [earliest, latest] = [times[0]!, times.at(-1)!];
   return {
-    writer_epoch: BigInt(first[1]),
-    commit_time: first[2],
+    writer_epoch: BigInt(kept[0]![1]),
+    commit_time: earliest,
     commits: kept.length === 1 ? null : JSON.stringify(kept),
-    last_commit_time: last[2] === first[2] ? null : last[2],
+    last_commit_time: latest === earliest ? null : latest,
   };
 }
 

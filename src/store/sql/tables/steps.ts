@@ -12,12 +12,12 @@ export const SEGMENTS = table('segments', {
   /** The number after the last step. */
   next_step_number: int,
   namespace: text,
-  /** Of the first step, and of all others unless `commits` is set. */
+  /** Epoch and commit time of all steps. If `commits` is set: the epoch of the first step, and the earliest time. */
   writer_epoch: int,
   commit_time: time,
   /** Set in merged rows with steps of several commits: `[index of the first step, epoch, commit time]` of each. */
   commits: nullable(text),
-  /** Commit time of the last step. Null if it is `commit_time`. */
+  /** The latest commit time of a step. Null if it is `commit_time`. */
   last_commit_time: nullable(time),
   /** Running sums along the lineage before the first step. */
   reward_sum: real,

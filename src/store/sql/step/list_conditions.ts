@@ -1,0 +1,81 @@
+import { type RawBuilder, sql } from 'kysely';
+import { formatInstant } from '../../../domain/instant.ts';
+import type { StepCursor, StepFilter } from '../../contract/step.ts';
+import type { Engine } from '../engine.ts';
+import type { ReadScope } from '../transaction.ts';
+import { bindTimeBound } from '../values.ts';
+import type { Rank, SearchOrder } from './listed_step.ts';
+
+/** Trajectories of a task, a run or an experiment. */
+export type Belonging = Exclude<StepFilter['of'], { readonly tree: bigint }>;
+
+/** Condition on the trajectory `o`: it is visible, and belongs to the task, run or experiment. */
+export function belongs({ engine, namespace }: ReadScope, of: Belonging): RawBuilder<unknown> {
+  const visible = sql`o.namespace = ${namespace} and o.hidden = ${0}`;
+  if ('taskId' in of) return sql`${visible} and o.task_id = ${of.taskId}`;
+  const [column, table, id] =
+    'runId' in of ? (['run', 'runs', of.runId] as const) : (['experiment', 'experiments', of.experimentId] as const);
+  return sql`${visible} and ${sql.ref(`o.${column}`)} = (select b.key from ${engine.table(table)} as b
+    where b.namespace = ${namespace} and b.id = ${id} and not b.hidden)`;
+}
+
+/** Conditions on a step `s` of the view `steps`. */
+export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
+  const conditions: RawBuilder<unknown>[] = [];
+  if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
+  if (where.hasState !== undefined) conditions.push(hasState(engine, where.hasState));
+  // SQLite stores the text 'NaN' and Postgres its own NaN; both would sort it above every number.
+  if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
+  if (where.maxReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward <= ${where.maxReward}`);
+  if (where.commitTimeFrom !== undefined) conditions.push(sql`s.commit_time >= ${bindTimeBound(where.commitTimeFrom)}`);
+  if (where.commitTimeTo !== undefined) conditions.push(sql`s.commit_time < ${bindTimeBound(where.commitTimeTo)}`);
+  return conditions;
+}
+
+function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {
+  return sql`exists (select 1 from ${engine.table('step_states')} as e
+    where e.tree = s.tree and e.trajectory = s.trajectory and e.step_number = s.step_number
+      ${name === true ? sql`` : sql`and e.name = ${name}`})`;
+}
+
+/** Conditions on the bounds of the rewards of a trajectory or a stored segment, which its steps cannot match otherwise. */
+export function rewardConditions(of: 'o' | 'b', where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
+  const [least, most] = [sql.ref(`${of}.min_reward`), sql.ref(`${of}.max_reward`)];
+  const conditions: RawBuilder<unknown>[] = [];
+  if (where.minReward !== undefined) conditions.push(sql`${most} >= ${where.minReward}`);
+  if (where.maxReward !== undefined) conditions.push(sql`${least} <= ${where.maxReward}`);
+  return conditions;
+}
+
+/** Latest commit time of the steps of a stored segment `b`. */
+export const LAST_COMMIT = sql`coalesce(b.last_commit_time, b.commit_time)`;
+
+/** Conditions on a stored segment `b`, which its steps cannot match otherwise. */
+export function segmentConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
+  const conditions = rewardConditions('b', where);
+  if (where.terminalOnly === true) conditions.push(sql`b.ends <> '{}'`);
+  if (where.commitTimeFrom !== undefined)
+    conditions.push(sql`${LAST_COMMIT} >= ${bindTimeBound(where.commitTimeFrom)}`);
+  if (where.commitTimeTo !== undefined) conditions.push(sql`b.commit_time < ${bindTimeBound(where.commitTimeTo)}`);
+  return conditions;
+}
+
+/** Returns the value of the last step of a page in an order, or undefined if the order does not contain that step. */
+export function cursorRank({ by }: SearchOrder, { key, stepNumber, reward, commitTime }: StepCursor): Rank | undefined {
+  const place = { key, stepNumber };
+  const isRanked = reward !== undefined && !Number.isNaN(reward);
+  switch (by) {
+    case 'NUMBER':
+      return { value: stepNumber, ...place };
+    case 'TIME':
+      return { value: formatInstant(commitTime, 6), ...place };
+    case 'REWARD':
+      return isRanked ? { value: reward, ...place } : undefined;
+    case 'UNRANKED':
+      return isRanked ? undefined : { value: 0, ...place };
+  }
+}
+
+export function beyond({ descending }: SearchOrder): RawBuilder<unknown> {
+  return descending ? sql`<` : sql`>`;
+}

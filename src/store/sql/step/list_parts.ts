@@ -1,0 +1,134 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { OwnRange, Segment } from '../../../domain/lineage.ts';
+import type { StepFilter } from '../../contract/step.ts';
+import { nextIteration } from '../reading/event_loop.ts';
+import { piecesOf, segmentTable } from '../trajectory/segments.ts';
+import type { ReadScope } from '../transaction.ts';
+import { type Belonging, belongs, rewardConditions } from './list_conditions.ts';
+import type { Search, SearchedPart } from './list_search.ts';
+import { compareRanks, type Rank } from './listed_step.ts';
+
+/** A part of what is searched. */
+export interface RankedPart {
+  readonly part: SearchedPart;
+  /** No step of this part or of the parts after it comes before. Undefined if that is not known. */
+  readonly rank: Rank | undefined;
+}
+
+/**
+ * Returns what to search, the first parts in order first. In an order by reward, the bounds of the rewards of whole
+ * trajectories decide.
+ */
+export async function* partsOf(scope: ReadScope, search: Search): AsyncGenerator<RankedPart> {
+  const { of } = search.where;
+  const isByTrajectory = search.order.by === 'REWARD' || search.order.by === 'UNRANKED';
+  if (!('tree' in of)) {
+    if (isByTrajectory) yield* partsOfBelonging(scope, search, of);
+    else yield { part: of, rank: undefined };
+  } else if (isByTrajectory && of.segments.length > 1) {
+    const ranges = await rangesOfLineage(scope, search, of);
+    yield* inParts(ranges.sort((a, b) => compareRanks(search.order)(a.rank, b.rank)));
+  } else {
+    for (const piece of piecesOf(of.segments)) yield { part: inTree(of.tree, piece), rank: undefined };
+  }
+}
+
+/** Bounds of a part: what one statement may have to search. */
+const PART_TRAJECTORIES = 64;
+const PART_STEPS = 16_384;
+
+interface RankedRange extends OwnRange {
+  readonly rank: Rank;
+}
+
+function* inParts(ranges: readonly RankedRange[]): Generator<RankedPart> {
+  let part: RankedRange[] = [];
+  let steps = 0n;
+  for (const range of ranges) {
+    steps += range.to - range.from;
+    if (part.length > 0 && (part.length === PART_TRAJECTORIES || steps > PART_STEPS)) {
+      yield { part, rank: part[0]?.rank };
+      [part, steps] = [[], range.to - range.from];
+    }
+    part.push(range);
+  }
+  if (part.length > 0) yield { part, rank: part[0]?.rank };
+}
+
+type RangeRow = [tree: number, key: number, from: number, to: number, bound: number];
+
+/** Trajectories that the first statement returns. */
+const FIRST_TRAJECTORIES = 64;
+
+/**
+ * Trajectories of a task, run or experiment. Those that were searched are excluded by key, because an append in the
+ * meantime may move a trajectory to another place in the order.
+ */
+async function* partsOfBelonging(scope: ReadScope, search: Search, of: Belonging): AsyncGenerator<RankedPart> {
+  const { engine } = scope;
+  const searched: bigint[] = [];
+  const direction = search.order.descending ? sql`desc` : sql`asc`;
+  for (let limit = FIRST_TRAJECTORIES; ; limit *= 4) {
+    const excluded = searched.length === 0 ? [] : [sql`not ${engine.among(sql`o.key`, searched)}`];
+    const rows = await engine.rows<RangeRow>(sql`
+      select o.tree, o.key, coalesce(o.branch_point + 1, 0), o.next_step_number, ${boundOf(search)} as bound
+      from ${engine.table('trajectories')} as o
+      where ${sql.join([belongs(scope, of), ...conditionsOf(search), ...excluded], sql` and `)}
+      order by bound ${direction}, o.key ${direction}
+      limit ${sql.lit(limit)}`);
+    yield* inParts(rows.map(rankedRange));
+    if (rows.length < limit) return;
+    for (const [, key] of rows) searched.push(BigInt(key));
+    await nextIteration();
+  }
+}
+
+function rankedRange([tree, key, from, to, bound]: RangeRow): RankedRange {
+  const rank = { value: bound, key, stepNumber: from };
+  return { tree: BigInt(tree), key: BigInt(key), from: BigInt(from), to: BigInt(to), rank };
+}
+
+async function rangesOfLineage(
+  { engine, namespace }: ReadScope,
+  search: Search,
+  { tree, segments }: Extract<StepFilter['of'], { readonly tree: bigint }>,
+): Promise<RankedRange[]> {
+  const ranges: RankedRange[] = [];
+  for (const piece of piecesOf(segments)) {
+    if (ranges.length > 0) await nextIteration();
+    const own = sql`o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}`;
+    const rows = await engine.rows<RangeRow>(sql`
+      with ${segmentTable(engine, tree, piece)}
+      select g.tree, g.key, g.lo, g.hi, ${boundOf(search)}
+      from g cross join ${engine.table('trajectories')} as o
+      where ${sql.join([own, ...conditionsOf(search)], sql` and `)}`);
+    ranges.push(...rows.map(rankedRange));
+  }
+  return ranges;
+}
+
+/** The smallest or the largest reward of own steps of the trajectory `o`. */
+function boundOf({ order }: Search): RawBuilder<unknown> {
+  if (order.by === 'UNRANKED') return sql`0`;
+  return order.descending ? sql`o.max_reward` : sql`o.min_reward`;
+}
+
+/** Conditions on the trajectory `o`, without which none of its own steps can be in the page. */
+function conditionsOf({ where, order, after }: Search): RawBuilder<unknown>[] {
+  const { descending } = order;
+  if (order.by === 'UNRANKED') {
+    if (after === undefined) return [];
+    return [sql`o.key ${descending ? sql`<=` : sql`>=`} cast(${after.key} as bigint)`];
+  }
+  const following = (value: Rank['value']) =>
+    descending ? sql`o.min_reward <= ${value}` : sql`o.max_reward >= ${value}`;
+  return [
+    sql`o.max_reward is not null`,
+    ...rewardConditions('o', where),
+    ...(after === undefined ? [] : [following(after.value)]),
+  ];
+}
+
+function inTree(tree: bigint, segments: readonly Segment[]): OwnRange[] {
+  return segments.map(({ key, from, to }) => ({ tree, key, from, to }));
+}

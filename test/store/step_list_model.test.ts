@@ -1,0 +1,238 @@
+import fc from 'fast-check';
+import { beforeAll, describe, expect, it } from 'vitest';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../src/store/contract/step.ts';
+import { newState, stateRef, wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import { RunScene } from './run_scene.ts';
+
+const { POSITIVE_INFINITY: INFINITE } = Number;
+
+/** Few values, so that many steps have the same. */
+const REWARDS = [undefined, Number.NaN, -INFINITE, -2, -0, 0, 0.5, 1, 7, INFINITE];
+
+/** More than the trajectories and the stored segments that the first statements of a list look into. */
+const SMALL_TRAJECTORIES = 70;
+const SINGLE_STEPS = 90;
+
+type Scope = 'run' | 'experiment' | 'task' | 'root' | 'branch' | 'leaf';
+
+interface Query {
+  readonly scope: Scope;
+  readonly by: StepSort['by'];
+  readonly descending: boolean;
+  readonly limit: number;
+  readonly filter: {
+    readonly minReward?: number;
+    readonly maxReward?: number;
+    readonly terminalOnly?: boolean;
+    readonly hasState?: string | true;
+    readonly fromTime?: number;
+    readonly toTime?: number;
+  };
+}
+
+const BOUND = fc.constantFrom(-INFINITE, -1, 0, 1, INFINITE);
+const QUERY: fc.Arbitrary<Query> = fc.record({
+  scope: fc.constantFrom<Scope>('run', 'experiment', 'task', 'root', 'branch', 'leaf'),
+  by: fc.constantFrom('REWARD', 'TIME', 'NUMBER'),
+  descending: fc.boolean(),
+  limit: fc.constantFrom(7, 40, 150, 1000),
+  filter: fc.record(
+    {
+      minReward: BOUND,
+      maxReward: BOUND,
+      terminalOnly: fc.boolean(),
+      hasState: fc.constantFrom<true | string>(true, 'env', 'none'),
+      fromTime: fc.double({ min: 0, max: 1, noNaN: true }),
+      toTime: fc.double({ min: 0, max: 1, noNaN: true }),
+    },
+    { requiredKeys: [] },
+  ),
+});
+
+describeStore('lists of steps compared with a naive sort', (on) => {
+  const state = newState('state');
+
+  /** Draws the same numbers on every engine and in every run. */
+  function steps(drawn: Random, from: bigint, count: number) {
+    return Array.from({ length: count }, (_, i) => {
+      const states = drawn.below(9) === 0 ? [stateRef(state, drawn.below(2) === 0 ? 'env' : 'agent')] : [];
+      const [terminated, reward] = [drawn.below(12) === 0, REWARDS[drawn.below(REWARDS.length)]];
+      return wordStep(from + BigInt(i), `${i}`, { reward, terminated, states });
+    });
+  }
+
+  let scene: RunScene;
+  let of: Readonly<Record<Scope, StepFilter['of']>>;
+  /** All steps of each scope, in order of trajectory and number. */
+  let all: Readonly<Record<Scope, readonly OwnedStep[]>>;
+  let times: readonly bigint[];
+  let long: Trajectory;
+
+  beforeAll(async () => {
+    scene = new RunScene(on.store);
+    const drawn = new Random();
+    const { id: experimentId } = await scene.experiment();
+    const run = await scene.makeRunWith([], { experiment: { id: experimentId } });
+    const fields = { runId: run.id, taskId: 'task' };
+    long = await scene.create(fields);
+    for (let i = 0; i < SINGLE_STEPS; i += 1) {
+      await scene.append(long, steps(drawn, BigInt(i), 1), { states: [state] });
+    }
+    await scene.append(long, steps(drawn, BigInt(SINGLE_STEPS), 300), { states: [state] });
+    const small = await Promise.all(
+      Array.from({ length: SMALL_TRAJECTORIES }, () => scene.create({ experimentId, taskId: 'task' })),
+    );
+    for (const from of [0, 3]) {
+      const batches = small.map((each) => scene.batch(each, steps(drawn, BigInt(from), 3), { states: [state] }));
+      await scene.store.append(batches, 'bounded');
+    }
+    const branch = await scene.branch(long, 200n);
+    await scene.append(branch, steps(drawn, 201n, 20), { states: [state] });
+    const trimmed = await scene.branch(branch, 210n);
+    await scene.append(trimmed, steps(drawn, 211n, 12), { states: [state] });
+    const leaf = await scene.branch(trimmed, 214n);
+    await scene.append(leaf, steps(drawn, 215n, 5), { states: [state] });
+    await scene.delete(trimmed, 'KEEP_SHARED');
+    await scene.delete(small[5]!);
+
+    const lineages = { root: long, branch, leaf };
+    of = {
+      run: { runId: run.id },
+      experiment: { experimentId },
+      task: { taskId: 'task' },
+      ...(Object.fromEntries(
+        await Promise.all(
+          Object.entries(lineages).map(async ([name, each]) => [
+            name,
+            { tree: each.ref.tree, segments: await scene.segments(each) },
+          ]),
+        ),
+      ) as Record<'root' | 'branch' | 'leaf', StepFilter['of']>),
+    };
+    const own = async (each: Trajectory) => (await scene.steps(each)).filter(({ owner }) => owner.key === each.ref.key);
+    const ofRun = (await Promise.all([long, branch, leaf].map(own))).flat();
+    const ofSmall = (await Promise.all(small.filter((_, i) => i !== 5).map(own))).flat();
+    all = {
+      run: ofRun,
+      experiment: [...ofRun, ...ofSmall],
+      task: [...ofRun, ...ofSmall],
+      root: await scene.steps(long),
+      branch: await scene.steps(branch),
+      leaf: await scene.steps(leaf),
+    };
+    times = [...new Set(all.experiment.map(({ step }) => step.commitTime))].sort((a, b) => Number(a - b));
+  });
+
+  it('RD4, W11: every filter and order returns the same steps as a naive sort, in pages of any size', async () => {
+    await fc.assert(
+      fc.asyncProperty(QUERY, async (query) => {
+        const { scope, limit } = query;
+        const where = { of: of[scope], ...filterOf(query, times) };
+        const sort = { by: query.by, descending: query.descending };
+        expect((await paged(where, sort, limit)).map(nameOf)).toEqual(naive(all[scope], query, times).map(nameOf));
+      }),
+      { numRuns: 150, seed: 14 },
+    );
+  });
+
+  describe('while steps are appended', () => {
+    it.each([true, false])(
+      'RD4: a list by reward has each earlier step once, in pages (descending: %s)',
+      async (descending) => {
+        const { experiment } = all;
+        const before = new Set(experiment.map(nameOf));
+        const growing = await scene.create({ experimentId: (of.experiment as { experimentId: string }).experimentId });
+        let next = 0n;
+        const found = await paged({ of: of.experiment }, { by: 'REWARD', descending }, 60, async () => {
+          if (next === 60n) return;
+          const rewards = [next % 2n === 0n ? Number(next) : -Number(next), undefined, 0.25];
+          await scene.append(
+            growing,
+            rewards.map((reward, i) => wordStep(next + BigInt(i), 'new', { reward })),
+          );
+          next += 3n;
+        });
+        const names = found.map(nameOf).filter((name) => before.has(name));
+        expect(names).toHaveLength(before.size);
+        expect(new Set(names)).toEqual(before);
+        expect(new Set(found.map(nameOf)).size).toBe(found.length);
+        await scene.delete(growing);
+      },
+    );
+  });
+
+  async function paged(where: StepFilter, sort: StepSort, limit: number, between?: () => Promise<void>) {
+    const found: OwnedStep[] = [];
+    for (let after: StepCursor | undefined; ; ) {
+      const page = { limit, after, maxBytes: 1e6 };
+      const some = await scene.store.listSteps(scene.namespace, where, sort, page, 'BASIC');
+      expect(some.length).toBeLessThanOrEqual(limit);
+      found.push(...some);
+      const last = some.at(-1);
+      if (last === undefined) return found;
+      const { stepNumber, reward, commitTime } = last.step;
+      after = { key: last.owner.key, stepNumber, reward, commitTime };
+      await between?.();
+    }
+  }
+});
+
+function nameOf({ owner, step }: OwnedStep): string {
+  return `${owner.key}/${step.stepNumber}`;
+}
+
+function timeAt(times: readonly bigint[], part: number | undefined): bigint | undefined {
+  return part === undefined ? undefined : times[Math.floor(part * (times.length - 1))];
+}
+
+function filterOf({ filter }: Query, times: readonly bigint[]): Omit<StepFilter, 'of'> {
+  const { fromTime, toTime, ...others } = filter;
+  const [commitTimeFrom, commitTimeTo] = [timeAt(times, fromTime), timeAt(times, toTime)];
+  return {
+    ...others,
+    ...(commitTimeFrom === undefined ? {} : { commitTimeFrom }),
+    ...(commitTimeTo === undefined ? {} : { commitTimeTo }),
+  };
+}
+
+function naive(steps: readonly OwnedStep[], query: Query, times: readonly bigint[]): OwnedStep[] {
+  const { filter, by, descending } = query;
+  const { minReward, maxReward } = filter;
+  const [from, to] = [timeAt(times, filter.fromTime), timeAt(times, filter.toTime)];
+  const matching = steps.filter(({ step }) => {
+    const reward = step.reward ?? Number.NaN;
+    return (
+      (minReward === undefined || reward >= minReward) &&
+      (maxReward === undefined || reward <= maxReward) &&
+      (filter.terminalOnly !== true || step.terminated || step.truncated) &&
+      (filter.hasState === undefined ||
+        step.states.some(({ name }) => filter.hasState === true || name === filter.hasState)) &&
+      (from === undefined || step.commitTime >= from) &&
+      (to === undefined || step.commitTime < to)
+    );
+  });
+  const isRanked = ({ step: { reward } }: OwnedStep) =>
+    by !== 'REWARD' || (reward !== undefined && !Number.isNaN(reward));
+  const sortValue = ({ step }: OwnedStep) => {
+    if (by === 'NUMBER') return step.stepNumber;
+    return by === 'TIME' ? step.commitTime : (step.reward ?? 0);
+  };
+  const compare = (a: number | bigint, b: number | bigint) => (descending ? -1 : 1) * (a < b ? -1 : a > b ? 1 : 0);
+  return matching.sort((a, b) => {
+    if (isRanked(a) !== isRanked(b)) return isRanked(a) ? -1 : 1;
+    const byValue = isRanked(a) ? compare(sortValue(a), sortValue(b)) : 0;
+    return byValue || compare(a.owner.key, b.owner.key) || compare(a.step.stepNumber, b.step.stepNumber);
+  });
+}
+
+/** Numbers that look random and are the same each time. */
+class Random {
+  #state = 14;
+
+  below(end: number): number {
+    this.#state = (Math.imul(this.#state, 1_664_525) + 1_013_904_223) >>> 0;
+    return Math.floor((this.#state / 2 ** 32) * end);
+  }
+}
