@@ -31,36 +31,14 @@ import { listRunTree } from './run/tree.ts';
 import { closeQueue, moveStage } from './stage/moves.ts';
 import { findStage } from './stage/rows.ts';
 import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stage/stages.ts';
-import { collectStates, findStates, readState, Upload } from './state/states.ts';
 import { listStatusChanges } from './status/status_changes.ts';
-import { append } from './step/append.ts';
-import { attachState } from './step/attach.ts';
-import { listSteps } from './step/list.ts';
-import { findUnmerged, mergeSteps } from './step/merge.ts';
-import { openForAppend } from './step/open.ts';
-import { findCheckpoint, listStepStates, readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
 import { summarize } from './summary/summaries.ts';
 import { findTask, listTasks, upsertTasks } from './task/tasks.ts';
 import { findValidator, listValidators, upsertValidators } from './task/validators.ts';
-import { deleteTrajectory } from './trajectory/deletion.ts';
 import { KnownHeads } from './trajectory/known_heads.ts';
-import { getLineage, getOwners } from './trajectory/lineage.ts';
-import { findById } from './trajectory/rows.ts';
 import { summarizeTrajectories } from './trajectory/summaries.ts';
-import { deleteTag, getTag, listTags, setTag } from './trajectory/tags.ts';
-import {
-  branchTrajectory,
-  createTrajectory,
-  listTrajectories,
-  listTree,
-  updateTrajectory,
-} from './trajectory/trajectories.ts';
+import { type Parts, TRAJECTORY_METHODS } from './trajectory_methods.ts';
 import { scopeOf } from './transaction.ts';
-
-interface Parts {
-  readonly engine: Engine;
-  readonly known: KnownHeads;
-}
 
 /** Returns the store over either engine. */
 export function sqlStore(engine: Engine): Store {
@@ -74,6 +52,7 @@ function storeOver(engine: Engine, known: KnownHeads): Store {
 }
 
 const METHODS: Store & ThisType<Store & Parts> = {
+  ...TRAJECTORY_METHODS,
   get description() {
     return this.engine.description;
   },
@@ -90,87 +69,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return this.engine.close();
   },
 
-  createTrajectory(caller, newTrajectory, key) {
-    return createTrajectory(this.engine, caller, newTrajectory, key);
-  },
-  branchTrajectory(caller, newBranch, key) {
-    return branchTrajectory(this.engine, caller, newBranch, key);
-  },
-  async getTrajectory(namespace, id) {
-    const found = await findById(scopeOf(this.engine, namespace), id);
-    return found?.hidden === true ? undefined : found;
-  },
-  listTrajectories(namespace, filter, page) {
-    return listTrajectories(scopeOf(this.engine, namespace), filter, page);
-  },
-  listTree(namespace, tree, page) {
-    return listTree(scopeOf(this.engine, namespace), tree, page);
-  },
-  getLineage(namespace, ref, from) {
-    return getLineage(scopeOf(this.engine, namespace), ref, from);
-  },
-  getOwners(namespace, tree, keys) {
-    return getOwners(scopeOf(this.engine, namespace), tree, keys);
-  },
-  updateTrajectory(namespace, id, changes) {
-    return updateTrajectory(this.engine, namespace, id, changes);
-  },
-  deleteTrajectory(namespace, id, onBranches) {
-    return deleteTrajectory(this.engine, namespace, id, onBranches);
-  },
   expireRequests(days, limit) {
     return expireRequests(this.engine, days, limit);
-  },
-
-  openForAppend(caller, open) {
-    return openForAppend(this.engine, caller, open);
-  },
-  append(batches, wait) {
-    return append(this.engine, this.known, batches, wait);
-  },
-  attachState(caller, attaching) {
-    return attachState(this.engine, caller, attaching);
-  },
-  mergeSteps(requests) {
-    return mergeSteps(this.engine, requests);
-  },
-  findUnmerged(after, limit, idleSeconds) {
-    return findUnmerged(this.engine, after, limit, idleSeconds);
-  },
-  onChange(listener) {
-    return this.engine.onChange(listener);
-  },
-
-  readSteps(namespace, tree, segments, range, view) {
-    return readSteps(scopeOf(this.engine, namespace), tree, segments, range, view);
-  },
-  readEncodedSteps(namespace, tree, segments, range, view) {
-    return readEncodedSteps(scopeOf(this.engine, namespace), tree, segments, range, view);
-  },
-  readOutlines(namespace, tree, segments, from, limit) {
-    return readOutlines(scopeOf(this.engine, namespace), tree, segments, from, limit);
-  },
-  listSteps(namespace, where, order, page, view) {
-    return listSteps(scopeOf(this.engine, namespace), where, order, page, view);
-  },
-  findCheckpoint(namespace, tree, segments, atOrBefore, names) {
-    return findCheckpoint(scopeOf(this.engine, namespace), tree, segments, atOrBefore, names);
-  },
-  listStepStates(namespace, tree, segments, states) {
-    return listStepStates(scopeOf(this.engine, namespace), tree, segments, states);
-  },
-
-  putState(namespace) {
-    return new Upload(this.engine, namespace);
-  },
-  findStates(namespace, digests, renew) {
-    return findStates(this.engine, namespace, digests, renew);
-  },
-  readState(namespace, digest, offset) {
-    return readState(scopeOf(this.engine, namespace), digest, offset);
-  },
-  collectStates(ttlHours, limit) {
-    return collectStates(this.engine, ttlHours, limit);
   },
 
   createExperiment(caller, newExperiment, key) {
@@ -373,7 +273,6 @@ const METHODS: Store & ThisType<Store & Parts> = {
   summarizeTrajectories(namespace, filter, by) {
     return summarizeTrajectories(scopeOf(this.engine, namespace), filter, by);
   },
-
   createEnvironment(caller, newEnvironment, key) {
     return createEnvironment(this.engine, caller, newEnvironment, key);
   },
@@ -385,18 +284,5 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   moveEnvironment(caller, id, verb, details, externalId) {
     return moveEnvironment(this.engine, caller, id, { verb, details: details, externalId });
-  },
-
-  setTag(namespace, id, name, stepNumber, expected) {
-    return setTag(this.engine, namespace, id, { name, stepNumber, expected });
-  },
-  getTag(namespace, id, name) {
-    return getTag(scopeOf(this.engine, namespace), id, name);
-  },
-  listTags(namespace, id, page) {
-    return listTags(scopeOf(this.engine, namespace), id, page);
-  },
-  deleteTag(namespace, id, name) {
-    return deleteTag(this.engine, namespace, id, name);
   },
 };
