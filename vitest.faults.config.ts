@@ -1,25 +1,20 @@
 import { defineConfig } from 'vitest/config';
+import { LARGE_DOSES } from './test/support/dose.ts';
 import { shared } from './test/support/vitest-shared.ts';
 
 /**
- * Tests that count what happened and measure nothing: other work on the machine only adds to what they go through. They
- * mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All others have the
- * machine to themselves: they check times, memory or fsyncs against a bound, or must see a fault that was planted.
+ * Tests that count what happened, or measure only their own process: other work on the machine only adds to what they
+ * go through. They mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All
+ * others have the machine to themselves: they check times, memory or fsyncs against a bound, or must see a fault that
+ * was planted.
  */
-const SIDE_BY_SIDE = [
-  'claims',
-  'disk-full',
-  'drain',
-  'kill-server',
-  'mix',
-  'pooler',
-  'two-servers',
-  'writer-model',
-].map((name) => `test/faults/${name}.test.ts`);
+const SIDE_BY_SIDE = ['claims', 'disk-full', 'drain', 'kill-server', 'mix', 'pooler', 'two-servers', 'writer-model']
+  .map((name) => `test/faults/${name}.test.ts`)
+  .concat(LARGE_DOSES);
 
-const { globalSetup, ...each } = { ...shared, testTimeout: 300_000 };
+const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_DOSE: 'large' } };
 
-/** `npm run test:faults`: kills, cuts and full disks. */
+/** `npm run test:faults`: kills, cuts and full disks, and large doses of tests of `npm test`. */
 export default defineConfig({
   test: {
     ...each,

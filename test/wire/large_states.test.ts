@@ -9,6 +9,7 @@ import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type StatePiece, StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ENGINES } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { AppendCall } from './append-call.ts';
 import { noise } from './samples.ts';
@@ -16,14 +17,16 @@ import type { WireClient } from './story.ts';
 
 const MIB = 1024 * 1024;
 const CHUNK = 256 * 1024;
-const STATE_BYTES = 8 * MIB;
+const STATE_BYTES = dose(4, 8) * MIB;
 const SMALL_BYTES = 2 * CHUNK;
-/** Steps of the tree with a large state: two owners have one, and reads of every third step find one. */
-const LARGE_STEPS: readonly number[] = [1, 3, 8];
-/** States in progress at the same time: 64 MiB if any side held them whole. */
+/** Steps of the tree with a large state. The usual dose: two owners have one, and reads of every third step find one. */
+const LARGE_STEPS: readonly number[] = dose([1, 3, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+/** States in progress at the same time: 32 or 64 MiB if any side held them whole. */
 const AT_ONCE = 8;
 /** Bytes that client and server together may hold. */
-const MOST = 40 * MIB;
+const MOST = dose(26, 40) * MIB;
+/** Messages that bring a reader into the second large state. */
+const MESSAGES = dose(30, 40);
 
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
@@ -75,7 +78,7 @@ function bytesAt(stepNumber: number): number {
   return LARGE_STEPS.includes(stepNumber) ? STATE_BYTES : SMALL_BYTES;
 }
 
-describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
+describe.each(ENGINES)(`states of ${STATE_BYTES / MIB} MiB, on %s`, (engine) => {
   let server: TestServer;
   let client: WireClient;
   const digests = Array.from({ length: AT_ONCE }, (_, seed) => digestOf(seed));
@@ -152,7 +155,7 @@ describe.each(ENGINES)('states of 8 MiB, on %s', (engine) => {
       for await (const { pieces } of client.states.readStates({ trajectoryId: leaf }, { signal: leaving.signal })) {
         expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(CHUNK);
         messages += 1;
-        if (messages < 40) continue;
+        if (messages < MESSAGES) continue;
         await come();
         // Leaving the loop without this would leave the call open, with bytes in transit.
         return leaving.abort();
