@@ -189,8 +189,8 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts',
   },
   {
-    what: 'a million rollouts in one call',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(1_000_000) }),
+    what: 'a quarter of a million rollouts in one call',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(250_000) }),
     code: Code.ResourceExhausted,
     reason: 'MESSAGE_TOO_LARGE',
     text: 'larger than 1048576 bytes: send fewer steps, points or rollouts',

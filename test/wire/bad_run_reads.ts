@@ -40,8 +40,8 @@ export const SERIES: readonly Bad[] = [
     field: 'points',
   },
   {
-    what: 'a million points in one call',
-    call: ({ runs, runId }) => runs.logMetrics({ runId, points: Array.from({ length: 1_000_000 }, () => point('a')) }),
+    what: 'a quarter of a million points in one call',
+    call: ({ runs, runId }) => runs.logMetrics({ runId, points: Array.from({ length: 250_000 }, () => point('a')) }),
     code: Code.ResourceExhausted,
     reason: 'MESSAGE_TOO_LARGE',
     text: 'larger than 1048576 bytes: send fewer steps, points or rollouts',

@@ -281,8 +281,8 @@ const METRICS: readonly Case[] = [
     /10,?000/,
   ),
   {
-    what: 'a million points',
-    call: ({ runs, runId }) => runs.logMetrics({ runId, points: Array(1_000_000).fill({ key: 'a' }) }),
+    what: 'a quarter of a million points',
+    call: ({ runs, runId }) => runs.logMetrics({ runId, points: Array(250_000).fill({ key: 'a' }) }),
     code: Code.ResourceExhausted,
     reason: 'MESSAGE_TOO_LARGE',
     says: /1 MiB|1048576|1,048,576/,
