@@ -186,15 +186,6 @@ describe('serve', () => {
 });
 
 describe.each(ENGINES)('the process, on %s', (engine) => {
-  it.each(['SIGTERM', 'SIGINT'] as const)('A2: exits on %s after an orderly shutdown, with code 0', async (signal) => {
-    await using database = await createMigratedDatabase(engine);
-    await using server = await spawnServer({ database: database.url });
-    expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
-    server.signal(signal);
-    expect(await server.exited).toEqual({ code: 0, signal: null });
-    expect(server.output()).toContain('stopped');
-  });
-
   it('migrate creates the schema, and the server uses it', async () => {
     await using database = await createDatabase(engine);
     const env = { DATABASE_URL: database.url };
@@ -216,20 +207,45 @@ describe('flags that repeat', () => {
     await using database = await createMigratedDatabase('sqlite');
     const hosts = ['--allowed-host', 'a.example', '--allowed-host', 'b.example'];
     const origins = ['--allowed-origin', 'https://c.example', '--allowed-origin', 'https://d.example'];
-    await using server = await spawnServer({ database: database.url, args: [...hosts, ...origins] });
-    for (const [host, origin, status] of [
-      ['a.example', 'https://c.example', 200],
-      ['b.example', 'https://d.example', 200],
-      ['c.example', 'https://c.example', 421],
-      ['a.example', 'https://a.example', 403],
-    ] as const) {
-      const request = `GET /healthz HTTP/1.1\r\nHost: ${host}\r\nOrigin: ${origin}\r\nConnection: close\r\n\r\n`;
-      expect(await speak(server.port, request), `${host} ${origin}`).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    const stop = new AbortController();
+    const ready = Promise.withResolvers<{ readonly port: number }>();
+    const args = ['serve', '--json', '--listen', '127.0.0.1:0', ...hosts, ...origins];
+    const serving = runCli(args, {
+      env: { DATABASE_URL: database.url },
+      signal: stop.signal,
+      onOutput: (text) => ready.resolve(JSON.parse(text)),
+    });
+    const { port } = await ready.promise;
+    try {
+      for (const [host, origin, status] of [
+        ['a.example', 'https://c.example', 200],
+        ['b.example', 'https://d.example', 200],
+        ['c.example', 'https://c.example', 421],
+        ['a.example', 'https://a.example', 403],
+      ] as const) {
+        const request = `GET /healthz HTTP/1.1\r\nHost: ${host}\r\nOrigin: ${origin}\r\nConnection: close\r\n\r\n`;
+        expect(await speak(port, request), `${host} ${origin}`).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+      }
+    } finally {
+      stop.abort();
     }
+    expect((await serving).code).toBe(0);
   });
 });
 
 describe('the process', () => {
+  it.each([
+    ['SIGTERM', 'postgres'],
+    ['SIGINT', 'sqlite'],
+  ] as const)('A2: exits on %s after an orderly shutdown, with code 0 (on %s)', async (signal, engine) => {
+    await using database = await createMigratedDatabase(engine);
+    await using server = await spawnServer({ database: database.url });
+    expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
+    server.signal(signal);
+    expect(await server.exited).toEqual({ code: 0, signal: null });
+    expect(server.output()).toContain('stopped');
+  });
+
   it('exits at once on a second signal', async () => {
     await using database = await createMigratedDatabase('sqlite');
     await using server = await spawnServer({ database: database.url });

@@ -8,9 +8,9 @@ import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { AppendCall } from './append-call.ts';
 
-const STEPS = 10_000;
+const STEPS = 4_000;
 const FRAME = 500;
-const APPENDS = 60;
+const APPENDS = 40;
 const READERS = 40;
 /**
  * The average number of steps that a reader may get during one append: a reader that never pauses gets tens of
