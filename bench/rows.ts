@@ -1,4 +1,6 @@
 import type { Step } from '../src/domain/step.ts';
+import { packStep } from '../src/domain/step_codec/packed_step.ts';
+import { WireWriter } from '../src/domain/step_codec/wire_writer.ts';
 import { NO_SUMS } from '../src/store/sql/step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../src/store/sql/step/segment.ts';
 import type { PostgresType } from '../src/store/sql/tables/column.ts';
@@ -76,6 +78,7 @@ const NOW = '2026-11-21T12:15:00.123456Z';
  */
 export class RowMaker {
   readonly #payload: RowPayload;
+  readonly #out = new WireWriter(4096);
   readonly #encoder = new StepEncoder();
   readonly #yes: unknown;
   readonly #no: unknown;
@@ -119,7 +122,7 @@ export class RowMaker {
     for (let number = firstStep; number < firstStep + count; number += 1) {
       const digest = scatteredDigest(tree, number);
       this.#addState(rows, tree, number, digest);
-      const step = this.#step(BigInt(number), digest.toString('hex'));
+      const step = packStep(this.#out, this.#step(BigInt(number), digest.toString('hex')));
       segment.add(step, this.#encoder.encode(step, NO_SIZES));
     }
     rows.segments?.push(valuesOf(segment.row(NOW), SEGMENTS.order));

@@ -1,8 +1,9 @@
 import { AnabranchError, trajectoryNotFound } from './errors.ts';
 import { shorten } from './ids.ts';
 import { isSealed, type SealStatus, type TrajectoryStatus } from './lifecycle.ts';
-import { addReward, type Step } from './step.ts';
-import { stepDigest } from './step_digest.ts';
+import { addReward } from './step.ts';
+import { storedStepDigest } from './step_codec/digest.ts';
+import type { PackedStep } from './step_codec/packed_step.ts';
 import type { Trajectory } from './trajectory.ts';
 
 /** An `open` request of an append stream (W1). */
@@ -36,13 +37,13 @@ export interface Head {
 export interface Writing {
   readonly trajectoryId: string;
   readonly writerEpoch: bigint | undefined;
-  readonly steps: readonly Step[];
+  readonly steps: readonly PackedStep[];
   readonly seal: SealRequest | undefined;
 }
 
 /** The decision about a batch: which of its steps are new, and whether it seals the trajectory. */
 export interface AppendDecision {
-  readonly appended: readonly Step[];
+  readonly appended: readonly PackedStep[];
   readonly duplicates: number;
   /** `sealed`: the batch seals the trajectory. `was_sealed`: an equal seal exists already. */
   readonly seal: 'none' | 'sealed' | 'was_sealed';
@@ -86,23 +87,23 @@ export function requireEpoch(head: Pick<Head, 'writerId' | 'writerEpoch'>, write
 }
 
 /**
- * W2, W3, W5: decides one batch and moves the head. Throws without moving it. `storedStep` returns a step below the end,
- * including inherited steps.
+ * W2, W3, W5: decides one batch and moves the head. Throws without moving it. `storedStep` returns the encoding of a step
+ * below the end, including inherited steps.
  */
 export function decideAppend(
   head: Head,
   writing: Writing,
-  storedStep: (stepNumber: bigint) => Step | undefined,
+  storedStep: (stepNumber: bigint) => Uint8Array | undefined,
 ): AppendDecision {
   requireEpoch(head, writing.writerEpoch);
-  const appended: Step[] = [];
-  const within = new Map<bigint, Step>();
+  const appended: PackedStep[] = [];
+  const within = new Map<bigint, Uint8Array>();
   let end = head.end;
   let duplicates = 0;
   for (const step of writing.steps) {
     if (step.stepNumber < end) {
       const stored = within.get(step.stepNumber) ?? storedStep(step.stepNumber);
-      if (stored === undefined || !isSame(stored, step))
+      if (stored === undefined || !isSame(stored, step.bytes))
         throw stepConflict(writing.trajectoryId, step.stepNumber, head.end);
       duplicates += 1;
       continue;
@@ -110,7 +111,7 @@ export function decideAppend(
     if (isSealed(head.status)) throw trajectorySealed(writing.trajectoryId, head);
     if (step.stepNumber > end) throw stepGap(writing.trajectoryId, step.stepNumber, end);
     appended.push(step);
-    if (writing.steps.length > 1) within.set(step.stepNumber, step);
+    if (writing.steps.length > 1) within.set(step.stepNumber, step.bytes);
     end += 1n;
   }
   const seal = decideSeal(head, writing);
@@ -123,9 +124,9 @@ export function decideAppend(
   return { appended, duplicates, seal };
 }
 
-/** W6: whether the client sent the same step twice. */
-function isSame(one: Step, other: Step): boolean {
-  return one === other || stepDigest(one) === stepDigest(other);
+/** W6: whether the client sent the same step twice. The sizes of states and the order of metrics may differ. */
+function isSame(one: Uint8Array, other: Uint8Array): boolean {
+  return Buffer.compare(one, other) === 0 || storedStepDigest(one) === storedStepDigest(other);
 }
 
 function decideSeal(head: Head, { seal, trajectoryId }: Writing): AppendDecision['seal'] {

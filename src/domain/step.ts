@@ -71,12 +71,6 @@ export interface NewState {
 /** The name of a state that is given none. */
 export const DEFAULT_STATE_NAME = 'env';
 
-/** Steps ready to be stored, and the bytes of their inline states, each digest once. */
-export interface NewSteps {
-  readonly steps: readonly Step[];
-  readonly states: readonly NewState[];
-}
-
 /** Returns the digests of the states that a step's contents refer to, in order, each once. */
 export function contentStates(step: Step): readonly Digest[] {
   let found: Set<Digest> | undefined;

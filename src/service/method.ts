@@ -10,6 +10,7 @@ import type {
   MessageShape,
 } from '@bufbuild/protobuf';
 import type { Caller } from '../domain/caller.ts';
+import type { PackedFrame } from '../domain/step_codec/packed_step.ts';
 import type { App } from '../stream/app.ts';
 import type { EncodedResponse } from './answer/encoded.ts';
 
@@ -48,8 +49,8 @@ export type ClientStream<M extends DescMethodClientStreaming> = (
 ) => Promise<MessageInitShape<M['output']>>;
 
 /** A method that takes a stream and responds with one. */
-export type BidiStream<M extends DescMethodBiDiStreaming> = (
-  frames: AsyncIterable<MessageShape<M['input']>>,
+export type BidiStream<M extends DescMethodBiDiStreaming, Frame = MessageShape<M['input']>> = (
+  frames: AsyncIterable<Frame>,
   call: FramesCall,
 ) => AsyncGenerator<MessageShape<M['output']>>;
 
@@ -60,7 +61,7 @@ export type Method<M extends DescMethod> = M extends DescMethodUnary
     : M extends DescMethodClientStreaming
       ? ClientStream<M>
       : M extends DescMethodBiDiStreaming
-        ? BidiStream<M>
+        ? BidiStream<M> | BidiStream<M, MessageShape<M['input']> | PackedFrame>
         : never;
 
 /** Some of the methods of a service. */

@@ -11,6 +11,7 @@ import {
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Step } from '../../src/domain/step.ts';
 import { ownBegin, type Trajectory } from '../../src/domain/trajectory.ts';
+import { packed } from '../support/packed_steps.ts';
 import { wordStep } from '../support/steps.ts';
 
 const ID = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
@@ -129,8 +130,8 @@ describe('open (W1)', () => {
 });
 
 /** Steps 0..n of a trajectory whose contents are one word each, in the form that `decideAppend` takes. */
-function stored(...words: readonly string[]): (stepNumber: bigint) => Step | undefined {
-  const steps = words.map((word, i) => wordStep(BigInt(i), word));
+function stored(...words: readonly string[]): (stepNumber: bigint) => Uint8Array | undefined {
+  const steps = words.map((word, i) => packed(wordStep(BigInt(i), word)).bytes);
   return (stepNumber) => steps[Number(stepNumber)];
 }
 
@@ -149,7 +150,7 @@ function head(fields: Partial<Head> = {}): Head {
 }
 
 function writing(steps: readonly Step[], fields: Partial<Writing> = {}): Writing {
-  return { trajectoryId: ID, writerEpoch: 2n, steps, seal: undefined, ...fields };
+  return { trajectoryId: ID, writerEpoch: 2n, steps: steps.map(packed), seal: undefined, ...fields };
 }
 
 const SEALED = { status: 'COMPLETED', statusMessage: 'done' } as const;
@@ -165,7 +166,7 @@ describe('steps (W2)', () => {
   it('W2: a step at the end is appended and advances the end and the reward sum', () => {
     const at = head();
     const steps = [wordStep(3n, 'd', { reward: 1 }), wordStep(4n, 'e', { reward: Number.NaN }), wordStep(5n, 'f')];
-    expect(decideAppend(at, writing(steps), ABC)).toEqual({ appended: steps, duplicates: 0, seal: 'none' });
+    expect(decideAppend(at, writing(steps), ABC)).toEqual({ appended: steps.map(packed), duplicates: 0, seal: 'none' });
     expect(at).toEqual(head({ end: 6n, rewardSum: 11 }));
   });
 
@@ -210,7 +211,7 @@ describe('steps (W2)', () => {
   it('W2: a batch may contain replayed and new steps', () => {
     const at = head();
     const steps = [wordStep(1n, 'b'), wordStep(2n, 'c'), wordStep(3n, 'd')];
-    expect(decideAppend(at, writing(steps), ABC)).toMatchObject({ appended: [steps[2]], duplicates: 2 });
+    expect(decideAppend(at, writing(steps), ABC)).toMatchObject({ appended: [packed(steps[2]!)], duplicates: 2 });
     expect(at.end).toBe(4n);
   });
 
@@ -299,7 +300,7 @@ describe('seal (W5)', () => {
     const at = head();
     const steps = [wordStep(3n, 'd')];
     expect(decideAppend(at, writing(steps, { seal: SEAL }), ABC)).toEqual({
-      appended: steps,
+      appended: steps.map(packed),
       duplicates: 0,
       seal: 'sealed',
     });

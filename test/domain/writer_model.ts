@@ -1,7 +1,8 @@
 import { decideAppend, decideOpen, type Head } from '../../src/domain/append.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import type { Step } from '../../src/domain/step.ts';
+import type { PackedStep } from '../../src/domain/step_codec/packed_step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { packed } from '../support/packed_steps.ts';
 import { wordStep } from '../support/steps.ts';
 
 /**
@@ -228,21 +229,21 @@ function serveStep(state: State, connection: Connection, n: number, omit: Readon
   const writing = { trajectoryId: 't', writerEpoch, steps: [step], seal: undefined };
   const { appended } = decideAppend(head, writing, (number) => {
     const stored = state.steps[Number(number)];
-    return stored && stepOf(Number(number), stored.word);
+    return stored && stepOf(Number(number), stored.word).bytes;
   });
   if (appended.length > 0) state.steps.push({ word, epoch: connection.epoch });
   answer(connection, { t: 'ack', next: n + 1 });
 }
 
-/** Equal steps are one object, so that they need no digests. */
-function stepOf(n: number, word: string): Step {
+/** Equal steps are one object. */
+function stepOf(n: number, word: string): PackedStep {
   const key = `${n} ${word}`;
-  const step = STEPS.get(key) ?? wordStep(BigInt(n), word);
+  const step = STEPS.get(key) ?? packed(wordStep(BigInt(n), word));
   STEPS.set(key, step);
   return step;
 }
 
-const STEPS = new Map<string, Step>();
+const STEPS = new Map<string, PackedStep>();
 
 function answer(connection: Connection, what: Answer): void {
   if (!connection.cut) connection.answers.push(what);

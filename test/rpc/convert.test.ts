@@ -6,9 +6,10 @@ import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.j
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
-import { toNewSteps, toOneStep } from '../../src/service/trajectory/step_in.ts';
+import { packSteps, toOneStep } from '../../src/service/trajectory/step_in.ts';
 import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
+import { unpacked } from '../support/packed_steps.ts';
 import { makeStep, sha256 } from '../support/steps.ts';
 
 function refusal(act: () => unknown): AnabranchError {
@@ -30,7 +31,7 @@ describe('the conversion of steps', () => {
         const stored = { ...step, commitTime, writerEpoch: 3n, rewardSum: -0 };
         const wire = fromBinary(StepSchema, toBinary(StepSchema, fromStoredStep(stored)));
         const { states: _, ...rest } = step;
-        expect(toOneStep(wire, 'step').steps[0]).toMatchObject(rest);
+        expect(unpacked(toOneStep(wire, 'step').steps[0]!)).toMatchObject(rest);
         expect(wire).toMatchObject({ writerEpoch: 3n, rewardSum: -0 });
       }),
     );
@@ -56,7 +57,7 @@ describe('the conversion of steps', () => {
     expect(step.reward).toBeUndefined();
     expect(step.states.map(({ digest }) => digest)).toEqual([sha256(''), sha256('x')]);
     expect(states.map(({ data }) => data.length)).toEqual([0]);
-    expect(step.actions.map(({ content }) => content)).toEqual([{ kind: 'text', text: '' }, undefined]);
+    expect(unpacked(step).actions.map(({ content }) => content)).toEqual([{ kind: 'text', text: '' }, undefined]);
   });
 
   it.each<[string, (step: Step) => { $unknown?: UnknownField[] | undefined }]>([
@@ -77,10 +78,10 @@ describe('the conversion of steps', () => {
       endTime: { seconds: 2n },
     });
     const good = create(StepSchema);
-    expect(toNewSteps([good, good, made]).steps[2]!.actions).toHaveLength(2);
+    expect(unpacked(packSteps([good, good, made])[2]!).actions).toHaveLength(2);
     within(made).$unknown = UNKNOWN;
     const decoded = fromBinary(StepSchema, toBinary(StepSchema, made));
-    const error = refusal(() => toNewSteps([good, good, decoded]));
+    const error = refusal(() => packSteps([good, good, decoded]));
     expect(error.reason).toBe('INVALID_REQUEST');
     expect(error.violations[0]?.field).toBe(field);
     expect(error.message).toContain('4711');
@@ -102,7 +103,7 @@ describe('the conversion of steps', () => {
     const spare = toBinary(StepSchema, withText(LIMITS.stepBytes - 100)).length - (LIMITS.stepBytes - 100);
     const full = withText(LIMITS.stepBytes - spare);
     expect(toBinary(StepSchema, full).length).toBe(LIMITS.stepBytes);
-    expect(toSingleStep(full, 'step').steps[0]?.observations).toHaveLength(1);
+    expect(unpacked(toSingleStep(full, 'step').steps[0]!).observations).toHaveLength(1);
     const error = refusal(() => toSingleStep(withText(LIMITS.stepBytes - spare + 1), 'step'));
     expect(error.message).toContain(`${LIMITS.stepBytes + 1} bytes`);
   });

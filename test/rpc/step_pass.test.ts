@@ -8,9 +8,10 @@ import { LIMITS } from '../../src/domain/limits.ts';
 import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
 import { passFrame } from '../../src/domain/step_codec/pass.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
-import { toNewSteps } from '../../src/service/trajectory/step_in.ts';
+import { packSteps } from '../../src/service/trajectory/step_in.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { stepMessage } from '../support/given_steps.ts';
+import { unpacked } from '../support/packed_steps.ts';
 import { anyWireStep, encodeFrame } from '../support/step_frames.ts';
 import { agreedPass, passChangedFrames } from '../support/step_pass.ts';
 import { sha256 } from '../support/steps.ts';
@@ -36,9 +37,9 @@ describe('the pass over the bytes of steps', () => {
           return message;
         });
         const packed = agreedPass(encodeFrame(steps));
-        const digests = packed?.map(({ bytes }) => storedStepDigest(bytes, 0, bytes.length));
+        const digests = packed?.map(({ bytes }) => storedStepDigest(bytes));
         const created = steps.map((step) => create(StepSchema, step));
-        expect(digests).toEqual(toNewSteps(created).steps.map((each) => stepDigest(each)));
+        expect(digests).toEqual(packSteps(created).map((each) => stepDigest(unpacked(each))));
       }),
     );
   });

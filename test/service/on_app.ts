@@ -11,7 +11,6 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { stateMethods } from '../../src/service/state/state.ts';
 import type { StateInfo } from '../../src/store/contract/state.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import type { NewTrajectory } from '../../src/store/contract/trajectory.ts';
 import { type App, createApp } from '../../src/stream/app.ts';
 import type { AppendEvent, AppendFrame, AppendSession } from '../../src/stream/append/session.ts';
 import { openAppendSession } from '../../src/stream/append/session.ts';
@@ -19,7 +18,7 @@ import type { AppSettings } from '../../src/stream/settings.ts';
 import type { ReadStepsArgs, StepsRead } from '../../src/stream/steps/read.ts';
 import { readSteps } from '../../src/stream/steps/read.ts';
 import { describeStore, logger, type OnStore } from '../store/on_store.ts';
-import { Scene } from '../store/scene.ts';
+import { type GivenTrajectory, Scene } from '../store/scene.ts';
 import { decodedSteps } from '../support/encoded_steps.ts';
 import { type GivenState, type GivenStep, newSteps } from '../support/given_steps.ts';
 import { makeStep, textAction } from '../support/steps.ts';
@@ -95,7 +94,7 @@ export class AppScene {
     return servicesOf(this.app, this.caller);
   }
 
-  create(fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
+  create(fields: GivenTrajectory = {}): Promise<Trajectory> {
     return this.#inStore.create(fields);
   }
 

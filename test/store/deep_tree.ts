@@ -5,6 +5,7 @@ import { SegmentCursor, type StoredSegment } from '../../src/store/sql/step/stor
 import type { SegmentRow } from '../../src/store/sql/tables/steps.ts';
 import { SEGMENTS } from '../../src/store/sql/tables/steps.ts';
 import type { Engine } from '../support/database.ts';
+import { packed } from '../support/packed_steps.ts';
 import type { OutsideSql } from './sql.ts';
 
 /** Creates nested branches as they could exist before there was a limit: too many to create them by calls. */
@@ -78,7 +79,7 @@ async function insertSegments(
   copied.next();
   const encoder = new StepEncoder();
   const rows = Array.from({ length: depth }, (_, i) => {
-    const step = { ...copied.read('FULL'), stepNumber: BigInt(i + 1), reward: reward(i + 1) };
+    const step = packed({ ...copied.read('FULL'), stepNumber: BigInt(i + 1), reward: reward(i + 1) });
     const owner = { tree: root, key: first + BigInt(i + 1), namespace: `${from!.namespace}`, writerEpoch: 0n };
     const segment = new SegmentBuilder(owner, { ...NO_SUMS, byteSum: BigInt(i + 1) * 200n }, step.stepNumber);
     segment.add(step, encoder.encode(step, new Map()));

@@ -7,6 +7,7 @@ import { SegmentBuilder, StepEncoder } from '../../src/store/sql/step/segment.ts
 import { SegmentCursor } from '../../src/store/sql/step/stored_segment.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { decodedSteps } from '../support/encoded_steps.ts';
+import { packed } from '../support/packed_steps.ts';
 import { makeStep, newState, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import type { Scene } from './scene.ts';
@@ -51,7 +52,7 @@ it('RD3: steps with many attached states are encoded in several parts, each well
   const builder = new SegmentBuilder(owner, NO_SUMS, 0n);
   const encoder = new StepEncoder();
   const steps = Array.from({ length: 200 }, (_, i) => makeStep(BigInt(i)));
-  for (const step of steps) builder.add(step, encoder.encode(step, new Map()));
+  for (const step of steps.map(packed)) builder.add(step, encoder.encode(step, new Map()));
   const at = new SegmentCursor(builder.row('2026-01-01T00:00:00.000000Z'));
   const page = new PageEncoder('FULL');
   while (at.next()) {

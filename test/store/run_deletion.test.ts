@@ -4,6 +4,7 @@ import type { Run } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { BranchPolicy } from '../../src/store/contract/run_deletion.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import { packed } from '../support/packed_steps.ts';
 import { makeStep, newState, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { undoMigrations } from './earlier_schema.ts';
@@ -66,7 +67,7 @@ describeStore('deleting runs and experiments', (on) => {
       taskId: '',
       runId: run.id,
       experimentId: undefined,
-      root: wordStep(0n, 'side'),
+      root: packed(wordStep(0n, 'side')),
       states: [],
     });
     await here.store.attachState(here.caller, {

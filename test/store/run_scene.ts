@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Verb } from '../../src/domain/lifecycle.ts';
 import type { Experiment, Run, Stage } from '../../src/domain/run.ts';
+import type { Step } from '../../src/domain/step.ts';
 import type { NewExperiment } from '../../src/store/contract/experiment.ts';
 import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type {
@@ -14,6 +15,7 @@ import type {
 } from '../../src/store/contract/run.ts';
 import type { NewStage } from '../../src/store/contract/stage.ts';
 import type { StatusChange, StatusOwner } from '../../src/store/contract/status_change.ts';
+import { packed } from '../support/packed_steps.ts';
 import { Scene } from './scene.ts';
 
 const ALL = { limit: 1000, after: undefined };
@@ -152,8 +154,11 @@ export function newRun(fields: Partial<NewRun> = {}): NewRun {
   };
 }
 
-export function newMain(fields: Partial<NewMainTrajectory> = {}): NewMainTrajectory {
-  return { id: randomUUID(), uid: randomUUID(), taskId: '', root: undefined, states: [], ...fields };
+/** A main trajectory to create, with its root as a step. */
+type GivenMain = Partial<Omit<NewMainTrajectory, 'root'>> & { readonly root?: Step };
+
+export function newMain({ root, ...fields }: GivenMain = {}): NewMainTrajectory {
+  return { id: randomUUID(), uid: randomUUID(), taskId: '', root: root && packed(root), states: [], ...fields };
 }
 
 export function newRunBranch(sourceId: string, at: bigint | string, fields: Partial<NewRunBranch> = {}): NewRunBranch {

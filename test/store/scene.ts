@@ -8,6 +8,7 @@ import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
 import type { OwnedStep, StepView } from '../../src/store/contract/step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { NewBranch, NewTrajectory, OnBranches } from '../../src/store/contract/trajectory.ts';
+import { packed } from '../support/packed_steps.ts';
 import { sha256, wordStep } from '../support/steps.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
@@ -29,12 +30,12 @@ export class Scene {
     return this.caller.namespace;
   }
 
-  create(fields: Partial<NewTrajectory> = {}, key?: IdempotencyKey): Promise<Trajectory> {
+  create(fields: GivenTrajectory = {}, key?: IdempotencyKey): Promise<Trajectory> {
     return this.store.createTrajectory(this.caller, newTrajectory(fields), key);
   }
 
   /** Creates a trajectory with one step for each word. */
-  async createWith(words: readonly string[], fields: Partial<NewTrajectory> = {}): Promise<Trajectory> {
+  async createWith(words: readonly string[], fields: GivenTrajectory = {}): Promise<Trajectory> {
     const made = await this.create(fields);
     if (words.length > 0) await this.appendWords(made, words);
     return this.get(made.id);
@@ -74,7 +75,7 @@ export class Scene {
       trajectoryId: trajectory.id,
       uid: undefined,
       writerEpoch: undefined,
-      steps,
+      steps: steps.map(packed),
       seal: undefined,
       states: [],
       ...fields,
@@ -130,7 +131,10 @@ export class Scene {
   }
 }
 
-export function newTrajectory(fields: Partial<NewTrajectory> = {}): NewTrajectory {
+/** A trajectory to create, with its root as a step. */
+export type GivenTrajectory = Partial<Omit<NewTrajectory, 'root'>> & { readonly root?: Step | undefined };
+
+export function newTrajectory({ root, ...fields }: GivenTrajectory = {}): NewTrajectory {
   return {
     id: randomUUID(),
     uid: randomUUID(),
@@ -140,7 +144,7 @@ export function newTrajectory(fields: Partial<NewTrajectory> = {}): NewTrajector
     taskId: '',
     runId: undefined,
     experimentId: undefined,
-    root: undefined,
+    root: root && packed(root),
     states: [],
     ...fields,
   };

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import type { Step } from '../../src/domain/step.ts';
+import type { PackedStep } from '../../src/domain/step_codec/packed_step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendStore } from '../../src/store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
@@ -9,6 +9,7 @@ import { type AppScene, describeApp, wordOf } from '../service/on_app.ts';
 import { logger } from '../store/on_store.ts';
 import { putState } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
+import { packed, unpacked } from '../support/packed_steps.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 
 describeApp('group commit', (on) => {
@@ -225,7 +226,7 @@ describeApp('group commit', (on) => {
         );
         const sources = trajectories.map((trajectory, i) => {
           const source = new RecordingSource();
-          const steps = [makeStep(0n, i === 1 ? { states: [stateRef(held)] } : {})];
+          const steps = [packed(makeStep(0n, i === 1 ? { states: [stateRef(held)] } : {}))];
           committer.submit(source, { ...batch(scene, trajectory, [0n]), steps }, 10);
           return source;
         });
@@ -318,12 +319,12 @@ function batch(
   word = 'x',
   writerEpoch?: bigint,
 ): AppendBatch {
-  const steps = numbers.map((number) => wordStep(number, word));
+  const steps = numbers.map((number) => packed(wordStep(number, word)));
   return { caller, ref, trajectoryId, uid: undefined, writerEpoch, steps, seal: undefined, states: [] };
 }
 
-function isPoison(step: Step): boolean {
-  return wordOf({ actions: step.actions }) === 'poison';
+function isPoison(step: PackedStep): boolean {
+  return wordOf(unpacked(step)) === 'poison';
 }
 
 function words(scene: AppScene, trajectory: Trajectory): Promise<string[]> {

@@ -7,13 +7,14 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
-import type { NewSteps } from '../../src/domain/step.ts';
-import { stepDigest } from '../../src/domain/step_digest.ts';
+import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
+import { type NewSteps, withInlineStates } from '../../src/domain/step_codec/packed_step.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
-import { toNewSteps } from '../../src/service/trajectory/step_in.ts';
+import { packSteps } from '../../src/service/trajectory/step_in.ts';
 import { state, step } from '../service/on_app.ts';
 import { type GivenStep, stepMessage } from '../support/given_steps.ts';
+import { unpacked } from '../support/packed_steps.ts';
 import { sha256, textAction, textObservation } from '../support/steps.ts';
 
 const validator = createRequestValidator([TrajectoryService]);
@@ -22,7 +23,7 @@ const validator = createRequestValidator([TrajectoryService]);
 function prepareSteps(steps: readonly GivenStep[]): NewSteps {
   const frame = create(AppendStepsRequestSchema, { steps: steps.map(stepMessage) });
   validator.check(AppendStepsRequestSchema, frame);
-  return toNewSteps(frame.steps);
+  return withInlineStates(packSteps(frame.steps));
 }
 
 /** The root of a new trajectory, checked by its rules and made ready. */
@@ -41,7 +42,7 @@ describe('the preparation of steps for storage', () => {
       step(1n, 'b', { states: [state('same', { name: 'z' })] }),
     ];
     const { steps, states } = prepareSteps(twice);
-    expect(steps.map((one) => one.states)).toEqual([
+    expect(steps.map((one) => unpacked(one).states)).toEqual([
       [{ name: 'env', digest: sha256('same'), mediaType: '', size: 4 }],
       [{ name: 'z', digest: sha256('same'), mediaType: '', size: 4 }],
     ]);
@@ -59,7 +60,7 @@ describe('the preparation of steps for storage', () => {
     const one = prepareStep(step(0n, 'x', { states })).steps[0]!;
     const other = prepareStep(step(0n, 'x', { states: states.toReversed() })).steps[0]!;
     expect(one.states.map(({ name }) => name)).toEqual(['a', 'b', 'env']);
-    expect(stepDigest(other)).toBe(stepDigest(one));
+    expect(other.bytes).toEqual(one.bytes);
   });
 
   it('FM4: data of 16 KiB and more become a state, smaller data stay in the step', () => {
@@ -70,8 +71,8 @@ describe('the preparation of steps for storage', () => {
     const { steps, states } = prepareStep(
       step(0n, '', { actions: [textAction('', data(small))], observations: [textObservation('', data(large))] }),
     );
-    expect(steps[0]?.actions[0]?.content).toMatchObject({ kind: 'data', data: small });
-    expect(steps[0]?.observations[0]?.content).toEqual({
+    expect(unpacked(steps[0]!).actions[0]?.content).toMatchObject({ kind: 'data', data: small });
+    expect(unpacked(steps[0]!).observations[0]?.content).toEqual({
       kind: 'state',
       digest: sha256(large),
       mediaType: 'image/png',
@@ -85,7 +86,7 @@ describe('the preparation of steps for storage', () => {
       steps: [stepMessage(step(0n, '', { actions: [textAction('')] }))],
     });
     json.steps[0]!.actions[0]!.logprobs = [-0.1, 0.5];
-    expect(toNewSteps(json.steps).steps[0]?.actions[0]?.logprobs).toEqual([Math.fround(-0.1), 0.5]);
+    expect(unpacked(packSteps(json.steps)[0]!).actions[0]?.logprobs).toEqual([Math.fround(-0.1), 0.5]);
   });
 
   it('FM4, W6: a replay that has a digest instead of the bytes is the same step', () => {
@@ -96,7 +97,8 @@ describe('the preparation of steps for storage', () => {
     const named = step(0n, '', {
       observations: [textObservation('', { content: { kind: 'state', digest, mediaType, size: 0 } })],
     });
-    expect(stepDigest(prepareStep(sent).steps[0]!)).toBe(stepDigest(prepareStep(named).steps[0]!));
+    const [one, other] = [prepareStep(sent), prepareStep(named)].map(({ steps }) => storedStepDigest(steps[0]!.bytes));
+    expect(one).toBe(other);
   });
 });
 

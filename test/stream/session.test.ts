@@ -8,6 +8,7 @@ import { commitUnary, type UnaryWriteArgs } from '../../src/stream/append/unary.
 import { type AppScene, all, describeApp, frame, state, step } from '../service/on_app.ts';
 import { refusalOf } from '../store/scene.ts';
 import { type GivenStep, newSteps } from '../support/given_steps.ts';
+import { wordStep } from '../support/steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 
 function appendStep(app: App, caller: Caller, writer: UnaryWriteArgs, given: GivenStep) {
@@ -19,7 +20,7 @@ const UNARY = { uid: undefined, writerEpoch: undefined };
 describeApp('an append stream', (on) => {
   it('W1: the first writer is granted epoch 1 and gets the next step number', async () => {
     const scene = on.scene();
-    const trajectory = await scene.create({ root: newSteps([step(0n, 'root')]).steps[0] });
+    const trajectory = await scene.create({ root: wordStep(0n, 'root') });
     const session = await scene.open(trajectory);
     expect(session.opened).toEqual({ epoch: 1n, uid: trajectory.uid, nextStepNumber: 1n, status: 'RUNNING' });
     session.end();

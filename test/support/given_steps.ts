@@ -1,7 +1,8 @@
 import { create } from '@bufbuild/protobuf';
 import { type StepState, StepStateSchema, type Step as WireStep } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { NewSteps, Step } from '../../src/domain/step.ts';
-import { toNewSteps } from '../../src/service/trajectory/step_in.ts';
+import type { Step } from '../../src/domain/step.ts';
+import { type NewSteps, withInlineStates } from '../../src/domain/step_codec/packed_step.ts';
+import { packSteps } from '../../src/service/trajectory/step_in.ts';
 import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 
 /** A state as a client gives it with a step: bytes, or the digest of a state put before, or both. */
@@ -29,5 +30,5 @@ export function stateMessage({ data, ...state }: GivenState): StepState {
 
 /** Returns steps as the server stores those of a frame. Throws what the frame is refused with. */
 export function newSteps(steps: readonly GivenStep[]): NewSteps {
-  return toNewSteps(steps.map(stepMessage));
+  return withInlineStates(packSteps(steps.map(stepMessage)));
 }

@@ -15,11 +15,11 @@ import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.j
 import { AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
-import type { PackedStep } from '../../src/domain/step_codec/packed_step.ts';
+import { type NewSteps, PackedFrame } from '../../src/domain/step_codec/packed_step.ts';
+import { passFrame } from '../../src/domain/step_codec/pass.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { ValueCount } from '../../src/rpc/value_count.ts';
-import { requireStepSize } from '../../src/service/trajectory/single_step.ts';
-import { packSteps } from '../../src/service/trajectory/step_in.ts';
+import { toAppendFrame } from '../../src/service/trajectory/append.ts';
 import { anyDouble, anyJson, anyText } from './arbitrary-steps.ts';
 import { sha256 } from './steps.ts';
 
@@ -29,22 +29,32 @@ const validator = createRequestValidator([TrajectoryService]);
 const values = new ValueCount(LIMITS.messageValues);
 
 /**
- * Decodes a frame, checks all rules, and packs its steps. Undefined: it is refused, or is no frame of steps alone. This
- * is what the pass over the bytes must agree with.
+ * Decodes a frame, and converts it as AppendSteps does. Undefined: it is refused, or is no frame of steps alone. This is
+ * what the pass over the bytes must agree with.
  */
-export function decodeFrame(frame: Uint8Array): PackedStep[] | undefined {
+export function decodeFrame(frame: Uint8Array): NewSteps | undefined {
   if (values.exceededIn(AppendStepsRequestSchema, frame)) return undefined;
   const message = decoded(frame);
   if (message === undefined || message.open !== undefined || message.seal !== undefined) return undefined;
   if (message.steps.length === 0) return undefined;
   try {
+    // Every step is checked by the validator too, because AppendSteps checks those fully that its own checks suspect.
     validator.check(AppendStepsRequestSchema, message);
-    for (const step of message.steps) requireStepSize(step, 'step');
-    return packSteps(message.steps);
+    return newSteps(toAppendFrame(message, validator));
   } catch (error) {
     if (error instanceof AnabranchError) return undefined;
     throw error;
   }
+}
+
+/** Converts a frame that the pass accepts as AppendSteps does. Undefined: the pass declines it. */
+export function passedFrame(frame: Uint8Array): NewSteps | undefined {
+  const packed = passFrame(frame);
+  return packed && newSteps(toAppendFrame(new PackedFrame(packed, frame.length), validator));
+}
+
+function newSteps({ steps, states }: NewSteps): NewSteps {
+  return { steps, states };
 }
 
 function decoded(frame: Uint8Array) {

@@ -27,18 +27,36 @@ export interface PackedStep {
 /** A state of a received step. */
 export interface SentState extends StateRef {
   /** Undefined: the state was named by its digest. */
-  readonly data: Uint8Array | undefined;
+  readonly data?: Uint8Array | undefined;
 }
 
 /** A received step with the bytes that came with it. */
 export interface SentStep extends Step {
   readonly states: readonly SentState[];
-  readonly contentData: readonly NewState[];
+  readonly contentData?: readonly NewState[];
+}
+
+/** Steps ready to be stored, and the bytes of their inline states, each digest once. */
+export interface NewSteps {
+  readonly steps: readonly PackedStep[];
+  readonly states: readonly NewState[];
+}
+
+/** The steps of a frame that was not decoded. */
+export class PackedFrame {
+  readonly steps: readonly PackedStep[];
+  /** Size of the frame. */
+  readonly bytes: number;
+
+  constructor(steps: readonly PackedStep[], bytes: number) {
+    this.steps = steps;
+    this.bytes = bytes;
+  }
 }
 
 /** Packs a step that has been checked. `out` must be empty, and is empty afterwards. */
 export function packStep(out: WireWriter, step: SentStep): PackedStep {
-  const { stepNumber, reward, terminated, truncated, startTime, endTime, metrics, states, contentData } = step;
+  const { stepNumber, reward, terminated, truncated, startTime, endTime, metrics, states, contentData = NONE } = step;
   writeStep(out, step);
   return {
     stepNumber,
@@ -53,4 +71,23 @@ export function packStep(out: WireWriter, step: SentStep): PackedStep {
     contentData,
     bytes: out.take(),
   };
+}
+
+const NONE: readonly never[] = [];
+
+/** Returns the steps with their inline states. */
+export function withInlineStates(steps: readonly PackedStep[]): NewSteps {
+  let inline: Map<Digest, NewState> | undefined;
+  for (const { states, contentData } of steps) {
+    for (const { digest, data } of states) {
+      if (data !== undefined) inline = (inline ?? new Map()).set(digest, { digest, data });
+    }
+    for (const state of contentData) inline = (inline ?? new Map()).set(state.digest, state);
+  }
+  return { steps, states: inline === undefined ? NONE : [...inline.values()] };
+}
+
+/** Returns the digests of all states that a step refers to. */
+export function statesOf({ states, contentStates }: PackedStep): readonly Digest[] {
+  return states.length === 0 ? contentStates : [...states.map(({ digest }) => digest), ...contentStates];
 }

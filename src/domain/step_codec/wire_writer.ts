@@ -56,10 +56,15 @@ export class WireWriter {
 
   bytes(tag: number, value: Uint8Array): void {
     this.tag(tag);
-    this.#varint(value.length);
-    this.#reserve(value.length);
-    this.#bytes.set(value, this.#at);
-    this.#at += value.length;
+    this.delimited(value);
+  }
+
+  /** Writes a message of a sequence in which each follows its length. */
+  delimited(message: Uint8Array): void {
+    this.#varint(message.length);
+    this.#reserve(message.length);
+    this.#bytes.set(message, this.#at);
+    this.#at += message.length;
   }
 
   flag(tag: number): void {
@@ -111,13 +116,6 @@ export class WireWriter {
     this.#reserve(2);
     this.#bytes[this.#at] = tag;
     this.#at += 2;
-    return this.#at;
-  }
-
-  /** Begins a message of a sequence in which each follows its length. Returns its position, for `end`. */
-  beginDelimited(): number {
-    this.#reserve(1);
-    this.#at += 1;
     return this.#at;
   }
 

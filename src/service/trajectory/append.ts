@@ -10,6 +10,7 @@ import {
 import type { OpenRequest } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
+import { PackedFrame, withInlineStates } from '../../domain/step_codec/packed_step.ts';
 import {
   type AppendEvent,
   type AppendFrame,
@@ -21,13 +22,19 @@ import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { BidiStream, FramesCall } from '../method.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { requireStepSize, toSeal } from './single_step.ts';
-import { toNewSteps } from './step_in.ts';
+import { packSteps } from './step_in.ts';
+
+/** A frame as it came, or its steps if it was not decoded. */
+type Frame = AppendStepsRequest | PackedFrame;
 
 /**
  * Appends a stream of frames (W1 to W5). Reads frames while responses are written. Reads a frame only when the session
  * has room, so that HTTP/2 flow control slows down the client.
  */
-export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps> = async function* (requests, call) {
+export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps, Frame> = async function* (
+  requests,
+  call,
+) {
   const frames = requests[Symbol.asyncIterator]();
   // A client that has sent nothing yet learns at once that the server shuts down.
   const first = await call.app.drain.race(frames.next());
@@ -42,7 +49,7 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
 
 async function* converse(
   session: AppendSession,
-  frames: AsyncIterator<AppendStepsRequest>,
+  frames: AsyncIterator<Frame>,
   call: FramesCall,
 ): AsyncGenerator<AppendStepsResponse> {
   // Frames that were read are committed even if the client disconnects.
@@ -63,11 +70,7 @@ async function* converse(
  * Passes frames to the session until the client has sent all, a frame is invalid, or the session accepts no more. Never
  * rejects: the session's events throw the error of an invalid frame.
  */
-async function readFrames(
-  session: AppendSession,
-  frames: AsyncIterator<AppendStepsRequest>,
-  call: FramesCall,
-): Promise<void> {
+async function readFrames(session: AppendSession, frames: AsyncIterator<Frame>, call: FramesCall): Promise<void> {
   try {
     while (session.accepting) {
       const next = await frames.next();
@@ -81,9 +84,10 @@ async function readFrames(
 }
 
 /** Converts the first frame of an append stream. Errors: INVALID_REQUEST. */
-function toOpenRequest(frame: AppendStepsRequest, { check }: FramesCall): OpenRequest {
+function toOpenRequest(frame: Frame, { check }: FramesCall): OpenRequest {
+  if (frame instanceof PackedFrame || frame.open === undefined)
+    throw invalidField('open', 'must be the first frame of the stream, before any steps');
   const { open, steps, seal } = frame;
-  if (open === undefined) throw invalidField('open', 'must be the first frame of the stream, before any steps');
   if (steps.length > 0 || seal !== undefined) {
     throw invalidField('open', 'must be the only field of its frame: send steps and seal in later frames');
   }
@@ -95,8 +99,15 @@ function toOpenRequest(frame: AppendStepsRequest, { check }: FramesCall): OpenRe
 /** Minimum size of a step, action or observation in memory. */
 const PART_BYTES = 128;
 
+/** Minimum size of a packed step in memory. */
+const PACKED_STEP_BYTES = 400;
+
 /** Converts a frame after the first. Errors: INVALID_REQUEST. */
-function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): AppendFrame {
+export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>): AppendFrame {
+  if (frame instanceof PackedFrame) {
+    const bytes = Math.max(frame.bytes, frame.steps.length * PACKED_STEP_BYTES);
+    return { ...withInlineStates(frame.steps), seal: undefined, bytes };
+  }
   const { open, steps, seal } = frame;
   if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
   let bytes = 0;
@@ -117,7 +128,7 @@ function toAppendFrame(frame: AppendStepsRequest, { check }: FramesCall): Append
     bytes = Math.min(bytes, LIMITS.messageBytes);
   }
   return {
-    ...toNewSteps(steps),
+    ...withInlineStates(packSteps(steps)),
     seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
     bytes: Math.max(bytes, parts * PART_BYTES),
   };

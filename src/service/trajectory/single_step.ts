@@ -4,7 +4,7 @@ import type { Seal } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js
 import type { SealRequest } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { NewSteps } from '../../domain/step.ts';
+import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import type { NewTrajectory } from '../../store/contract/trajectory.ts';
 import { toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';

@@ -8,7 +8,7 @@ import type {
   Step as WireStep,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import { type Digest, digestMismatch, parseDigest, shorten } from '../../domain/ids.ts';
+import { digestMismatch, parseDigest, shorten } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { stateDigest } from '../../domain/state_digest.ts';
@@ -17,12 +17,17 @@ import {
   type Content,
   DEFAULT_STATE_NAME,
   type NewState,
-  type NewSteps,
   type Observation,
   type StateRef,
-  type Step,
 } from '../../domain/step.ts';
-import { type PackedStep, packStep, type SentState, type SentStep } from '../../domain/step_codec/packed_step.ts';
+import {
+  type NewSteps,
+  type PackedStep,
+  packStep,
+  type SentState,
+  type SentStep,
+  withInlineStates,
+} from '../../domain/step_codec/packed_step.ts';
 import { WireWriter } from '../../domain/step_codec/wire_writer.ts';
 import { fitsBytes, isStorableText, jsonFault, unstorableText } from '../../domain/text.ts';
 import { compareText } from '../../domain/text_order.ts';
@@ -38,85 +43,36 @@ type Place = string | number;
 
 const NONE: readonly never[] = [];
 
-/** Returns the steps of a frame. */
-export function toNewSteps(steps: readonly WireStep[]): NewSteps {
-  const inline = new InlineStates();
-  const ready: Step[] = [];
-  for (let i = 0; i < steps.length; i += 1) ready.push(toNewStep(steps[i]!, i, inline));
-  return { steps: ready, states: inline.list() };
-}
-
 /** Returns the steps of a frame as they are stored. */
 export function packSteps(steps: readonly WireStep[]): PackedStep[] {
-  const inline = new InlineStates();
   const out = new WireWriter(PACKED_BYTES);
-  return steps.map((step, i) => packStep(out, toSentStep(step, i, inline)));
+  return steps.map((step, i) => packStep(out, toSentStep(step, i)));
 }
-
-/** What most steps need, if packed. */
-const PACKED_BYTES = 4096;
 
 /** Returns a step that stands alone in its request. */
 export function toOneStep(step: WireStep, field: string): NewSteps {
-  const inline = new InlineStates();
-  return { steps: [toNewStep(step, field, inline)], states: inline.list() };
+  return withInlineStates([packStep(new WireWriter(PACKED_BYTES), toSentStep(step, field))]);
 }
+
+/** Most steps need less. */
+const PACKED_BYTES = 4096;
 
 /** Returns the reference to a state that stands alone in its request, and its bytes if it came with any. */
 export function toOneState(state: WireState, field: string): { ref: StateRef; data: Uint8Array | undefined } {
-  return { ref: toStateRef(state, field, '', undefined, new InlineStates()), data: state.data };
+  return { ref: toStateRef(state, field, '', undefined), data: state.data };
 }
 
-/** Inline states of a request, each digest once. */
-class InlineStates {
-  #seen: Map<Digest, NewState> | undefined;
-  #ofContents: NewState[] | undefined;
-
-  addContent(data: Uint8Array): Digest {
-    const digest = this.add(data);
-    this.#ofContents ??= [];
-    this.#ofContents.push({ digest, data });
-    return digest;
-  }
-
-  /** Returns what contents added since the last call. */
-  takeContents(): readonly NewState[] {
-    const taken = this.#ofContents ?? NONE;
-    this.#ofContents = undefined;
-    return taken;
-  }
-
-  add(data: Uint8Array): Digest {
-    const digest = stateDigest(data);
-    this.#seen ??= new Map();
-    if (!this.#seen.has(digest)) this.#seen.set(digest, { digest, data });
-    return digest;
-  }
-
-  list(): readonly NewState[] {
-    return this.#seen === undefined ? NONE : [...this.#seen.values()];
-  }
-}
-
-function toNewStep(step: WireStep, place: Place, inline: InlineStates): Step {
-  const { contentData: _, ...sent } = toSentStep(step, place, inline);
-  return { ...sent, states: sent.states.length === 0 ? NONE : sent.states.map(withoutData) };
-}
-
-function withoutData({ name, digest, mediaType, size }: SentState): StateRef {
-  return { name, digest, mediaType, size };
-}
-
-function toSentStep(step: WireStep, place: Place, inline: InlineStates): SentStep {
+function toSentStep(step: WireStep, place: Place): SentStep {
   refuseUnknown(step.$unknown, place, '');
   checkJson(step.infoJson, place, '.info_json');
   checkJson(step.metadataJson, place, '.metadata_json');
   const { actions, observations, states } = step;
+  const contentData: NewState[] = [];
   return {
     stepNumber: step.stepNumber,
-    actions: actions.length === 0 ? NONE : actions.map((action, i) => toAction(action, place, i, inline)),
+    actions: actions.length === 0 ? NONE : actions.map((action, i) => toAction(action, place, i, contentData)),
     observations:
-      observations.length === 0 ? NONE : observations.map((each, i) => toObservation(each, place, i, inline)),
+      observations.length === 0 ? NONE : observations.map((each, i) => toObservation(each, place, i, contentData)),
     reward: step.reward,
     terminated: step.terminated,
     truncated: step.truncated,
@@ -125,12 +81,12 @@ function toSentStep(step: WireStep, place: Place, inline: InlineStates): SentSte
     metrics: toMetrics(step.metrics, place),
     startTime: toTime(step.startTime, place, '.start_time'),
     endTime: toTime(step.endTime, place, '.end_time'),
-    states: states.length === 0 ? NONE : toStates(states, place, inline),
-    contentData: inline.takeContents(),
+    states: states.length === 0 ? NONE : toStates(states, place),
+    contentData,
   };
 }
 
-function toAction(action: WireAction, place: Place, index: number, inline: InlineStates): Action {
+function toAction(action: WireAction, place: Place, index: number, contentData: NewState[]): Action {
   refuseUnknown(action.$unknown, place, '.actions', index);
   const { type, name, callId, content } = action;
   checkText(type, place, '.actions', index, '.type');
@@ -140,14 +96,19 @@ function toAction(action: WireAction, place: Place, index: number, inline: Inlin
     type,
     name,
     callId,
-    content: content === undefined ? undefined : toContent(content, place, '.actions', index, inline),
+    content: content === undefined ? undefined : toContent(content, place, '.actions', index, contentData),
     tokenIds: action.tokenIds,
     // JSON may have more digits than the float that is stored, and a repeated step must be equal to it.
     logprobs: action.logprobs.length === 0 ? NONE : action.logprobs.map(Math.fround),
   };
 }
 
-function toObservation(observation: WireObservation, place: Place, index: number, inline: InlineStates): Observation {
+function toObservation(
+  observation: WireObservation,
+  place: Place,
+  index: number,
+  contentData: NewState[],
+): Observation {
   refuseUnknown(observation.$unknown, place, '.observations', index);
   const { type, callId, isError, content } = observation;
   checkText(type, place, '.observations', index, '.type');
@@ -156,12 +117,12 @@ function toObservation(observation: WireObservation, place: Place, index: number
     type,
     callId,
     isError,
-    content: content === undefined ? undefined : toContent(content, place, '.observations', index, inline),
+    content: content === undefined ? undefined : toContent(content, place, '.observations', index, contentData),
   };
 }
 
-/** Stores large data as a state (FM4). */
-function toContent(content: WireContent, place: Place, list: string, index: number, inline: InlineStates): Content {
+/** Adds large data, which is stored as a state (FM4), to `contentData`. */
+function toContent(content: WireContent, place: Place, list: string, index: number, contentData: NewState[]): Content {
   refuseUnknown(content.$unknown, place, list, index, '.content');
   const { text, json, mediaType } = content;
   if (text !== undefined) {
@@ -179,7 +140,9 @@ function toContent(content: WireContent, place: Place, list: string, index: numb
   checkText(mediaType, place, list, index, '.content.media_type');
   if (data !== undefined) {
     if (data.length < LIMITS.contentStateBytes) return { kind: 'data', data, mediaType };
-    return { kind: 'state', digest: inline.addContent(data), mediaType, size: data.length };
+    const state = { digest: stateDigest(data), data };
+    contentData.push(state);
+    return { kind: 'state', digest: state.digest, mediaType, size: data.length };
   }
   if (digest !== undefined) {
     const field = pathOf(place, list, index, '.content.state_digest');
@@ -212,8 +175,8 @@ function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<stri
 }
 
 /** W9: returns the states in the order of their names. Requires unique names. */
-function toStates(states: readonly WireState[], place: Place, inline: InlineStates): SentState[] {
-  const refs = states.map((state, i) => toStateRef(state, place, '.states', i, inline));
+function toStates(states: readonly WireState[], place: Place): SentState[] {
+  const refs = states.map((state, i) => toStateRef(state, place, '.states', i));
   refs.sort((a, b) => compareText(a.name, b.name));
   for (let i = 1; i < refs.length; i += 1) {
     if (refs[i]!.name !== refs[i - 1]!.name) continue;
@@ -225,13 +188,7 @@ function toStates(states: readonly WireState[], place: Place, inline: InlineStat
   return refs;
 }
 
-function toStateRef(
-  state: WireState,
-  place: Place,
-  list: string,
-  index: number | undefined,
-  inline: InlineStates,
-): SentState {
+function toStateRef(state: WireState, place: Place, list: string, index: number | undefined): SentState {
   refuseUnknown(state.$unknown, place, list, index);
   const { data, mediaType } = state;
   const name = state.name === '' ? DEFAULT_STATE_NAME : state.name;
@@ -244,7 +201,7 @@ function toStateRef(
     // The size of a state put before is the store's to tell.
     return { name, digest, mediaType, size: 0, data };
   }
-  const found = inline.add(data);
+  const found = stateDigest(data);
   if (digest !== '' && digest !== found) throw digestMismatch(digest, found);
   return { name, digest: found, mediaType, size: data.length, data };
 }

@@ -4,7 +4,8 @@ import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
 import type { RunTally } from '../../domain/progress.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, RunSettings, Stage } from '../../domain/run.ts';
-import type { NewState, Step } from '../../domain/step.ts';
+import type { NewState } from '../../domain/step.ts';
+import type { PackedStep } from '../../domain/step_codec/packed_step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { ExperimentReference } from './experiment.ts';
 import type { IdempotencyKey } from './idempotency.ts';
@@ -163,7 +164,7 @@ export interface NewMainTrajectory {
   readonly id: string;
   readonly uid: string;
   readonly taskId: string;
-  readonly root: Step | undefined;
+  readonly root: PackedStep | undefined;
   /** Bytes of the root's inline states, each digest once. */
   readonly states: readonly NewState[];
 }

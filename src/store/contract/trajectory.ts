@@ -2,7 +2,8 @@ import type { Caller } from '../../domain/caller.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Link } from '../../domain/lineage.ts';
-import type { NewState, Step } from '../../domain/step.ts';
+import type { NewState } from '../../domain/step.ts';
+import type { PackedStep } from '../../domain/step_codec/packed_step.ts';
 import type { Trajectory, TrajectoryRef, TrajectorySettings } from '../../domain/trajectory.ts';
 import type { IdempotencyKey } from './idempotency.ts';
 import type { Page } from './page.ts';
@@ -79,7 +80,7 @@ export interface NewTrajectory extends NewTrajectoryFields {
   /** Ids of the run and the experiment. If both are given, the experiment must be the run's. */
   readonly runId: string | undefined;
   readonly experimentId: string | undefined;
-  readonly root: Step | undefined;
+  readonly root: PackedStep | undefined;
   /** Bytes of the root's inline states, each digest once. */
   readonly states: readonly NewState[];
 }

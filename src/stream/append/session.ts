@@ -4,7 +4,7 @@ import { invalidField } from '../../domain/errors.ts';
 import type { Instant } from '../../domain/instant.ts';
 import { isSealed, type SealStatus, type TrajectoryStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { NewSteps } from '../../domain/step.ts';
+import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, Grant } from '../../store/contract/append.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';

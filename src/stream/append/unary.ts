@@ -1,7 +1,7 @@
 import type { SealRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
-import type { NewSteps } from '../../domain/step.ts';
+import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';

@@ -1,4 +1,6 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely';
+import { packStep } from '../../../domain/step_codec/packed_step.ts';
+import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { NO_SUMS, type SegmentSums, type Sums, sumsOfBranch } from '../../sql/step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../../sql/step/segment.ts';
 import { placeKey, sumsAt } from '../../sql/step/sums_at.ts';
@@ -81,6 +83,7 @@ class Segments<T> {
   readonly #db: Kysely<T>;
   readonly #batch: ReadonlyMap<bigint, TrajectoryRow>;
   readonly #parents: ReadonlyMap<string, Sums>;
+  readonly #out = new WireWriter(4096);
   readonly #encoder = new StepEncoder();
   /** Trajectories of this batch that have branches in it. */
   readonly #hasBranch: ReadonlySet<bigint>;
@@ -99,9 +102,10 @@ class Segments<T> {
 
   async add(former: FormerStep): Promise<void> {
     const { trajectory } = former;
-    const frame = this.#encoder.encode(former.step, NO_SIZES);
+    const step = packStep(this.#out, former.step);
+    const frame = this.#encoder.encode(step, NO_SIZES);
     if (!this.#fits(trajectory, former, frame)) await this.#begin(trajectory, former);
-    this.#open?.segment.add(former.step, frame);
+    this.#open?.segment.add(step, frame);
   }
 
   /** A row has steps of one trajectory and one commit. */

@@ -5,7 +5,7 @@ import type { Digest } from '../../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
-import type { Step } from '../../../domain/step.ts';
+import { statesOf } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
@@ -22,11 +22,12 @@ import { rangesOver } from './number_ranges.ts';
 import { segmentsOver } from './read_stored.ts';
 import { type Sums, sumColumns } from './running_sums.ts';
 import { SegmentCursor } from './stored_segment.ts';
-import { StepWriter, statesOf } from './writer.ts';
+import { StepWriter } from './writer.ts';
 
 /** A stored step that a batch repeats. */
 interface RepeatedStep {
-  readonly step: Step;
+  /** Its encoding. */
+  readonly bytes: Uint8Array;
   readonly commitTime: Instant;
 }
 
@@ -127,14 +128,16 @@ class Group {
       throw trajectoryNotFound(batch.trajectoryId);
     }
     const before = { ...head };
-    const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.step);
+    const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.bytes);
     const missing = this.#missing(namespace, decision, inline);
     if (missing !== undefined) {
       Object.assign(head, before);
       throw stateNotFound(missing);
     }
     member.sums = this.#writer.add(locked, member.sums, decision.appended, inline);
-    for (const step of decision.appended) member.stored.set(step.stepNumber, { step, commitTime: this.#nowInstant });
+    for (const { stepNumber, bytes } of decision.appended) {
+      member.stored.set(stepNumber, { bytes, commitTime: this.#nowInstant });
+    }
     if (decision.seal === 'sealed') {
       member.sealTime = this.#tx.now;
       this.#sealed.push({ caller: batch.caller, member });
@@ -223,7 +226,7 @@ class Group {
         for (const steps = new SegmentCursor(segment); steps.next() && steps.stepNumber < to; ) {
           const { stepNumber } = steps;
           if (stepNumber < from) continue;
-          member.stored.set(stepNumber, { step: steps.read('FULL'), commitTime: steps.commit.commitTime });
+          member.stored.set(stepNumber, { bytes: steps.bytes, commitTime: steps.commit.commitTime });
         }
       }
     }
@@ -255,7 +258,7 @@ async function findStates(referred: ReferredStates, batches: readonly AppendBatc
   const digests = new Map<string, Set<Digest>>();
   for (const { caller, steps } of batches) {
     for (const step of steps) {
-      if (step.states.length === 0 && step.actions.length === 0 && step.observations.length === 0) continue;
+      if (step.states.length === 0 && step.contentStates.length === 0) continue;
       for (const digest of statesOf(step)) {
         const ofNamespace = digests.get(caller.namespace) ?? new Set<Digest>();
         digests.set(caller.namespace, ofNamespace.add(digest));

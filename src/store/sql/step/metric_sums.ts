@@ -4,7 +4,7 @@ import { IMMENSE_SUM } from '../summary/rewards.ts';
 /** The sum of all values that cannot make it overflow, the smallest and the largest value. */
 export type MetricSum = readonly [total: number | null, least: number, most: number];
 
-export function addMetrics(sums: Map<string, MetricSum>, { metrics }: Step): void {
+export function addMetrics(sums: Map<string, MetricSum>, metrics: Step['metrics']): void {
   for (const [name, value] of metrics) {
     if (Number.isNaN(value)) continue;
     // JSON has no infinities. All that counts is whether a value is beyond the limit.

@@ -1,8 +1,9 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Instant } from '../../../domain/instant.ts';
-import { addOwnReward, addReward, type Step } from '../../../domain/step.ts';
+import { addOwnReward, addReward } from '../../../domain/step.ts';
+import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
+import { withStateSizes } from '../../../domain/step_codec/state_sizes.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
-import { writeStep } from '../../../domain/step_codec/write.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { bindOptionalReal, bindReal, readReal } from '../values.ts';
@@ -33,28 +34,16 @@ export class StepEncoder {
   readonly #out = new WireWriter(4096);
 
   /** Returns the message of the step after its length, with the sizes of stored states. */
-  encode(step: Step, sizes: StateSizes): Uint8Array {
-    const begun = this.#out.beginDelimited();
-    writeStep(this.#out, withSizes(step, sizes));
-    this.#out.end(begun);
+  encode(step: PackedStep, sizes: StateSizes): Uint8Array {
+    const bytes = namesStates(step) ? withStateSizes(this.#out, step.bytes, sizes) : step.bytes;
+    this.#out.delimited(bytes);
     return this.#out.take();
   }
 }
 
 /** Clients need not send the sizes of states that are stored already. */
-function withSizes(step: Step, sizes: StateSizes): Step {
-  const sized = <Of extends { readonly digest: string; readonly size: number }>(state: Of): Of =>
-    state.size > 0 ? state : { ...state, size: sizes.get(state.digest) ?? 0 };
-  const withContent = <Item extends Step['actions'][number] | Step['observations'][number]>(item: Item): Item =>
-    item.content?.kind === 'state' ? { ...item, content: sized(item.content) } : item;
-  const content = [...step.actions, ...step.observations].some((item) => item.content?.kind === 'state');
-  if (!content && step.states.every(({ size }) => size > 0)) return step;
-  return {
-    ...step,
-    actions: content ? step.actions.map(withContent) : step.actions,
-    observations: content ? step.observations.map(withContent) : step.observations,
-    states: step.states.map(sized),
-  };
+function namesStates({ states, contentStates }: PackedStep): boolean {
+  return contentStates.length > 0 || states.some(({ size, data }) => size === 0 && data === undefined);
 }
 
 /** Collects consecutive steps of one trajectory for a row of `segments`. */
@@ -88,7 +77,7 @@ export class SegmentBuilder {
     return count === 0 || (count < SEGMENT_STEPS && this.#bytes + frame.length <= SEGMENT_BYTES);
   }
 
-  add(step: Step, frame: Uint8Array): void {
+  add(step: PackedStep, frame: Uint8Array): void {
     const index = this.#frames.length;
     this.#frames.push(frame);
     this.#bytes += frame.length;
@@ -101,7 +90,7 @@ export class SegmentBuilder {
     }
     if (step.metrics.size > 0) {
       this.#metrics ??= new Map();
-      addMetrics(this.#metrics, step);
+      addMetrics(this.#metrics, step.metrics);
     }
     this.#sums = sumsAfter(this.#sums, step, frame.length);
   }
@@ -142,7 +131,7 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, 'rewards' | '
   try {
     for (const steps = new SegmentCursor(row); frames.length < count && steps.next(); ) {
       frames.push(steps.frame);
-      addMetrics(metrics, steps.read('BASIC'));
+      addMetrics(metrics, steps.read('BASIC').metrics);
     }
   } catch (error) {
     if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
@@ -169,7 +158,7 @@ function rewardJson(reward: number | undefined): number | string | null {
   return Number.isFinite(reward) ? reward : String(reward);
 }
 
-function sumsAfter(before: Sums, step: Step, frameBytes: number): Sums {
+function sumsAfter(before: Sums, step: PackedStep, frameBytes: number): Sums {
   const timed = step.stepNumber > 0n && step.startTime !== undefined && step.endTime !== undefined;
   return {
     rewardSum: addReward(before.rewardSum, step.reward),

@@ -81,6 +81,11 @@ export class SegmentCursor {
     return this.#commits.of(this.stepNumber);
   }
 
+  /** The encoding of the current step. */
+  get bytes(): Uint8Array {
+    return this.#body.subarray(this.#frames.from, this.#frames.to);
+  }
+
   /** The encoding of the current step, after its length. */
   get frame(): Uint8Array {
     return this.#body.subarray(this.#begin, this.#frames.to);

@@ -1,5 +1,6 @@
 import type { Digest } from '../../../domain/ids.ts';
-import { contentStates, type StateRef, type Step } from '../../../domain/step.ts';
+import type { StateRef } from '../../../domain/step.ts';
+import { type PackedStep, statesOf } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
@@ -31,13 +32,13 @@ export class StepWriter {
   }
 
   /** Returns the first digest of a step that is neither stored nor inline. */
-  missingState(namespace: string, step: Step, inline: ReadonlySet<Digest>): Digest | undefined {
+  missingState(namespace: string, step: PackedStep, inline: ReadonlySet<Digest>): Digest | undefined {
     const sizes = this.#referred.sizes(namespace);
     return statesOf(step).find((digest) => !inline.has(digest) && !sizes.has(digest));
   }
 
   /** Adds accepted steps in order. Returns the sums after them. */
-  add(owner: StepOwner, before: Sums, steps: readonly Step[], inline: readonly EncodedState[]): Sums {
+  add(owner: StepOwner, before: Sums, steps: readonly PackedStep[], inline: readonly EncodedState[]): Sums {
     const { namespace } = owner;
     this.#referred.add(namespace, inline);
     const sizes = this.#referred.sizes(namespace);
@@ -84,9 +85,9 @@ export class StepWriter {
     ]);
   }
 
-  #addStates(namespace: string, ref: TrajectoryRef, step: Step): void {
+  #addStates(namespace: string, ref: TrajectoryRef, step: PackedStep): void {
     for (const state of step.states) this.#addState(namespace, ref, step.stepNumber, state);
-    for (const digest of contentStates(step)) {
+    for (const digest of step.contentStates) {
       this.#referred.use(namespace, digest);
       this.#contentStates.push({
         tree: ref.tree,
@@ -117,9 +118,4 @@ export class StepWriter {
     this.#stepStates.push(row);
     return row;
   }
-}
-
-/** Returns the digests of all states that a step refers to. */
-export function statesOf(step: Step): Digest[] {
-  return [...step.states.map(({ digest }) => digest), ...contentStates(step)];
 }

@@ -6,6 +6,7 @@ import {
   trajectoryNotFound,
 } from '../../../domain/errors.ts';
 import { depthFault } from '../../../domain/lineage.ts';
+import { statesOf } from '../../../domain/step_codec/packed_step.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, NewTrajectoryFields } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
@@ -14,7 +15,7 @@ import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import { NO_SUMS, type Sums, sumColumns } from '../step/running_sums.ts';
 import { placeKey, sumsAt } from '../step/sums_at.ts';
-import { StepWriter, statesOf } from '../step/writer.ts';
+import { StepWriter } from '../step/writer.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { inOneRoundTrip } from '../together.ts';

@@ -2,7 +2,7 @@ import { decideAppend, type Head } from '../../../domain/append.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
 import { isSealed } from '../../../domain/lifecycle.ts';
-import { contentStates, type Step } from '../../../domain/step.ts';
+import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import type { Sums } from '../step/running_sums.ts';
@@ -86,10 +86,10 @@ export async function appendToKnown(
   };
 }
 
-function soleStep({ steps, seal }: AppendBatch): Step | undefined {
+function soleStep({ steps, seal }: AppendBatch): PackedStep | undefined {
   const [step] = steps;
   if (step === undefined || steps.length > 1 || seal !== undefined) return undefined;
-  return step.states.length > 0 || contentStates(step).length > 0 ? undefined : step;
+  return step.states.length > 0 || step.contentStates.length > 0 ? undefined : step;
 }
 
 /** A row key keeps its namespace and uid. */
