@@ -1,6 +1,9 @@
 import { type DescMessage, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
+import { AppendStepsRequestSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
+import { PackedFrame } from '../../domain/step_codec/packed_step.ts';
+import { passFrame } from '../../domain/step_codec/pass.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 import { EncodedResponse } from '../../service/answer/encoded.ts';
 
@@ -28,11 +31,14 @@ export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
   }
 }
 
+/** A message, or the steps of one that need not be decoded. */
+export type Received = Message | PackedFrame;
+
 /**
  * The messages of a body, each decoded when it is asked for, and then handed over. Each piece of a body begins with an
  * envelope.
  */
-export class Messages implements AsyncIterableIterator<Message, undefined> {
+export class Messages implements AsyncIterableIterator<Received, undefined> {
   readonly #pieces: AsyncIterator<Uint8Array>;
   readonly #schema: DescMessage;
   readonly #check: (schema: DescMessage, bytes: Uint8Array) => void;
@@ -56,7 +62,7 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
     this.#handOver = handOver;
   }
 
-  async next(): Promise<IteratorResult<Message, undefined>> {
+  async next(): Promise<IteratorResult<Received, undefined>> {
     while (this.#at === this.#piece.length) {
       const piece = await this.#pieces.next();
       if (piece.done === true) return { done: true, value: undefined };
@@ -66,7 +72,7 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
     return { done: false, value: this.#take() };
   }
 
-  async return(): Promise<IteratorResult<Message, undefined>> {
+  async return(): Promise<IteratorResult<Received, undefined>> {
     await this.#pieces.return?.();
     return { done: true, value: undefined };
   }
@@ -75,7 +81,7 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
     return this;
   }
 
-  #take(): Message {
+  #take(): Received {
     const begin = this.#at + HEADER_BYTES;
     try {
       const end = envelopeEnd(this.#piece, this.#at);
@@ -83,6 +89,8 @@ export class Messages implements AsyncIterableIterator<Message, undefined> {
       // A copy, so that a small message does not keep the whole chunk that it arrived with in memory.
       const bytes = Uint8Array.prototype.slice.call(this.#piece, begin, end);
       this.#at = end;
+      const packed = this.#schema === AppendStepsRequestSchema ? passFrame(bytes) : undefined;
+      if (packed !== undefined) return new PackedFrame(packed, bytes.length);
       this.#check(this.#schema, bytes);
       return decodeMessage(this.#schema, bytes);
     } finally {
@@ -104,7 +112,7 @@ function requireReadable(piece: Uint8Array, at: number, length: number): void {
 }
 
 /** Returns the only message of a body. Errors: ConnectError. */
-export async function onlyMessage(messages: Messages): Promise<Message> {
+export async function onlyMessage(messages: Messages): Promise<Received> {
   const first = await messages.next();
   if (first.done === true) {
     throw new ConnectError('protocol error: missing input message for this method', Code.Unimplemented);

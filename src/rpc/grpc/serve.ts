@@ -11,14 +11,14 @@ import { cutCall, type HttpRequest, type HttpResponse } from '../http.ts';
 import type { MessageGuard } from '../message_guard.ts';
 import type { UnsentMessages } from '../unsent.ts';
 import { GrpcContext } from './context.ts';
-import { encodeMessage, Messages, onlyMessage } from './envelope.ts';
+import { encodeMessage, Messages, onlyMessage, type Received } from './envelope.ts';
 import { Reply } from './reply.ts';
 
 /** A method and its handler. */
 export interface Served {
   readonly method: DescMethod;
   readonly answer: (
-    input: Message | AsyncIterable<Message>,
+    input: Received | AsyncIterable<Received>,
     context: CallContext,
   ) => Promise<Message> | AsyncIterable<Sent>;
 }
