@@ -16,6 +16,8 @@ export const LIMITS = Object.freeze({
   stepBytes: 1024 * 1024 - 4096,
   /** Bytes of an inline state in a step. */
   inlineStateBytes: 512 * 1024,
+  /** Inline states with fewer bytes are stored in the row of their step. */
+  smallStateBytes: 4096,
   /** Contents of at least this many bytes are stored as a state. */
   contentStateBytes: 16 * 1024,
   /** Bytes of a state. */

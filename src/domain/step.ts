@@ -1,5 +1,6 @@
 import type { Digest } from './ids.ts';
 import type { Instant } from './instant.ts';
+import { LIMITS } from './limits.ts';
 
 /**
  * The content of an action or observation, in one of five forms. `data` has less than 16 KiB; larger bytes are stored
@@ -34,6 +35,8 @@ export interface StateRef {
   readonly digest: Digest;
   readonly mediaType: string;
   readonly size: number;
+  /** The bytes, of a state that came inline, or of a small state that is read with its bytes. Unset in steps that are read. */
+  readonly data?: Uint8Array | undefined;
 }
 
 /** The content of one step. Empty `infoJson` and `metadataJson` mean absent. */
@@ -62,7 +65,7 @@ export interface StoredStep extends Step {
   readonly rewardSum: number;
 }
 
-/** The bytes of an inline state. Its digest has been checked. */
+/** The bytes of an inline state that becomes a row of its own. Its digest has been checked. */
 export interface NewState {
   readonly digest: Digest;
   readonly data: Uint8Array;
@@ -80,6 +83,11 @@ export function contentStates(step: Step): readonly Digest[] {
     if (content?.kind === 'state') found = (found ?? new Set()).add(content.digest);
   }
   return found === undefined ? NO_DIGESTS : [...found];
+}
+
+/** S1: whether a state that is sent inline is stored in the row of its step. */
+export function isSmallState(data: Uint8Array): boolean {
+  return data.length < LIMITS.smallStateBytes;
 }
 
 const NO_DIGESTS: readonly Digest[] = [];

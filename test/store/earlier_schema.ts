@@ -1,4 +1,5 @@
 import { migration0018 } from '../../src/store/migrations/0018_segments.ts';
+import { restoreSmallStates } from './former_small_states.ts';
 import { restoreFormerSteps } from './former_steps.ts';
 import type { OutsideSql } from './sql.ts';
 
@@ -90,10 +91,11 @@ const UNDO = {
       `alter table ${table} drop column max_reward`,
     ]),
   ],
+  '0020_small_states': restoreSmallStates,
   // Rows must not have been merged.
   '0022_merged_segments': async (sql: OutsideSql) => {
     await sql.rows('drop view steps');
-    for (const column of ['commits', 'last_commit_time', 'encoding', 'body_bytes'])
+    for (const column of ['commits', 'last_commit_time', 'encoding', 'body_bytes', 'states_bytes'])
       await sql.rows(`alter table segments drop column ${column}`);
     await sql.rows('alter table trajectories drop column merged_to');
     const [view] = /create view steps as[^;]*/u.exec(migration0018[sql.engine])!;

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import type { Step } from '../../src/domain/step.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
-import { makeStep, newState, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { makeStep, newState, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
@@ -30,11 +30,11 @@ it.each(ENGINES)(
     const times = { startTime: 5n, endTime: 1_000_000_005n };
     const rootSteps = [
       ...numbered(0, drawn.slice(0, 250)),
-      makeStep(250n, { states: [stateRef(large, 'agent'), stateRef(sent)], ...times, metrics }),
+      makeStep(250n, { states: [stateRef(large, 'agent'), smallRef(sent)], ...times, metrics }),
       makeStep(251n, { observations: [textObservation('', { content })], reward: 2 }),
     ];
     for (let at = 0; at < rootSteps.length; at += 90) {
-      await scene.append(root, rootSteps.slice(at, at + 90), { states: [sent, large] });
+      await scene.append(root, rootSteps.slice(at, at + 90), { states: [large] });
     }
     await scene.store.attachState(scene.caller, {
       trajectoryId: root.id,
@@ -62,8 +62,15 @@ it.each(ENGINES)(
     const longBranch = await scene.branch(long, 1100n);
     const all = [root, branch, leaf, empty, long, longBranch];
     const look = async (here: Scene) =>
-      Promise.all(all.map(async (each) => ({ row: await here.get(each.id), steps: await here.steps(each) })));
+      Promise.all(
+        all.map(async (each) => {
+          const place = { tree: each.ref.tree, owner: each.ref.key, stepNumber: 250n };
+          const small = await here.store.readSmallStates(here.namespace, place, ['agent', 'env', 'after']);
+          return { row: await here.get(each.id), steps: await here.steps(each), small };
+        }),
+      );
     const before = await look(scene);
+    expect([...before[0]!.small.keys()]).toEqual(['env', 'after']);
     const sql = await outsideSql(database);
     const rows = await countRows(sql);
     const turns = () => sql.rows('select key, timed_turns, turn_seconds from trajectories order by key');

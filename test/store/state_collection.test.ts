@@ -60,8 +60,8 @@ describeStore('collecting states', (on) => {
 
   it('S2: a state with a step is never collected: as state, in a content, attached, or only inherited', async () => {
     const scene = on.scene();
-    const [asState, inContent, attached] = ['state', 'content', 'attached'].map((text) => newState(text));
-    if (!asState || !inContent || !attached) throw new Error('three states');
+    const [asState, inContent] = [newState('state'), newState('content')];
+    const attached = newState('attached'.repeat(1000));
     const content = { kind: 'state', digest: inContent.digest, mediaType: '', size: 7 } as const;
     const root = await scene.create();
     const step = makeStep(0n, { states: [stateRef(asState)], observations: [textObservation('', { content })] });

@@ -56,3 +56,8 @@ export function newState(data: Uint8Array | string): NewState {
 export function stateRef(state: NewState, name = 'env', mediaType = 'application/octet-stream'): StateRef {
   return { name, digest: state.digest, mediaType, size: state.data.length };
 }
+
+/** A small state of a new step, which is stored in the row of the step. */
+export function smallRef(state: NewState, name = 'env', mediaType = 'application/octet-stream'): StateRef {
+  return { ...stateRef(state, name, mediaType), data: state.data };
+}

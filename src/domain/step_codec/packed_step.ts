@@ -1,6 +1,7 @@
 import type { Digest } from '../ids.ts';
 import type { Instant } from '../instant.ts';
 import { contentStates, type NewState, type StateRef, type Step } from '../step.ts';
+import { smallData } from './small_states.ts';
 import type { WireWriter } from './wire_writer.ts';
 import { writeStep } from './write.ts';
 
@@ -14,8 +15,8 @@ export interface PackedStep {
   readonly endTime: Instant | undefined;
   /** In the order in which they came. */
   readonly metrics: ReadonlyMap<string, number>;
-  /** Sorted by name. */
-  readonly states: readonly SentState[];
+  /** Sorted by name. Without `data`, a state was named by its digest. */
+  readonly states: readonly StateRef[];
   /** Digests of the states that contents refer to, in order, each once. */
   readonly contentStates: readonly Digest[];
   /** The bytes of contents that are stored as states (FM4), in order. */
@@ -24,19 +25,12 @@ export interface PackedStep {
   readonly bytes: Uint8Array;
 }
 
-/** A state of a received step. */
-export interface SentState extends StateRef {
-  /** Undefined: the state was named by its digest. */
-  readonly data?: Uint8Array | undefined;
-}
-
 /** A received step with the bytes that came with it. */
 export interface SentStep extends Step {
-  readonly states: readonly SentState[];
   readonly contentData?: readonly NewState[];
 }
 
-/** Steps ready to be stored, and the bytes of their inline states, each digest once. */
+/** Steps ready to be stored, and the bytes of their inline states that are not small, each digest once. */
 export interface NewSteps {
   readonly steps: readonly PackedStep[];
   readonly states: readonly NewState[];
@@ -79,15 +73,20 @@ const NONE: readonly never[] = [];
 export function withInlineStates(steps: readonly PackedStep[]): NewSteps {
   let inline: Map<Digest, NewState> | undefined;
   for (const { states, contentData } of steps) {
-    for (const { digest, data } of states) {
-      if (data !== undefined) inline = (inline ?? new Map()).set(digest, { digest, data });
+    for (const state of states) {
+      const { digest, data } = state;
+      if (data !== undefined && smallData(state) === undefined)
+        inline = (inline ?? new Map()).set(digest, { digest, data });
     }
     for (const state of contentData) inline = (inline ?? new Map()).set(state.digest, state);
   }
   return { steps, states: inline === undefined ? NONE : [...inline.values()] };
 }
 
-/** Returns the digests of all states that a step refers to. */
-export function statesOf({ states, contentStates }: PackedStep): readonly Digest[] {
-  return states.length === 0 ? contentStates : [...states.map(({ digest }) => digest), ...contentStates];
+/** Returns the digests of the states with rows of their own that a step refers to. */
+export function rowStates({ states, contentStates }: PackedStep): readonly Digest[] {
+  if (states.length === 0) return contentStates;
+  const digests: Digest[] = [];
+  for (const state of states) if (smallData(state) === undefined) digests.push(state.digest);
+  return [...digests, ...contentStates];
 }

@@ -3,9 +3,9 @@ import type { Digest } from '../ids.ts';
 import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import { LIMITS } from '../limits.ts';
 import { stateDigest } from '../state_digest.ts';
-import { DEFAULT_STATE_NAME, type NewState } from '../step.ts';
+import { DEFAULT_STATE_NAME, type NewState, type StateRef } from '../step.ts';
 import { compareText } from '../text_order.ts';
-import type { PackedStep, SentState } from './packed_step.ts';
+import type { PackedStep } from './packed_step.ts';
 import { ACTION, CONTENT, ENTRY, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
 import { WireReader } from './wire_reader.ts';
 import { WireWriter } from './wire_writer.ts';
@@ -52,7 +52,7 @@ const SHORT_TEXT = 64;
 const KNOWN_TEXTS = 64;
 
 const NO_DIGESTS: readonly Digest[] = [];
-const NO_STATES: readonly SentState[] = [];
+const NO_STATES: readonly StateRef[] = [];
 const NO_DATA: readonly NewState[] = [];
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
 
@@ -229,8 +229,8 @@ class Pass {
   }
 
   /** W9: sorted by name, each name once. */
-  #states(): readonly SentState[] {
-    const states: SentState[] = [];
+  #states(): readonly StateRef[] {
+    const states: StateRef[] = [];
     do {
       demand(states.length < LIMITS.statesPerStep);
       states.push(this.#state());
@@ -240,7 +240,7 @@ class Pass {
     return states;
   }
 
-  #state(): SentState {
+  #state(): StateRef {
     const input = this.#input;
     this.#values += 1;
     const outer = input.enter();

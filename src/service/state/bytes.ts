@@ -4,7 +4,18 @@ import { LIMITS } from '../../domain/limits.ts';
 import { createStateHasher } from '../../domain/state_digest.ts';
 import type { StateInfo, StateStore } from '../../store/contract/state.ts';
 
-type Reader = Pick<StateStore, 'readState'>;
+/** Returns bytes of a state from `offset` on: at least one, unless the state ends there. */
+type ReadState = (offset: number) => Promise<Uint8Array>;
+
+/** Reads a state with a row of its own. */
+export function rowReader(store: Pick<StateStore, 'readState'>, namespace: string, { digest }: StateInfo): ReadState {
+  return (offset) => store.readState(namespace, digest, offset);
+}
+
+/** Reads a state whose bytes are at hand. */
+export function smallReader(data: Uint8Array): ReadState {
+  return async (offset) => data.subarray(offset);
+}
 
 /**
  * Returns the bytes [from, to) of a state in pieces of at most 256 KiB, and reads them on demand. The store verifies
@@ -12,15 +23,14 @@ type Reader = Pick<StateStore, 'readState'>;
  * (S3). Errors: STATE_NOT_FOUND, STATE_CORRUPT.
  */
 export async function* stateBytes(
-  store: Reader,
-  namespace: string,
+  read: ReadState,
   { digest, size }: StateInfo,
   from: number,
   to: number,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const hasher = from === 0 && to === size ? createStateHasher() : undefined;
   for (let at = from; at < to; ) {
-    const stored = await store.readState(namespace, digest, at);
+    const stored = await read(at);
     if (stored.length === 0) throw stateCorrupt(digest);
     for (let cut = 0; cut < stored.length && at < to; ) {
       const piece = stored.subarray(cut, cut + Math.min(LIMITS.chunkBytes, to - at));

@@ -1,14 +1,16 @@
 import type { StateReference } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
 import { type Digest, parseDigest, shorten } from '../../domain/ids.ts';
-import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import { DEFAULT_STATE_NAME, type StateRef } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
+import type { OwnedStep } from '../../store/contract/step.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { required } from '../convert/required.ts';
 import type { Call } from '../method.ts';
 import { stepAt } from '../trajectory/find_step.ts';
-import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';
+import { isMissing, rowReader, smallReader, stateBytes, stateCorrupt } from './bytes.ts';
 
 /** Identifies a state by the digest of its bytes, or by its name at an own or inherited step. */
 export type StateAddress =
@@ -19,8 +21,16 @@ export type StateAddress =
 export interface FoundContent extends StateInfo {
   /** Media type that the step gives the state. Empty for a state that was requested by its digest. */
   readonly mediaType: string;
-  /** The trajectory of the reference. Undefined for a state that was requested by its digest. */
-  readonly trajectory?: Trajectory;
+  /** The step of the reference. Undefined for a state that was requested by its digest. */
+  readonly step?: StateStep;
+}
+
+/** The step of a state, and the trajectory that it was requested of. */
+interface StateStep {
+  readonly trajectory: Trajectory;
+  readonly owner: OwnedStep['owner'];
+  readonly stepNumber: bigint;
+  readonly name: string;
 }
 
 /** What is needed to look up a state, and to read its bytes. */
@@ -46,15 +56,15 @@ export async function findContent({ app, caller }: Access, address: StateAddress
   }
   const { trajectoryId, stepNumber, name } = address;
   const trajectory = await findTrajectory(app, caller, trajectoryId);
-  const { step } = await stepAt(app, caller, trajectory, { stepNumber }, 'BASIC');
+  const { owner, step } = await stepAt(app, caller, trajectory, { stepNumber }, 'BASIC');
   const state = step.states.find((each) => each.name === name);
   if (state === undefined) throw stepWithoutState(address, step.states);
-  return { ...state, trajectory };
+  return { ...state, step: { trajectory, owner, stepNumber, name } };
 }
 
 /**
- * Returns bytes [from, to) of a found state, as `stateBytes` does. Errors: STATE_CORRUPT; if the state or its
- * trajectory was deleted meanwhile: STATE_NOT_FOUND or TRAJECTORY_NOT_FOUND.
+ * Returns bytes [from, to) of a found state, as `stateBytes` does. Small states are read from the row of the step (S1).
+ * Errors: STEP_CORRUPT, STATE_CORRUPT; if the state or its trajectory was deleted meanwhile: STATE_NOT_FOUND or TRAJECTORY_NOT_FOUND.
  */
 export async function* contentBytes(
   { app, caller }: Access,
@@ -63,20 +73,56 @@ export async function* contentBytes(
   to = found.size,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   try {
-    yield* stateBytes(app.store, caller.namespace, found, from, to);
+    const data = await smallData({ app, caller }, found);
+    const read = data === undefined ? rowReader(app.store, caller.namespace, found) : smallReader(data);
+    yield* stateBytes(read, found, from, to);
   } catch (error) {
-    if (found.trajectory === undefined || !isMissing(error)) throw error;
+    if (found.step === undefined || !isMissing(error)) throw error;
     // A step's states live as long as the step: either both are gone, or the store has lost one.
-    await requireStillThere(app, caller, found.trajectory);
+    await requireStillThere(app, caller, found.step.trajectory);
     throw stateCorrupt(found.digest);
   }
 }
 
-/** Returns all bytes of a small state. */
-export async function wholeContent(access: Access, found: Omit<FoundContent, 'mediaType'>): Promise<Uint8Array> {
-  const pieces: Uint8Array[] = [];
-  for await (const piece of contentBytes(access, found)) pieces.push(piece);
-  return pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces);
+/** Returns the bytes of a state that is stored in the row of its step. */
+async function smallData(
+  access: Access,
+  { size, step }: Omit<FoundContent, 'mediaType'>,
+): Promise<Uint8Array | undefined> {
+  if (step === undefined) return undefined;
+  return (await readSmall(access, step, [{ name: step.name, size }])).get(step.name);
+}
+
+/** Reads all those states of a step that are stored in its row, in one statement. */
+async function readSmall(
+  { app, caller }: Access,
+  { trajectory, owner, stepNumber }: Omit<StateStep, 'name'>,
+  states: readonly Pick<StateRef, 'name' | 'size'>[],
+): Promise<ReadonlyMap<string, Uint8Array>> {
+  const small = states.filter(({ size }) => size < LIMITS.smallStateBytes);
+  if (small.length === 0) return new Map();
+  const place = { tree: trajectory.ref.tree, owner: owner.key, stepNumber };
+  const names = small.map(({ name }) => name);
+  return app.store.readSmallStates(caller.namespace, place, names);
+}
+
+/** Returns all bytes of some states of a step, by name. All must fit into a message together. Errors: as `contentBytes`. */
+export async function wholeStates(
+  access: Access,
+  trajectory: Trajectory,
+  { owner, step }: OwnedStep,
+  states: readonly StateRef[],
+): Promise<ReadonlyMap<string, Uint8Array>> {
+  const place = { trajectory, owner, stepNumber: step.stepNumber };
+  const found = new Map(await readSmall(access, place, states));
+  for (const state of states) {
+    if (found.has(state.name)) continue;
+    const pieces: Uint8Array[] = [];
+    for await (const piece of contentBytes(access, { ...state, step: { ...place, name: state.name } }))
+      pieces.push(piece);
+    found.set(state.name, pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces));
+  }
+  return found;
 }
 
 function stepWithoutState(

@@ -15,7 +15,7 @@ import type { App } from '../../stream/app.ts';
 import { requireStillThere } from '../../stream/find.ts';
 import { endOfRange, findRange, type RequestedRange } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
-import { isMissing, stateBytes, stateCorrupt } from './bytes.ts';
+import { isMissing, rowReader, smallReader, stateBytes, stateCorrupt } from './bytes.ts';
 
 export type ReadStatesArgs = RequestedRange & Pick<ReadStatesRequest, 'name' | 'every'>;
 
@@ -108,7 +108,8 @@ async function* piecesOf(
   const pieceAt = (offset: bigint, data: Uint8Array) =>
     create(StatePieceSchema, { stepNumber, digest, mediaType, size, offset, data });
   let offset = 0n;
-  for await (const data of stateBytes(app.store, caller.namespace, state, 0, state.size)) {
+  const read = state.data === undefined ? rowReader(app.store, caller.namespace, state) : smallReader(state.data);
+  for await (const data of stateBytes(read, state, 0, state.size)) {
     yield { trajectoryId: owner.id, piece: pieceAt(offset, data) };
     offset += BigInt(data.length);
   }

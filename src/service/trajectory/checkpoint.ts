@@ -11,7 +11,7 @@ import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import { toStepReference } from '../convert/step_reference.ts';
-import { wholeContent } from '../state/content.ts';
+import { wholeStates } from '../state/content.ts';
 import { stepAt } from './find_step.ts';
 import { fromStoredStep } from './step_out.ts';
 
@@ -26,7 +26,7 @@ export async function getCheckpoint(
   const { owner, step } = await findCheckpoint(app, caller, trajectory, request, names);
   const wire = fromStoredStep(step);
   await Promise.all([
-    inlineStates(app, caller, trajectory, step, wire),
+    inlineStates(app, caller, trajectory, { owner, step }, wire),
     // The checkpoint of a trajectory that is being deleted may not be its latest one.
     requireStillThere(app, caller, trajectory),
   ]);
@@ -67,14 +67,19 @@ async function inlineStates(
   app: App,
   caller: Caller,
   trajectory: Trajectory,
-  step: StoredStep,
+  { owner, step }: OwnedStep,
   wire: Step,
 ): Promise<void> {
   let room = LIMITS.messageBytes - 1024 - stepBytes(step);
-  for (const [i, state] of step.states.entries()) {
-    if (state.size > LIMITS.inlineStateBytes || state.size > room) continue;
-    room -= state.size;
-    wire.states[i]!.data = await wholeContent({ app, caller }, { ...state, trajectory });
+  const fitting = step.states.filter(({ size }) => {
+    if (size > LIMITS.inlineStateBytes || size > room) return false;
+    room -= size;
+    return true;
+  });
+  const bytes = await wholeStates({ app, caller }, trajectory, { owner, step }, fitting);
+  for (const state of wire.states) {
+    const data = bytes.get(state.name);
+    if (data !== undefined) state.data = data;
   }
 }
 

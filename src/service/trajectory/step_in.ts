@@ -24,7 +24,6 @@ import {
   type NewSteps,
   type PackedStep,
   packStep,
-  type SentState,
   type SentStep,
   withInlineStates,
 } from '../../domain/step_codec/packed_step.ts';
@@ -175,7 +174,7 @@ function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<stri
 }
 
 /** W9: returns the states in the order of their names. Requires unique names. */
-function toStates(states: readonly WireState[], place: Place): SentState[] {
+function toStates(states: readonly WireState[], place: Place): StateRef[] {
   const refs = states.map((state, i) => toStateRef(state, place, '.states', i));
   refs.sort((a, b) => compareText(a.name, b.name));
   for (let i = 1; i < refs.length; i += 1) {
@@ -188,7 +187,7 @@ function toStates(states: readonly WireState[], place: Place): SentState[] {
   return refs;
 }
 
-function toStateRef(state: WireState, place: Place, list: string, index: number | undefined): SentState {
+function toStateRef(state: WireState, place: Place, list: string, index: number | undefined): StateRef {
   refuseUnknown(state.$unknown, place, list, index);
   const { data, mediaType } = state;
   const name = state.name === '' ? DEFAULT_STATE_NAME : state.name;

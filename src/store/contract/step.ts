@@ -57,8 +57,8 @@ export interface StepStore {
   ): Promise<OwnedStep | undefined>;
 
   /**
-   * S5: returns the states of a name from step `from` on, in order of step. Returns fewer than `limit` only at the end
-   * of the lineage.
+   * S5: returns the states of a name from step `from` on, in order of step. Small ones have their bytes, whose digest
+   * the caller compares (S3). Returns fewer than `limit` only at the end of the lineage. Errors: STEP_CORRUPT.
    */
   listStepStates(
     namespace: string,
@@ -66,6 +66,23 @@ export interface StepStore {
     segments: readonly Segment[],
     states: { readonly name: string; readonly from: bigint; readonly limit: number },
   ): Promise<OwnedState[]>;
+
+  /**
+   * S1: returns those of the named states of a step that are small, with their verified bytes (S3). All others are found
+   * by their digests. None if the step does not exist. Errors: STEP_CORRUPT, STATE_CORRUPT.
+   */
+  readSmallStates(
+    namespace: string,
+    place: StepPlace,
+    names: readonly string[],
+  ): Promise<ReadonlyMap<string, Uint8Array>>;
+}
+
+/** A step and the trajectory that owns it, by row keys. */
+export interface StepPlace {
+  readonly tree: bigint;
+  readonly owner: bigint;
+  readonly stepNumber: bigint;
 }
 
 /** FM7: `BASIC` returns actions, observations, infoJson and metadataJson empty. */

@@ -1,6 +1,9 @@
 import type { MigrationText } from './migration.ts';
 
-/** Rows of steps can be merged: a row has the steps of several commits, and may be compressed. */
+/**
+ * Rows of steps can be merged: a row has the steps of several commits, and may be compressed. On SQLite the table is
+ * copied, because columns after `body` are read through it.
+ */
 export const migration0022: MigrationText = {
   name: '0022_merged_segments',
   postgres: `
@@ -8,6 +11,7 @@ export const migration0022: MigrationText = {
     alter table segments add column last_commit_time timestamptz;
     alter table segments add column encoding bigint not null default 1;
     alter table segments add column body_bytes bigint;
+    alter table segments add column states_bytes bigint;
     alter table trajectories add column merged_to bigint not null default 0;
     create or replace view steps as
       select s.tree, s.trajectory, s.first_step_number + r.number - 1 as step_number, s.namespace,
@@ -22,12 +26,44 @@ export const migration0022: MigrationText = {
       cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
   `,
   sqlite: `
-    alter table segments add column commits text;
-    alter table segments add column last_commit_time text;
-    alter table segments add column encoding integer not null default 1;
-    alter table segments add column body_bytes integer;
-    alter table trajectories add column merged_to integer not null default 0;
     drop view steps;
+    drop view state_runs;
+    create table merged_segments (
+      tree integer not null,
+      trajectory integer not null,
+      first_step_number integer not null,
+      next_step_number integer not null,
+      namespace text not null,
+      writer_epoch integer not null,
+      commit_time text not null,
+      commits text,
+      last_commit_time text,
+      reward_sum not null,
+      byte_sum integer not null,
+      rewards text not null,
+      min_reward,
+      max_reward,
+      ends text not null,
+      metric_sums text not null,
+      state_names text not null,
+      checksum integer not null,
+      encoding integer not null default 1,
+      body_bytes integer,
+      states_bytes integer,
+      body blob not null,
+      states blob not null
+    );
+    insert into merged_segments
+      select tree, trajectory, first_step_number, next_step_number, namespace, writer_epoch, commit_time, null, null, reward_sum, byte_sum,
+        rewards, min_reward, max_reward, ends, metric_sums, state_names, checksum, 1, null, null, body, states
+      from segments order by tree, trajectory, first_step_number;
+    drop table segments;
+    alter table merged_segments rename to segments;
+    create unique index segments_by_trajectory on segments (tree, trajectory, first_step_number);
+    create index segments_with_states on segments (tree, trajectory, first_step_number) where state_names <> '[]';
+    create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward)
+      where max_reward is not null;
+    alter table trajectories add column merged_to integer not null default 0;
     create view steps as
       select s.tree, s.trajectory, s.first_step_number + r.key as step_number, s.namespace,
         case r.type when 'text' then case r.value when 'Infinity' then 9e999 when '-Infinity' then -9e999 else r.value end
@@ -38,5 +74,10 @@ export const migration0022: MigrationText = {
           select c.value ->> 2 from json_each(s.commits) as c where c.value ->> 0 <= r.key order by c.key desc limit 1) end as commit_time,
         s.first_step_number, s.next_step_number
       from segments as s cross join json_each(s.rewards) as r;
+    create view state_runs as
+      select s.tree, s.trajectory, s.first_step_number, r.value ->> 0 as name,
+        s.first_step_number + (r.value ->> 1) as begin_step_number,
+        s.first_step_number + (r.value ->> 2) as end_step_number
+      from segments as s cross join json_each(s.state_names) as r;
   `,
 };

@@ -19,6 +19,7 @@ import { migration0016 } from './0016_branch_reward_sum.ts';
 import { migration0017 } from './0017_named_validations.ts';
 import { migration0018 } from './0018_segments.ts';
 import { migration0019 } from './0019_reward_bounds.ts';
+import { migration0020 } from './0020_small_states.ts';
 import { migration0022 } from './0022_merged_segments.ts';
 import type { Migration } from './migration.ts';
 
@@ -42,6 +43,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0017,
   migration0018,
   migration0019,
+  migration0020,
   migration0022,
 ];
 

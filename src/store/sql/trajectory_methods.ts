@@ -12,7 +12,8 @@ import { attachState } from './step/attach.ts';
 import { listSteps } from './step/list.ts';
 import { findUnmerged, mergeSteps } from './step/merge.ts';
 import { openForAppend } from './step/open.ts';
-import { findCheckpoint, listStepStates, readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
+import { findCheckpoint, listStepStates, readSmallStates } from './step/step_states.ts';
+import { readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
 import { deleteTrajectory } from './trajectory/deletion.ts';
 import type { KnownHeads } from './trajectory/known_heads.ts';
 import { getLineage, getOwners } from './trajectory/lineage.ts';
@@ -101,6 +102,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   listStepStates(namespace, tree, segments, states) {
     return listStepStates(scopeOf(this.engine, namespace), tree, segments, states);
+  },
+  readSmallStates(namespace, place, names) {
+    return readSmallStates(scopeOf(this.engine, namespace), place, names);
   },
 
   putState(namespace) {

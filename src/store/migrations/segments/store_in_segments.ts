@@ -1,5 +1,5 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely';
-import { packStep } from '../../../domain/step_codec/packed_step.ts';
+import { type PackedStep, packStep } from '../../../domain/step_codec/packed_step.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { NO_SUMS, type SegmentSums, type Sums, sumsOfBranch } from '../../sql/step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../../sql/step/segment.ts';
@@ -104,15 +104,15 @@ class Segments<T> {
     const { trajectory } = former;
     const step = packStep(this.#out, former.step);
     const frame = this.#encoder.encode(step, NO_SIZES);
-    if (!this.#fits(trajectory, former, frame)) await this.#begin(trajectory, former);
+    if (!this.#fits(former, step, frame)) await this.#begin(trajectory, former);
     this.#open?.segment.add(step, frame);
   }
 
   /** A row has steps of one trajectory and one commit. */
-  #fits(trajectory: bigint, { commitTime, writerEpoch }: FormerStep, frame: Uint8Array): boolean {
+  #fits({ trajectory, commitTime, writerEpoch }: FormerStep, step: PackedStep, frame: Uint8Array): boolean {
     if (this.#open === undefined || this.#open.trajectory !== trajectory) return false;
     const { first, segment } = this.#open;
-    return first.commitTime === commitTime && first.writerEpoch === writerEpoch && segment.hasRoomFor(frame);
+    return first.commitTime === commitTime && first.writerEpoch === writerEpoch && segment.hasRoomFor(step, frame);
   }
 
   async #begin(trajectory: bigint, first: FormerStep): Promise<void> {

@@ -5,7 +5,7 @@ import type { Digest } from '../../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
-import { statesOf } from '../../../domain/step_codec/packed_step.ts';
+import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
@@ -222,7 +222,7 @@ class Group {
   async #loadFrom(member: GroupMember, owner: bigint, numbers: readonly bigint[]): Promise<void> {
     for (const { from, to } of rangesOver(numbers)) {
       const ref = { tree: member.locked.tree, key: owner };
-      for (const segment of await segmentsOver(this.#tx, ref, from, to)) {
+      for (const segment of await segmentsOver(this.#tx, ref, from, to).execute()) {
         for (const steps = new SegmentCursor(segment); steps.next() && steps.stepNumber < to; ) {
           const { stepNumber } = steps;
           if (stepNumber < from) continue;
@@ -258,8 +258,9 @@ async function findStates(referred: ReferredStates, batches: readonly AppendBatc
   const digests = new Map<string, Set<Digest>>();
   for (const { caller, steps } of batches) {
     for (const step of steps) {
-      if (step.states.length === 0 && step.contentStates.length === 0) continue;
-      for (const digest of statesOf(step)) {
+      const referred = rowStates(step);
+      if (referred.length === 0) continue;
+      for (const digest of referred) {
         const ofNamespace = digests.get(caller.namespace) ?? new Set<Digest>();
         digests.set(caller.namespace, ofNamespace.add(digest));
       }

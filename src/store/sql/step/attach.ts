@@ -8,16 +8,20 @@ import {
   trajectoryNotFound,
 } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
-import type { StateRef } from '../../../domain/step.ts';
+import { isSmallState, type StateRef } from '../../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AttachedState } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
 import { encodeStates } from '../state/bytes.ts';
 import { ReferredStates } from '../state/referred_states.ts';
+import type { SegmentRow } from '../tables/steps.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import { type Transaction, writeAs } from '../transaction.ts';
 import { readDigest } from '../values.ts';
+import { segmentsOver } from './read_stored.ts';
+import { withStateName } from './state_names.ts';
+import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 import { StepWriter } from './writer.ts';
 
 export async function attachState(
@@ -26,7 +30,8 @@ export async function attachState(
   attaching: AttachedState,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
   const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
-  const inline = data === undefined ? [] : encodeStates([{ digest, data }]);
+  const small = data !== undefined && isSmallState(data) ? { data, size: data.length } : undefined;
+  const inline = data === undefined || small !== undefined ? [] : encodeStates([{ digest, data }]);
   return writeAs(engine, caller, async (tx) => {
     const found = await findById(tx, trajectoryId);
     if (found === undefined) throw trajectoryNotFound(trajectoryId);
@@ -35,42 +40,83 @@ export async function attachState(
     requireEpoch(row, attaching.writerEpoch);
     if (stepNumber >= row.nextStepNumber) throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
     if (stepNumber < ownBegin(row)) throw stepInherited(trajectoryId, stepNumber, row.nextStepNumber);
-    const there = await tx.db
-      .selectFrom('step_states')
-      .select(['digest', 'media_type', 'size'])
-      .where('tree', '=', row.ref.tree)
-      .where('trajectory', '=', row.ref.key)
-      .where('step_number', '=', stepNumber)
-      .where('name', '=', name)
-      .executeTakeFirst();
+    const segment = await segmentOf(tx, row.ref, stepNumber);
+    if (segment === undefined) throw trajectoryNotFound(trajectoryId);
+    const states = await statesOf(tx, row.ref, segment, stepNumber);
+    const there = states.find((state) => state.name === name);
     if (there !== undefined) {
-      if (readDigest(there.digest) !== digest || there.media_type !== mediaType) throw stateConflict(stepNumber, name);
-      return { state: { name, digest, mediaType, size: Number(there.size) }, duplicate: true };
+      if (there.digest !== digest || there.mediaType !== mediaType) throw stateConflict(stepNumber, name);
+      return { state: there, duplicate: true };
     }
-    await refuseTooMany(tx, row.ref, stepNumber);
+    if (states.length >= LIMITS.statesPerStep) throw tooManyStates(stepNumber, states.length);
     const referred = new ReferredStates(tx);
     await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, [digest])]);
     const writer = new StepWriter(tx, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
-    const state = writer.attach(caller.namespace, row.ref, stepNumber, { name, digest, mediaType, size: 0 }, inline);
+    const attached = { name, digest, mediaType, size: 0, ...small };
+    const state = writer.attach(caller.namespace, row.ref, stepNumber, attached, inline);
     await writer.write();
+    await addStateName(tx, row.ref, segment, stepNumber, name);
     return { state, duplicate: false };
   });
 }
 
-/** W9: a step has at most 16 states, inline and attached ones together. */
-async function refuseTooMany(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint): Promise<void> {
-  const names = await tx.db
-    .selectFrom('step_states')
-    .select('name')
+type NamedSegment = StoredSegment & Pick<SegmentRow, 'state_names'>;
+
+/** Locks the row against merges, which would lose a name that is added meanwhile. */
+async function segmentOf(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint): Promise<NamedSegment | undefined> {
+  for (;;) {
+    const query = segmentsOver(tx, ref, stepNumber, stepNumber + 1n).select('s.state_names');
+    const segment = await tx.engine.lock(query, 'write').executeTakeFirst();
+    // A merge that has just committed has replaced the row, if there was one.
+    if (segment !== undefined || (await query.executeTakeFirst()) === undefined) return segment;
+  }
+}
+
+/** Returns the states of a step: those that came with it, and those that were attached. Errors: STEP_CORRUPT. */
+async function statesOf(
+  tx: Transaction,
+  ref: TrajectoryRef,
+  segment: StoredSegment,
+  stepNumber: bigint,
+): Promise<StateRef[]> {
+  const steps = new SegmentCursor(segment);
+  while (steps.stepNumber < stepNumber && steps.next());
+  const attached = await tx.db
+    .selectFrom('attached_states')
+    .select(['name', 'digest', 'media_type', 'size'])
     .where('tree', '=', ref.tree)
     .where('trajectory', '=', ref.key)
     .where('step_number', '=', stepNumber)
     .execute();
-  if (names.length < LIMITS.statesPerStep) return;
-  throw invalidField(
+  const states = attached.map(({ name, digest, media_type: mediaType, size }): StateRef => {
+    return { name, digest: readDigest(digest), mediaType, size: Number(size) };
+  });
+  return [...steps.read('BASIC').states, ...states];
+}
+
+/** Names of states are found by the segment, whether they came with the step or were attached. */
+async function addStateName(
+  tx: Transaction,
+  ref: TrajectoryRef,
+  { first_step_number: first, state_names: names }: NamedSegment,
+  stepNumber: bigint,
+  name: string,
+): Promise<void> {
+  await tx.db
+    .updateTable('segments')
+    .set({ state_names: withStateName(names, name, Number(stepNumber - first)) })
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where('first_step_number', '=', first)
+    .execute();
+}
+
+/** W9: a step has at most 16 states, inline and attached ones together. */
+function tooManyStates(stepNumber: bigint, count: number): AnabranchError {
+  return invalidField(
     'state',
-    `cannot be added: step ${stepNumber} has ${names.length} states, and the maximum is ${LIMITS.statesPerStep}`,
+    `cannot be added: step ${stepNumber} has ${count} states, and the maximum is ${LIMITS.statesPerStep}`,
   );
 }
 

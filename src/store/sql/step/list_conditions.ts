@@ -33,8 +33,9 @@ export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): R
 }
 
 function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {
-  return sql`exists (select 1 from ${engine.table('step_states')} as e
-    where e.tree = s.tree and e.trajectory = s.trajectory and e.step_number = s.step_number
+  return sql`exists (select 1 from ${engine.table('state_runs')} as e
+    where e.tree = s.tree and e.trajectory = s.trajectory and e.first_step_number = s.first_step_number
+      and e.begin_step_number <= s.step_number and e.end_step_number > s.step_number
       ${name === true ? sql`` : sql`and e.name = ${name}`})`;
 }
 
@@ -54,6 +55,7 @@ export const LAST_COMMIT = sql`coalesce(b.last_commit_time, b.commit_time)`;
 export function segmentConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
   const conditions = rewardConditions('b', where);
   if (where.terminalOnly === true) conditions.push(sql`b.ends <> '{}'`);
+  if (where.hasState !== undefined) conditions.push(sql`b.state_names <> '[]'`);
   if (where.commitTimeFrom !== undefined)
     conditions.push(sql`${LAST_COMMIT} >= ${bindTimeBound(where.commitTimeFrom)}`);
   if (where.commitTimeTo !== undefined) conditions.push(sql`b.commit_time < ${bindTimeBound(where.commitTimeTo)}`);

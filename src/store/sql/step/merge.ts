@@ -8,11 +8,14 @@ import { type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { mergedRow } from './merged_row.ts';
 import { SEGMENT_BYTES, SEGMENT_STEPS } from './segment.ts';
-import { BODY_BYTES, COMPRESSED } from './stored_body.ts';
+import { BODY_BYTES, COMPRESSED, STATES_BYTES } from './stored_body.ts';
 
 /** Bounds of the rows that one call looks at and replaces. */
 const MOST_ROWS = 512;
 const MOST_BYTES = 1024 * 1024;
+
+/** Bytes of the steps of a merged row with their small states. */
+const MOST_WITH_STATES = 128 * 1024;
 
 /** Rows with fewer bytes stay as they are, unless they are merged with others. */
 const LEAST_COMPRESSED = 512;
@@ -55,7 +58,7 @@ interface Merging {
 }
 
 interface Replacement {
-  readonly replaced: readonly Pick<SegmentRow, 'first_step_number' | 'next_step_number' | 'checksum'>[];
+  readonly replaced: readonly Pick<SegmentRow, 'first_step_number' | 'next_step_number' | 'checksum' | 'state_names'>[];
   readonly row: SegmentRow;
 }
 
@@ -85,7 +88,8 @@ async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequ
   if (head === undefined || head.merged_to >= head.next_step_number) return undefined;
   const rows = await engine.db
     .selectFrom('segments as s')
-    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding', BODY_BYTES.as('bytes')])
+    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding'])
+    .select([BODY_BYTES.as('bytes'), STATES_BYTES.as('stateBytes')])
     .where('s.tree', '=', tree)
     .where('s.trajectory', '=', key)
     .where('s.first_step_number', '>=', head.merged_to)
@@ -105,7 +109,7 @@ async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequ
     if (bytes >= MOST_BYTES) return { ranges, mergedTo, bytes, goesOn: true };
     open ??= new OpenRange(row.from);
     open.add(row);
-    bytes += Number(row.bytes);
+    bytes += Number(row.bytes) + Number(row.stateBytes);
   }
   const goesOn = rows.length === MOST_ROWS;
   if (open !== undefined && (open.isFull || (rest && !goesOn))) {
@@ -118,7 +122,10 @@ async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequ
 
 interface RowSize extends StepRange {
   readonly encoding: bigint;
+  /** Of the steps. */
   readonly bytes: bigint;
+  /** Of their small states. */
+  readonly stateBytes: bigint;
 }
 
 /** Consecutive rows that become one. */
@@ -127,6 +134,7 @@ class OpenRange {
   #to: bigint;
   #rows = 0;
   #bytes = 0;
+  #stateBytes = 0;
   #isCompressed = false;
 
   constructor(from: bigint) {
@@ -138,32 +146,42 @@ class OpenRange {
     return { from: this.#from, to: this.#to };
   }
 
+  get #all(): number {
+    return this.#bytes + this.#stateBytes;
+  }
+
   get #steps(): number {
     return Number(this.#to - this.#from);
   }
 
   get isFull(): boolean {
-    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES;
+    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES || this.#all >= MOST_WITH_STATES;
   }
 
   get isHalfEmpty(): boolean {
-    return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2;
+    return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2 && this.#all < MOST_WITH_STATES / 2;
   }
 
   /** A single row is only compressed. */
   get isWorthIt(): boolean {
-    return this.#rows > 1 || (!this.#isCompressed && this.#bytes >= LEAST_COMPRESSED);
+    return this.#rows > 1 || (!this.#isCompressed && this.#all >= LEAST_COMPRESSED);
   }
 
-  hasRoomFor({ from, to, bytes }: RowSize): boolean {
-    if (from !== this.#to) return false;
-    return Number(to - this.#from) <= SEGMENT_STEPS && this.#bytes + Number(bytes) <= SEGMENT_BYTES;
+  hasRoomFor({ from, to, bytes, stateBytes }: RowSize): boolean {
+    const stepBytes = this.#bytes + Number(bytes);
+    return (
+      from === this.#to &&
+      Number(to - this.#from) <= SEGMENT_STEPS &&
+      stepBytes <= SEGMENT_BYTES &&
+      stepBytes + this.#stateBytes + Number(stateBytes) <= MOST_WITH_STATES
+    );
   }
 
-  add({ to, bytes, encoding }: RowSize): void {
+  add({ to, bytes, stateBytes, encoding }: RowSize): void {
     this.#to = to;
     this.#rows += 1;
     this.#bytes += Number(bytes);
+    this.#stateBytes += Number(stateBytes);
     this.#isCompressed = encoding === COMPRESSED;
   }
 }
@@ -205,15 +223,27 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
     if (rows.length === merging.rows.length) done.push(merging);
   }
   await tx.engine.insertRows(tx.db, SEGMENTS, merged);
-  for (const { ref, mergedTo } of done) {
-    await tx.db
-      .updateTable('trajectories')
-      .set({ merged_to: mergedTo })
-      .where('tree', '=', ref.tree)
-      .where('key', '=', ref.key)
-      .where('merged_to', '<', mergedTo)
-      .execute();
-  }
+  for (const { ref, mergedTo } of done) await advance(tx, ref, mergedTo);
+}
+
+/**
+ * Does not wait for a writer that holds the trajectory, because that one may wait for the rows. Then a later merge looks
+ * at the same rows again.
+ */
+async function advance(tx: Transaction, { tree, key }: TrajectoryRef, mergedTo: bigint): Promise<void> {
+  const trajectory = tx.db
+    .selectFrom('trajectories')
+    .select('key')
+    .where('tree', '=', tree)
+    .where('key', '=', key)
+    .where('merged_to', '<', mergedTo);
+  if ((await tx.engine.lockFree(trajectory, 'write').executeTakeFirst()) === undefined) return;
+  await tx.db
+    .updateTable('trajectories')
+    .set({ merged_to: mergedTo })
+    .where('tree', '=', tree)
+    .where('key', '=', key)
+    .execute();
 }
 
 /** Returns false, and removes nothing, if the rows are not those that were read. */
@@ -226,7 +256,7 @@ async function removeRows(
     .lock(
       tx.db
         .selectFrom('segments')
-        .select(['first_step_number', 'next_step_number', 'checksum'])
+        .select(['first_step_number', 'next_step_number', 'checksum', 'state_names'])
         .where('tree', '=', tree)
         .where('trajectory', '=', key)
         .where('first_step_number', '>=', row.first_step_number)
@@ -237,7 +267,9 @@ async function removeRows(
     .execute();
   const isSame = found.every((each, i) => {
     const read = replaced[i];
-    return each.next_step_number === read?.next_step_number && each.checksum === read.checksum;
+    if (read === undefined || each.next_step_number !== read.next_step_number) return false;
+    // Attaching a state changes only the names.
+    return each.checksum === read.checksum && each.state_names === read.state_names;
   });
   if (found.length !== replaced.length || !isSame) return false;
   await tx.db

@@ -100,7 +100,7 @@ export async function readStored(
   return { segments: found, attached: states };
 }
 
-/** Returns the stored segments of a trajectory that have own steps of [from, to), in order. */
+/** Selects the stored segments of a trajectory that have own steps of [from, to), in order. */
 export function segmentsOver(
   { engine, db }: { readonly engine: Pick<Engine, 'table'>; readonly db: Db },
   { tree, key: trajectory }: TrajectoryRef,
@@ -111,7 +111,8 @@ export function segmentsOver(
   return (
     db
       .selectFrom('segments as s')
-      .selectAll('s')
+      .select(['s.first_step_number', 's.next_step_number', 's.writer_epoch', 's.commit_time', 's.reward_sum'])
+      .select(['s.commits', 's.checksum', 's.encoding', 's.body_bytes', 's.body'])
       .where('s.tree', '=', tree)
       .where('s.trajectory', '=', trajectory)
       .where('s.first_step_number', '<', to)
@@ -119,6 +120,5 @@ export function segmentsOver(
       // The range of the index begins at the segment that has `from`.
       .where('s.first_step_number', '>=', sql<bigint>`coalesce(${first}, 0)`)
       .orderBy('s.first_step_number')
-      .execute()
   );
 }

@@ -2,6 +2,7 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import type { Instant } from '../../../domain/instant.ts';
 import { addOwnReward, addReward } from '../../../domain/step.ts';
 import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
+import { SmallStates, smallData, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { withStateSizes } from '../../../domain/step_codec/state_sizes.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
@@ -10,7 +11,8 @@ import { bindOptionalReal, bindReal, readReal } from '../values.ts';
 import { commitColumns, commitRuns } from './commits.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
 import { largerReward, STEP_BYTES, type Sums, smallerReward } from './running_sums.ts';
-import { plainBody } from './stored_body.ts';
+import { NO_STATE_NAMES, StateNames, stateNamesUntil } from './state_names.ts';
+import { plainBody, readStates } from './stored_body.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 
 /** The trajectory that steps are appended to. */
@@ -23,8 +25,8 @@ export interface StepOwner extends TrajectoryRef {
 export type StateSizes = ReadonlyMap<string, number>;
 
 /**
- * Bytes and number of the steps of one row, unless one step is larger. A page of steps reads whole rows, so a row is not
- * much larger than a page.
+ * Bytes of the steps of one row with their small states, unless one step is larger, and number of the steps. A page of
+ * steps reads whole rows, so a row is not much larger than a page.
  */
 export const SEGMENT_BYTES = 64 * 1024;
 export const SEGMENT_STEPS = 256;
@@ -52,6 +54,8 @@ export class SegmentBuilder {
   readonly #before: Sums;
   readonly #first: bigint;
   readonly #frames: Uint8Array[] = [];
+  readonly #states: PackedStep['states'][number][] = [];
+  #stateNames: StateNames | undefined;
   readonly #rewards: (number | string | null)[] = [];
   #ends: Record<number, number> | undefined;
   #metrics: Map<string, MetricSum> | undefined;
@@ -72,15 +76,15 @@ export class SegmentBuilder {
     return this.#sums;
   }
 
-  hasRoomFor(frame: Uint8Array): boolean {
+  hasRoomFor(step: PackedStep, frame: Uint8Array): boolean {
     const count = this.#frames.length;
-    return count === 0 || (count < SEGMENT_STEPS && this.#bytes + frame.length <= SEGMENT_BYTES);
+    return count === 0 || (count < SEGMENT_STEPS && this.#bytes + rowBytes(step, frame) <= SEGMENT_BYTES);
   }
 
   add(step: PackedStep, frame: Uint8Array): void {
     const index = this.#frames.length;
     this.#frames.push(frame);
-    this.#bytes += frame.length;
+    this.#bytes += rowBytes(step, frame);
     this.#rewards.push(rewardJson(step.reward));
     this.#minReward = smallerReward(this.#minReward, step.reward);
     this.#maxReward = largerReward(this.#maxReward, step.reward);
@@ -91,6 +95,11 @@ export class SegmentBuilder {
     if (step.metrics.size > 0) {
       this.#metrics ??= new Map();
       addMetrics(this.#metrics, step.metrics);
+    }
+    for (const state of step.states) {
+      this.#states.push(state);
+      this.#stateNames ??= new StateNames();
+      this.#stateNames.add(index, state.name);
     }
     this.#sums = sumsAfter(this.#sums, step, frame.length);
   }
@@ -115,23 +124,39 @@ export class SegmentBuilder {
       commits: null,
       last_commit_time: null,
       ...plainBody(this.#first, body),
+      state_names: this.#stateNames?.toJson() ?? NO_STATE_NAMES,
+      states: writeSmallStates(this.#states),
+      states_bytes: null,
     };
   }
 }
+
+/** Returns the bytes that a step adds to its row. */
+function rowBytes({ states }: PackedStep, frame: Uint8Array): number {
+  let bytes = frame.length;
+  for (const state of states) bytes += smallData(state)?.length ?? 0;
+  return bytes;
+}
+
+type CutColumns = 'rewards' | 'ends' | 'state_names' | 'states' | 'states_bytes';
 
 /**
  * Returns what changes in a row that loses its steps from `end` on, or undefined if the row is damaged. `end` must be a
  * step of the row, not the first.
  */
-export function segmentUntil(row: StoredSegment & Pick<SegmentRow, 'rewards' | 'ends'>, end: bigint) {
+export function segmentUntil(row: StoredSegment & Pick<SegmentRow, CutColumns>, end: bigint) {
   const { first_step_number: first } = row;
   const count = Number(end - first);
   const frames: Uint8Array[] = [];
   const metrics = new Map<string, MetricSum>();
+  const states = readStates(row);
+  const small = new SmallStates(states);
   try {
     for (const steps = new SegmentCursor(row); frames.length < count && steps.next(); ) {
       frames.push(steps.frame);
-      addMetrics(metrics, steps.read('BASIC').metrics);
+      const step = steps.read('BASIC');
+      addMetrics(metrics, step.metrics);
+      for (const { size } of step.states) small.next(size);
     }
   } catch (error) {
     if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
@@ -150,6 +175,9 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, 'rewards' | '
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     ...commitColumns(commitRuns(row).filter(([index]) => index < count)),
     ...plainBody(first, body),
+    state_names: stateNamesUntil(row.state_names, count),
+    states: states.subarray(0, small.length),
+    states_bytes: null,
   };
 }
 

@@ -2,19 +2,16 @@ import { hash } from 'node:crypto';
 import { type RawBuilder, sql } from 'kysely';
 import { AnabranchError } from '../../../domain/errors.ts';
 import { clipSegments, ownerOf, type Segment } from '../../../domain/lineage.ts';
-import type { EncodedSteps, OwnedState, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
+import type { EncodedSteps, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
-import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
+import { segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
 import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import { BODY_BYTES, bytesOf } from './stored_body.ts';
 import { SegmentCursor, storedStep } from './stored_segment.ts';
-
-/** A state of a step: the number relative to the page, and the digest as text. */
-type StateRow = readonly [number: number, name: string, digest: string, mediaType: string, size: number];
 
 export async function readSteps(
   scope: ReadScope,
@@ -193,91 +190,4 @@ function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: PageSte
       throw error;
     }
   }
-}
-
-export async function findCheckpoint(
-  scope: ReadScope,
-  tree: bigint,
-  segments: readonly Segment[],
-  atOrBefore: bigint,
-  names: readonly string[],
-): Promise<OwnedStep | undefined> {
-  const searched = clipSegments(segments, 0n, atOrBefore + 1n);
-  // From the leaf to the root, with few segments first: a near checkpoint is found quickly, and a deep lineage needs
-  // few statements.
-  let end = searched.length;
-  for (let count = 1; end > 0; count = Math.min(count * 4, MOST_SEGMENTS)) {
-    const piece = searched.slice(Math.max(end - count, 0), end);
-    const number = await latestWith(scope.engine, tree, piece, names);
-    if (number !== undefined) {
-      const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
-      const [found] = await readSteps(scope, tree, segments, range, 'FULL');
-      return found;
-    }
-    end -= piece.length;
-    if (end > 0) await nextIteration();
-  }
-  return undefined;
-}
-
-/** Each segment is searched from the end of a range of the primary key. */
-async function latestWith(
-  engine: Engine,
-  tree: bigint,
-  segments: readonly Segment[],
-  names: readonly string[],
-): Promise<bigint | undefined> {
-  const states = engine.table('step_states');
-  const [first, ...others] = names;
-  const conditions = [
-    sql`a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
-    ...(first === undefined ? [] : [sql`a.name = ${first}`]),
-    ...others.map(
-      (name) => sql`exists (select 1 from ${states} as b
-        where b.tree = a.tree and b.trajectory = a.trajectory and b.step_number = a.step_number and b.name = ${name})`,
-    ),
-  ];
-  const { rows } = await sql<{ latest: bigint | null }>`
-    with ${segmentTable(engine, tree, segments)}
-    select max((select a.step_number from ${states} as a where ${sql.join(conditions, sql` and `)}
-      order by a.step_number desc limit 1)) as latest
-    from g`.execute(engine.db);
-  return rows[0]?.latest ?? undefined;
-}
-
-export async function listStepStates(
-  { engine, namespace }: ReadScope,
-  tree: bigint,
-  segments: readonly Segment[],
-  { name, from, limit }: { readonly name: string; readonly from: bigint; readonly limit: number },
-): Promise<OwnedState[]> {
-  const end = segments.at(-1)?.to ?? 0n;
-  const found: OwnedState[] = [];
-  // States may be rare. Windows of step numbers grow until the page is full, so that no statement sorts a whole
-  // history.
-  let width = BigInt(limit);
-  for (let begin = from, next = from; begin < end && found.length < limit; begin = next) {
-    if (begin > from) await nextIteration();
-    const whole = clipSegments(segments, begin, begin + width);
-    const window = whole.slice(0, MOST_SEGMENTS);
-    next = window.length < whole.length ? window.at(-1)!.to : begin + width;
-    width *= 4n;
-    if (window.length === 0) continue;
-    const rows = await engine.rows<[...StateRow, key: number, ownerId: string]>(sql`
-      with ${segmentTable(engine, tree, window)}
-      select s.step_number - ${begin}, s.name, ${engine.hex(sql`s.digest`)}, s.media_type, s.size, s.trajectory, o.id
-      from g
-      cross join ${engine.table('trajectories')} as o
-      cross join ${engine.table('step_states')} as s
-      where o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}
-        and s.tree = g.tree and s.trajectory = g.key and s.step_number >= g.lo and s.step_number < g.hi
-        and s.name = ${name}
-      order by s.step_number
-      limit ${limit - found.length}`);
-    for (const [number, name, digest, mediaType, size, key, id] of rows) {
-      const state = { name, digest, mediaType, size };
-      found.push({ owner: { key: BigInt(key), id }, stepNumber: begin + BigInt(number), state });
-    }
-  }
-  return found;
 }

@@ -16,6 +16,9 @@ const LEVEL = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
 /** Length of the encoded steps of a row `s` of `segments`. */
 export const BODY_BYTES = sql<bigint>`coalesce(s.body_bytes, octet_length(s.body))`;
 
+/** Length of the small states of a row `s`. */
+export const STATES_BYTES = sql<bigint>`coalesce(s.states_bytes, octet_length(s.states))`;
+
 export function bytesOf({ body, body_bytes }: Pick<StoredBody, 'body' | 'body_bytes'>): number {
   return body_bytes === null ? body.length : Number(body_bytes);
 }
@@ -27,28 +30,50 @@ export function plainBody(first: bigint, body: Uint8Array): StoredBody {
 /** Compresses the steps on another thread, if that saves at least a tenth of the bytes. */
 export async function compressedBody(first: bigint, body: Uint8Array): Promise<StoredBody> {
   const plain = plainBody(first, body);
-  const packed = await compress(body);
-  if (packed.length > body.length * 0.9) return plain;
+  const packed = await compressIfSmaller(body);
+  if (packed === undefined) return plain;
   return { ...plain, body: packed, encoding: COMPRESSED, body_bytes: BigInt(body.length) };
 }
 
-function compress(body: Uint8Array): Promise<Uint8Array> {
+async function compressIfSmaller(bytes: Uint8Array): Promise<Uint8Array | undefined> {
+  if (bytes.length === 0) return undefined;
+  const packed = await compress(bytes);
+  return packed.length > bytes.length * 0.9 ? undefined : packed;
+}
+
+function compress(bytes: Uint8Array): Promise<Uint8Array> {
   return new Promise((resolve, reject) => {
-    zstdCompress(body, LEVEL, (error, packed) => (error === null ? resolve(packed) : reject(error)));
+    zstdCompress(bytes, LEVEL, (error, packed) => (error === null ? resolve(packed) : reject(error)));
   });
+}
+
+/** The columns that hold the small states of a row. */
+export type StoredStates = Pick<SegmentRow, 'states' | 'states_bytes'>;
+
+export async function compressedStates(states: Uint8Array): Promise<StoredStates> {
+  const packed = await compressIfSmaller(states);
+  return packed === undefined
+    ? { states, states_bytes: null }
+    : { states: packed, states_bytes: BigInt(states.length) };
+}
+
+/** Returns the small states. Damaged bytes become others of the same length, which match no digest. */
+export function readStates({ states, states_bytes: length }: StoredStates): Uint8Array {
+  if (length === null) return states;
+  return decompress(states, length) ?? new Uint8Array(Number(length)).fill(1);
 }
 
 /** Returns the encoded steps, or undefined if their bytes are damaged. */
 export function readBody(first: bigint, stored: StoredBody): Uint8Array | undefined {
-  const body = stored.encoding === PLAIN ? stored.body : decompress(stored);
+  const body = stored.encoding === PLAIN ? stored.body : decompress(stored.body, stored.body_bytes ?? 0n);
   return body !== undefined && checksumOf(first, body) === stored.checksum ? body : undefined;
 }
 
 /** The output is as long as it was, so that damaged bytes cannot take more memory. */
-function decompress({ body, body_bytes }: StoredBody): Uint8Array | undefined {
-  const length = Number(body_bytes ?? 0n);
+function decompress(packed: Uint8Array, bytes: bigint): Uint8Array | undefined {
+  const length = Number(bytes);
   try {
-    return zstdDecompressSync(body, { maxOutputLength: length, chunkSize: Math.max(length, 64) });
+    return zstdDecompressSync(packed, { maxOutputLength: length, chunkSize: Math.max(length, 64) });
   } catch {
     return undefined;
   }

@@ -1,16 +1,10 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { StepPlace } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { type SegmentSums, type Sums, sumsOfBranch } from './running_sums.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import { BODY_BYTES } from './stored_body.ts';
-
-/** A stored step by row keys. */
-export interface StepPlace {
-  readonly tree: bigint;
-  readonly owner: bigint;
-  readonly stepNumber: bigint;
-}
 
 export function placeKey({ owner, stepNumber }: StepPlace): string {
   return tupleKey(owner, stepNumber);

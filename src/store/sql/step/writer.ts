@@ -1,6 +1,7 @@
 import type { Digest } from '../../../domain/ids.ts';
 import type { StateRef } from '../../../domain/step.ts';
-import { type PackedStep, statesOf } from '../../../domain/step_codec/packed_step.ts';
+import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_step.ts';
+import { smallData } from '../../../domain/step_codec/small_states.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
@@ -34,7 +35,7 @@ export class StepWriter {
   /** Returns the first digest of a step that is neither stored nor inline. */
   missingState(namespace: string, step: PackedStep, inline: ReadonlySet<Digest>): Digest | undefined {
     const sizes = this.#referred.sizes(namespace);
-    return statesOf(step).find((digest) => !inline.has(digest) && !sizes.has(digest));
+    return rowStates(step).find((digest) => !inline.has(digest) && !sizes.has(digest));
   }
 
   /** Adds accepted steps in order. Returns the sums after them. */
@@ -46,7 +47,7 @@ export class StepWriter {
     for (const step of steps) {
       const frame = this.#encoder.encode(step, sizes);
       let segment = this.#open.get(owner.key);
-      if (segment?.hasRoomFor(frame) !== true) {
+      if (segment?.hasRoomFor(step, frame) !== true) {
         if (segment !== undefined) this.#segments.push(segment.row(this.#tx.now));
         segment = new SegmentBuilder(owner, sums, step.stepNumber);
         this.#open.set(owner.key, segment);
@@ -67,9 +68,13 @@ export class StepWriter {
     inline: readonly EncodedState[],
   ): StateRef {
     this.#referred.add(namespace, inline);
-    const row = this.#addState(namespace, ref, stepNumber, state);
-    this.#attachedStates.push(row);
-    return { ...state, size: Number(row.size) };
+    const { data, ...attached } = state;
+    const row =
+      data === undefined
+        ? this.#addState(namespace, ref, stepNumber, state)
+        : stepStateRow(namespace, ref, stepNumber, state);
+    this.#attachedStates.push({ ...row, data: data ?? null });
+    return { ...attached, size: Number(row.size) };
   }
 
   /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
@@ -86,7 +91,9 @@ export class StepWriter {
   }
 
   #addStates(namespace: string, ref: TrajectoryRef, step: PackedStep): void {
-    for (const state of step.states) this.#addState(namespace, ref, step.stepNumber, state);
+    for (const state of step.states) {
+      if (smallData(state) === undefined) this.#addState(namespace, ref, step.stepNumber, state);
+    }
     for (const digest of step.contentStates) {
       this.#referred.use(namespace, digest);
       this.#contentStates.push({
@@ -99,23 +106,28 @@ export class StepWriter {
     }
   }
 
-  #addState(
-    namespace: string,
-    ref: TrajectoryRef,
-    stepNumber: bigint,
-    { name, digest, mediaType }: StateRef,
-  ): RowOf<typeof STEP_STATES> {
-    const row = {
-      tree: ref.tree,
-      trajectory: ref.key,
-      step_number: stepNumber,
-      name,
-      namespace,
-      digest: bindDigest(digest),
-      media_type: mediaType,
-      size: BigInt(this.#referred.use(namespace, digest)),
-    };
+  #addState(namespace: string, ref: TrajectoryRef, stepNumber: bigint, state: StateRef): RowOf<typeof STEP_STATES> {
+    const size = this.#referred.use(namespace, state.digest);
+    const row = stepStateRow(namespace, ref, stepNumber, { ...state, size });
     this.#stepStates.push(row);
     return row;
   }
+}
+
+function stepStateRow(
+  namespace: string,
+  ref: TrajectoryRef,
+  stepNumber: bigint,
+  { name, digest, mediaType, size }: StateRef,
+): RowOf<typeof STEP_STATES> {
+  return {
+    tree: ref.tree,
+    trajectory: ref.key,
+    step_number: stepNumber,
+    name,
+    namespace,
+    digest: bindDigest(digest),
+    media_type: mediaType,
+    size: BigInt(size),
+  };
 }

@@ -31,14 +31,20 @@ export const SEGMENTS = table('segments', {
   ends: text,
   /** By metric, the sum, the smallest and the largest value. Metrics that are NaN are left out. */
   metric_sums: text,
+  /** Names of the states of steps, also of attached ones: JSON runs of steps, in any order (`step/state_names.ts`). */
+  state_names: text,
   /** Of `body` before compression, and of `first_step_number`. */
   checksum: int,
   /** Version and compression of `body`: see `stored_body.ts`. */
   encoding: withDefault(int),
   /** Length of `body` before compression. Null if it is not compressed. */
   body_bytes: nullable(int),
+  /** Length of `states` before compression. Null if they are not compressed. */
+  states_bytes: nullable(int),
   /** The steps as the client sent them: messages `Step`, each after its length. States are digests and sizes. */
   body: bytes,
+  /** The bytes of small states (`domain/step_codec/small_states.ts`). The last column: steps are read without it. */
+  states: bytes,
 });
 
 export type SegmentRow = RowOf<typeof SEGMENTS>;
@@ -55,11 +61,15 @@ const STEP_STATE = {
   size: int,
 };
 
-/** References of steps to states, for look-ups by name and for the collector of states. */
+/** References of steps to states with rows of their own, for the collector of states. */
 export const STEP_STATES = table('step_states', STEP_STATE);
 
-/** States that were attached to stored steps (W10). They also have rows in `step_states`. */
-export const ATTACHED_STATES = table('attached_states', STEP_STATE);
+/** States that were attached to stored steps (W10). Those that are not small also have rows in `step_states`. */
+export const ATTACHED_STATES = table('attached_states', {
+  ...STEP_STATE,
+  /** The bytes of a small state; null if it has a row of its own. */
+  data: nullable(bytes),
+});
 
 export const CONTENT_STATES = table('content_states', {
   tree: int,

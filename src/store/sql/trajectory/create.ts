@@ -6,7 +6,7 @@ import {
   trajectoryNotFound,
 } from '../../../domain/errors.ts';
 import { depthFault } from '../../../domain/lineage.ts';
-import { statesOf } from '../../../domain/step_codec/packed_step.ts';
+import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, NewTrajectoryFields } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
@@ -64,7 +64,7 @@ async function writeRoot(
 ): Promise<Sums> {
   if (root === undefined) return NO_SUMS;
   const referred = new ReferredStates(tx);
-  await referred.find(tx.namespace, statesOf(root));
+  await referred.find(tx.namespace, rowStates(root));
   const writer = new StepWriter(tx, referred);
   const here = new Set(inline.map(({ digest }) => digest));
   const missing = writer.missingState(tx.namespace, root, here);

@@ -2,7 +2,7 @@ import { decideAppend, type Head } from '../../../domain/append.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
 import { isSealed } from '../../../domain/lifecycle.ts';
-import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
+import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import type { Sums } from '../step/running_sums.ts';
@@ -44,7 +44,7 @@ const SET_BY_ENGINE = '';
 const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /**
- * Appends one step to one trajectory, as sent by a client that waits for each ack. The cached head decides, and
+ * Appends one step without states of their own rows to one trajectory, as sent by a client that waits for each ack. The cached head decides, and
  * `Engine.appendOne` writes only if the locked row still equals that head. A cached head never causes a rejection:
  * everything but a plain append is left to a transaction, which reads the locked row. Returns undefined if nothing was
  * written.
@@ -89,7 +89,7 @@ export async function appendToKnown(
 function soleStep({ steps, seal }: AppendBatch): PackedStep | undefined {
   const [step] = steps;
   if (step === undefined || steps.length > 1 || seal !== undefined) return undefined;
-  return step.states.length > 0 || step.contentStates.length > 0 ? undefined : step;
+  return rowStates(step).length > 0 ? undefined : step;
 }
 
 /** A row key keeps its namespace and uid. */

@@ -339,7 +339,9 @@ class TreePurge {
    * until all its steps are removed, so that damage prevents no deletion.
    */
   async #cutSegment(key: bigint, end: bigint): Promise<void> {
-    const [segment] = await segmentsOver(this.#tx, { tree: this.#tree, key }, end, end + 1n);
+    const [segment] = await segmentsOver(this.#tx, { tree: this.#tree, key }, end, end + 1n)
+      .select(['s.rewards', 's.ends', 's.state_names', 's.states', 's.states_bytes'])
+      .execute();
     const cut = segment && segmentUntil(segment, end);
     if (segment === undefined || cut === undefined) return;
     await this.#tx.db

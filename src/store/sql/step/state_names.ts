@@ -1,0 +1,69 @@
+/**
+ * Steps of a segment whose index is in [from, to) and that have a state of the name. The column `state_names` is a JSON
+ * list of runs. For SQL, the view `state_runs` has a row for each.
+ */
+export type StateRun = readonly [name: string, from: number, to: number];
+
+/** Collects the names of the states of consecutive steps. */
+export class StateNames {
+  readonly #runs: [name: string, from: number, to: number][] = [];
+  /** The last run of each name. */
+  readonly #last = new Map<string, [name: string, from: number, to: number]>();
+
+  add(index: number, name: string): void {
+    this.addRun(name, index, index + 1);
+  }
+
+  addRun(name: string, from: number, to: number): void {
+    const last = this.#last.get(name);
+    if (last !== undefined && last[2] === from) {
+      last[2] = to;
+      return;
+    }
+    const run: [string, number, number] = [name, from, to];
+    this.#runs.push(run);
+    this.#last.set(name, run);
+  }
+
+  toJson(): string {
+    return JSON.stringify(this.#runs);
+  }
+}
+
+export const NO_STATE_NAMES = '[]';
+
+export function readStateNames(json: string): readonly StateRun[] {
+  return JSON.parse(json) as StateRun[];
+}
+
+/** Returns the names of a segment whose step `index` has one more state. */
+export function withStateName(json: string, name: string, index: number): string {
+  return JSON.stringify([...readStateNames(json), [name, index, index + 1]]);
+}
+
+/** Returns the names of the first `count` steps. */
+export function stateNamesUntil(json: string, count: number): string {
+  const runs = readStateNames(json).filter(([, from]) => from < count);
+  return JSON.stringify(runs.map(([name, from, to]) => [name, from, Math.min(to, count)]));
+}
+
+/**
+ * Returns the last index in [from, to) at which a step has all names, or any name if there are none. Undefined if there
+ * is no such step.
+ */
+export function lastWithStates(
+  runs: readonly StateRun[],
+  names: readonly string[],
+  from: number,
+  to: number,
+): number | undefined {
+  let latest: number | undefined;
+  for (const run of runs) {
+    // The last step that has all names is the last one of a run.
+    const index = Math.min(run[2], to) - 1;
+    if (index < Math.max(run[1], from) || (latest !== undefined && index <= latest)) continue;
+    const has = (name: string) => runs.some((other) => other[0] === name && other[1] <= index && index < other[2]);
+    if (names.every(has)) latest = index;
+  }
+  return latest;
+}

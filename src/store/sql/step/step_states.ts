@@ -1,0 +1,303 @@
+import { type RawBuilder, sql } from 'kysely';
+import { clipSegments, type Segment } from '../../../domain/lineage.ts';
+import { stateDigest } from '../../../domain/state_digest.ts';
+import type { StateRef } from '../../../domain/step.ts';
+import { SmallStates } from '../../../domain/step_codec/small_states.ts';
+import type { OwnedState, OwnedStep, StepPlace } from '../../contract/step.ts';
+import type { Engine } from '../engine.ts';
+import { nextIteration } from '../reading/event_loop.ts';
+import { stateCorrupt } from '../state/bytes.ts';
+import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
+import type { ReadScope } from '../transaction.ts';
+import { readDigest } from '../values.ts';
+import { segmentsOver } from './read_stored.ts';
+import { lastWithStates, readStateNames } from './state_names.ts';
+import { readSteps, searchedSegments } from './steps.ts';
+import { readStates, type StoredStates } from './stored_body.ts';
+import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
+
+export async function findCheckpoint(
+  scope: ReadScope,
+  tree: bigint,
+  segments: readonly Segment[],
+  atOrBefore: bigint,
+  names: readonly string[],
+): Promise<OwnedStep | undefined> {
+  const searched = clipSegments(segments, 0n, atOrBefore + 1n);
+  // From the leaf to the root, with few segments first: a near checkpoint is found quickly, and a deep lineage needs
+  // few statements.
+  let end = searched.length;
+  for (let count = 1; end > 0; count = Math.min(count * 4, MOST_SEGMENTS)) {
+    const piece = searched.slice(Math.max(end - count, 0), end);
+    const number = await latestWith(scope.engine, tree, piece, names);
+    if (number !== undefined) {
+      const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
+      const [found] = await readSteps(scope, tree, segments, range, 'FULL');
+      return found;
+    }
+    end -= piece.length;
+    if (end > 0) await nextIteration();
+  }
+  return undefined;
+}
+
+interface LatestRow {
+  readonly lo: bigint;
+  readonly hi: bigint;
+  readonly first_step_number: bigint;
+  readonly state_names: string;
+}
+
+/**
+ * Finds the stored segment by the names of its states, and reads no contents. Each range of the lineage is searched from
+ * its end.
+ */
+async function latestWith(
+  engine: Engine,
+  tree: bigint,
+  segments: readonly Segment[],
+  names: readonly string[],
+): Promise<bigint | undefined> {
+  const stored = engine.table('segments');
+  const found = await sql<LatestRow>`
+    with ${segmentTable(engine, tree, segments)}, ${searchedSegments(engine)},
+    f as materialized (select p.tree, p.key, p.lo, p.hi, (
+      select s.first_step_number from ${stored} as s
+      where s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
+        and ${HAS_STATES} and ${hasStepWith(engine, names)}
+      order by s.first_step_number desc limit 1) as first from p)
+    select f.lo, f.hi, s.first_step_number, s.state_names from f cross join ${stored} as s
+    where s.tree = f.tree and s.trajectory = f.key and s.first_step_number = f.first
+    order by s.first_step_number desc limit 1`.execute(engine.db);
+  const [row] = found.rows;
+  if (row === undefined) return undefined;
+  const { lo, hi, first_step_number: first, state_names } = row;
+  const last = lastWithStates(readStateNames(state_names), names, Number(lo - first), Number(hi - first));
+  return last === undefined ? undefined : first + BigInt(last);
+}
+
+/** Condition of the partial index that has only the segments with states. */
+const HAS_STATES = sql`s.state_names <> '[]'`;
+
+/** Whether the segment `s` has a step in the range of `p` that has all names, or any state if there are none. */
+function hasStepWith(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
+  // The last step that has all names is the last one of a run, or of the range.
+  const last = sql`(case when r.end_step_number < p.hi then r.end_step_number else p.hi end) - 1`;
+  const others = names.length < 2 ? [] : names;
+  const conditions = [
+    sql`r.end_step_number > p.lo and r.begin_step_number < p.hi`,
+    ...(names.length === 0 ? [] : [sql`r.name in (${sql.join(names)})`]),
+    ...others.map(
+      (name) => sql`exists (select 1 from ${engine.table('state_runs')} as b where ${isSameSegment('b')}
+        and b.name = ${name} and b.begin_step_number <= ${last} and b.end_step_number > ${last})`,
+    ),
+  ];
+  return sql`exists (select 1 from ${engine.table('state_runs')} as r
+    where ${isSameSegment('r')} and ${sql.join(conditions, sql` and `)})`;
+}
+
+function isSameSegment(runs: string): RawBuilder<unknown> {
+  const column = (name: string) => sql.ref(`${runs}.${name}`);
+  return sql`${column('tree')} = s.tree and ${column('trajectory')} = s.trajectory
+    and ${column('first_step_number')} = s.first_step_number`;
+}
+
+interface NamedStates {
+  readonly name: string;
+  readonly from: bigint;
+  readonly limit: number;
+}
+
+export async function listStepStates(
+  scope: ReadScope,
+  tree: bigint,
+  segments: readonly Segment[],
+  { name, from, limit }: NamedStates,
+): Promise<OwnedState[]> {
+  const end = segments.at(-1)?.to ?? 0n;
+  const found: OwnedState[] = [];
+  let most = FEWEST_ROWS;
+  // States may be rare. Windows of step numbers grow until the page is full, so that no statement sorts a whole
+  // history.
+  let width = BigInt(limit);
+  for (let begin = from; begin < end && found.length < limit; ) {
+    if (begin > from) await nextIteration();
+    const whole = clipSegments(segments, begin, begin + width);
+    const window = whole.slice(0, MOST_SEGMENTS);
+    const windowEnd = window.length < whole.length ? window.at(-1)!.to : begin + width;
+    if (window.length === 0) return found;
+    const rows = await readNamed(scope, tree, window, name, most);
+    const states = rows.flatMap((row) => statesIn(row, name));
+    found.push(...states, ...(await attachedIn(scope, tree, rows, name, states.length)));
+    const last = rows.at(-1);
+    if (last === undefined || rows.length < most) {
+      begin = windowEnd;
+      width *= 4n;
+    } else begin = last.next_step_number < last.hi ? last.next_step_number : last.hi;
+    const bytes = rows.reduce((sum, { body, states }) => sum + body.length + states.length, 0);
+    most = bytes < READ_BYTES ? Math.min(most * 2, limit) : FEWEST_ROWS;
+  }
+  found.sort((a, b) => (a.stepNumber < b.stepNumber ? -1 : 1));
+  return found.slice(0, limit);
+}
+
+/** Stored segments that one statement reads at least, if there are as many. More while they are small. */
+const FEWEST_ROWS = 16;
+const READ_BYTES = 256 * 1024;
+
+interface NamedRow extends StoredSegment, StoredStates {
+  readonly trajectory: bigint;
+  readonly id: string;
+  /** The part [lo, hi) that the lineage has. */
+  readonly lo: bigint;
+  readonly hi: bigint;
+  readonly state_names: string;
+}
+
+/** Returns the first stored segments that have a state of the name, in order of step. */
+async function readNamed(
+  { engine, namespace }: ReadScope,
+  tree: bigint,
+  window: readonly Segment[],
+  name: string,
+  most: number,
+): Promise<readonly NamedRow[]> {
+  const { rows } = await sql<NamedRow>`
+    with ${segmentTable(engine, tree, window)}, ${searchedSegments(engine)}
+    select s.first_step_number, s.next_step_number, s.writer_epoch, s.commit_time, s.commits, s.reward_sum,
+      s.checksum, s.encoding, s.body_bytes, s.body,
+      s.trajectory, cast(o.id as text) as id, p.lo, p.hi, s.state_names, s.states, s.states_bytes
+    from p
+    cross join ${engine.table('trajectories')} as o
+    cross join ${engine.table('segments')} as s
+    where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
+      and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
+      and ${HAS_STATES} and ${hasStepWith(engine, [name])}
+    order by s.first_step_number
+    limit ${most}`.execute(engine.db);
+  return rows;
+}
+
+function statesIn(row: NamedRow, name: string): OwnedState[] {
+  const owner = { key: row.trajectory, id: row.id };
+  const found: OwnedState[] = [];
+  for (const { stepNumber, states } of smallStatesIn(row, row.lo, row.hi)) {
+    const state = states.find((each) => each.name === name);
+    if (state !== undefined) found.push({ owner, stepNumber, state });
+  }
+  return found;
+}
+
+/** Returns the states of the name that were attached to steps of the rows, of whose states `sent` came with the step. */
+async function attachedIn(
+  { engine, namespace }: ReadScope,
+  tree: bigint,
+  rows: readonly NamedRow[],
+  name: string,
+  sent: number,
+): Promise<OwnedState[]> {
+  const named = rows.flatMap(({ lo, hi, first_step_number: first, state_names, trajectory, id }) =>
+    readStateNames(state_names)
+      .filter((run) => run[0] === name)
+      .map(([, from, to]) => {
+        const [begin, end] = [first + BigInt(from), first + BigInt(to)];
+        return { trajectory, id, from: begin > lo ? begin : lo, to: end < hi ? end : hi };
+      })
+      .filter(({ from, to }) => from < to),
+  );
+  if (named.reduce((sum, { from, to }) => sum + Number(to - from), 0) <= sent) return [];
+  const ranges = [...Map.groupBy(named, ({ trajectory }) => trajectory)].map(([key, runs]): Segment => {
+    const from = runs.reduce((least, run) => (run.from < least ? run.from : least), runs[0]!.from);
+    const to = runs.reduce((most, run) => (run.to > most ? run.to : most), 0n);
+    return { key, from, to };
+  });
+  const owners = new Map(named.map(({ trajectory, id }) => [trajectory, id]));
+  const found = await sql<AttachedRow>`
+    with ${segmentTable(engine, tree, ranges)}
+    select a.trajectory, a.step_number, a.digest, a.media_type, a.size, a.data
+    from g cross join ${engine.table('attached_states')} as a
+    where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
+      and a.name = ${name} and a.namespace = ${namespace}`.execute(engine.db);
+  return found.rows.map(({ trajectory, step_number: stepNumber, digest, media_type: mediaType, size, data }) => {
+    const state = {
+      name,
+      digest: readDigest(digest),
+      mediaType,
+      size: Number(size),
+      ...(data === null ? {} : { data }),
+    };
+    return { owner: { key: trajectory, id: owners.get(trajectory)! }, stepNumber, state };
+  });
+}
+
+interface AttachedRow {
+  readonly trajectory: bigint;
+  readonly step_number: bigint;
+  readonly digest: Uint8Array;
+  readonly media_type: string;
+  readonly size: bigint;
+  readonly data: Uint8Array | null;
+}
+
+/** Goes through steps of [from, to) with their states, which have their bytes if they are small. Errors: STEP_CORRUPT. */
+function* smallStatesIn(
+  segment: StoredSegment & StoredStates,
+  from: bigint,
+  to: bigint,
+): Generator<{ readonly stepNumber: bigint; readonly states: readonly StateRef[] }, void, undefined> {
+  const small = new SmallStates(readStates(segment));
+  for (const steps = new SegmentCursor(segment); steps.next() && steps.stepNumber < to; ) {
+    const states = steps.read('BASIC').states.map((state): StateRef => {
+      const data = small.next(state.size);
+      return data === undefined ? state : { ...state, data };
+    });
+    if (steps.stepNumber >= from) yield { stepNumber: steps.stepNumber, states };
+  }
+}
+
+export async function readSmallStates(
+  { engine, db, namespace }: ReadScope,
+  { tree, owner, stepNumber }: StepPlace,
+  names: readonly string[],
+): Promise<ReadonlyMap<string, Uint8Array>> {
+  const found = new Map<string, Uint8Array>();
+  const segment = await segmentsOver({ engine, db }, { tree, key: owner }, stepNumber, stepNumber + 1n)
+    .select(['s.states', 's.states_bytes'])
+    .where('s.namespace', '=', namespace)
+    .executeTakeFirst();
+  const steps = segment === undefined ? [] : smallStatesIn(segment, stepNumber, stepNumber + 1n);
+  const sent = new Set<string>();
+  for (const { states } of steps) {
+    for (const state of states) {
+      sent.add(state.name);
+      if (names.includes(state.name)) addVerified(found, state);
+    }
+  }
+  const others = names.filter((name) => !sent.has(name));
+  if (others.length === 0) return found;
+  const attached = await db
+    .selectFrom('attached_states')
+    .select(['name', 'digest', 'data'])
+    .where('tree', '=', tree)
+    .where('trajectory', '=', owner)
+    .where('step_number', '=', stepNumber)
+    .where('name', 'in', others)
+    .where('namespace', '=', namespace)
+    .execute();
+  for (const { name, digest, data } of attached) addVerified(found, { name, digest: readDigest(digest), data });
+  return found;
+}
+
+/** S3. Errors: STATE_CORRUPT. */
+function addVerified(
+  found: Map<string, Uint8Array>,
+  {
+    name,
+    digest,
+    data,
+  }: { readonly name: string; readonly digest: string; readonly data?: Uint8Array | null | undefined },
+): void {
+  if (data === undefined || data === null) return;
+  if (stateDigest(data) !== digest) throw stateCorrupt(digest);
+  found.set(name, data);
+}
