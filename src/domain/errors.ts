@@ -1,3 +1,5 @@
+import { LIMITS } from './limits.ts';
+
 /**
  * The closed catalogue of reasons: the names of `ErrorReason` in error.proto without prefix. A test keeps both equal.
  */
@@ -133,7 +135,7 @@ export function tagNotFound(trajectoryId: string, tag: string): AnabranchError {
 export function stateNotFound(digest: string): AnabranchError {
   return new AnabranchError(
     'STATE_NOT_FOUND',
-    `State ${digest} does not exist: put it first (PutState), or send its bytes inline.`,
+    `No state is stored under the digest ${digest}: send its bytes inline, or put it first (PutState). States sent inline with less than ${LIMITS.smallStateBytes} bytes are read by reference (trajectory, step number and name) only.`,
     {
       metadata: { digest },
     },

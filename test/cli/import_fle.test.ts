@@ -76,8 +76,8 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
     const rows = await source.readRows(ids);
     await source.close();
     for (const [i, row] of rows.entries()) {
-      const { step } = await client.trajectories.getStep(await placeOf(ids[i] ?? 0, experiment));
-      expect(digested(await rowOf(client, step!))).toEqual(digested(row));
+      const { trajectoryId, step } = await client.trajectories.getStep(await placeOf(ids[i] ?? 0, experiment));
+      expect(digested(await rowOf(client, trajectoryId, step!))).toEqual(digested(row));
     }
     return ids;
   }
@@ -193,9 +193,9 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
       const { programs } = await runImport(source.source, experiment);
       expect(programs).toBe(EXTREMES.length + (engine === 'sqlite' ? SQLITE_EXTREMES.length : 0));
       expect(await expectAllValues(source, experiment)).toHaveLength(programs);
-      const { step } = await client.trajectories.getStep(await placeOf(2, experiment));
-      const env = step?.states.find(({ name }) => name === 'env');
-      expect(new TextDecoder().decode(await downloadState(client, env?.digest ?? ''))).toBe(STATE_OF_TWO);
+      const place = await placeOf(2, experiment);
+      const { step } = await client.trajectories.getStep(place);
+      expect(new TextDecoder().decode(await downloadState(client, place))).toBe(STATE_OF_TWO);
       expect(step?.infoJson).toBe('{"model": "m",  "n": 1.0}');
       expect(step?.reward).toBeUndefined();
     });

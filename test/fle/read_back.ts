@@ -48,13 +48,13 @@ interface Cell {
   readonly value: null | bigint | number | Uint8Array;
 }
 
-/** The source row of a step, computed from the step only. */
-export async function rowOf(client: AnabranchClient, step: Step): Promise<Map<string, Cell>> {
+/** The source row of a step, computed from the step and its states only. */
+export async function rowOf(client: AnabranchClient, trajectoryId: string, step: Step): Promise<Map<string, Cell>> {
   const { programs, types } = JSON.parse(step.metadataJson) as {
     readonly programs: Readonly<Record<string, unknown>>;
     readonly types: Readonly<Record<string, string>>;
   };
-  const states = Object.fromEntries(step.states.map(({ name, digest }) => [name, digest]));
+  const states = new Set(step.states.map(({ name }) => name));
   const row = new Map<string, Cell>();
   for (const [column, type] of Object.entries(types)) {
     row.set(column, { type, value: await cellValue(column, type) });
@@ -66,8 +66,8 @@ export async function rowOf(client: AnabranchClient, step: Step): Promise<Map<st
     if (column in programs) return fromJson(type, programs[column]);
     if (column === 'code') return contentBytes(client, step.actions[0]?.content);
     if (column === 'response') return contentBytes(client, step.observations[0]?.content);
-    const digest = states[{ state_json: 'env', conversation_json: 'agent' }[column] ?? column];
-    if (digest !== undefined) return downloadState(client, digest);
+    const name = { state_json: 'env', conversation_json: 'agent' }[column] ?? column;
+    if (states.has(name)) return downloadState(client, { trajectoryId, stepNumber: step.stepNumber, name });
     if (column === 'meta') return new TextEncoder().encode(step.infoJson);
     throw new Error(`column ${column} was not found`);
   }

@@ -197,6 +197,36 @@ describeApp('states', (on) => {
     expect((await refusalOf(all(chunksOf(elsewhere, { reference })))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
+  it('S1: an inline state below 4 KiB is found by its reference only, and cannot be named by its digest', async () => {
+    const scene = on.scene();
+    const [small, large] = [randomBytes(LIMITS.smallStateBytes - 1), randomBytes(LIMITS.smallStateBytes)];
+    const root = await scene.create();
+    await scene.write(root, [step(0n, 's', { states: [state(small, { name: 'small' }), state(large)] })]);
+    const branch = await scene.branch(root, 0n);
+    for (const [name, bytes] of Object.entries({ small, env: large })) {
+      const reference = { trajectoryId: branch.id, stepNumber: 0n, name };
+      const [first] = await all(chunksOf(scene, { reference }));
+      expect(first?.state).toMatchObject({ digest: sha256(bytes), size: BigInt(bytes.length) });
+      expect(Buffer.from(first?.chunk ?? [])).toEqual(bytes);
+    }
+    expect(await scene.statesHere([sha256(small), sha256(large)])).toEqual([{ digest: sha256(large), size: 4096 }]);
+    expect((await refusalOf(get(scene, sha256(small)))).reason).toBe('STATE_NOT_FOUND');
+    const content = { kind: 'state', digest: sha256(small), mediaType: 'm', size: 0 } as const;
+    for (const fields of [
+      { states: [state(undefined, { digest: sha256(small) })] },
+      { states: [state(small)], observations: [{ type: '', callId: '', isError: false, content }] },
+    ]) {
+      expect(await refusalOf(scene.write(root, [step(1n, 'named', fields)]))).toMatchObject({
+        reason: 'STATE_NOT_FOUND',
+        message: expect.stringContaining('send its bytes inline'),
+        metadata: { digest: sha256(small) },
+      });
+    }
+    await put(scene, small, 1000);
+    await scene.write(root, [step(1n, 'named', { states: [state(undefined, { digest: sha256(small) })] })]);
+    expect(await get(scene, sha256(small))).toEqual(small);
+  });
+
   it('S4: if its trajectory is deleted meanwhile, a state that was named by its step is TRAJECTORY_NOT_FOUND', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();

@@ -37,22 +37,28 @@ const bytes = (length: number, fill = 7) => new Uint8Array(length).fill(fill);
 
 describe('the preparation of steps for storage', () => {
   it('W9: refers to an inline state by digest, under the name env by default, and passes its bytes once', () => {
-    const twice = [
-      step(0n, 'a', { states: [state('same')] }),
-      step(1n, 'b', { states: [state('same', { name: 'z' })] }),
-    ];
+    const same = bytes(LIMITS.smallStateBytes);
+    const twice = [step(0n, 'a', { states: [state(same)] }), step(1n, 'b', { states: [state(same, { name: 'z' })] })];
     const { steps, states } = prepareSteps(twice);
     expect(steps.map((one) => unpacked(one).states)).toEqual([
-      [{ name: 'env', digest: sha256('same'), mediaType: '', size: 4 }],
-      [{ name: 'z', digest: sha256('same'), mediaType: '', size: 4 }],
+      [{ name: 'env', digest: sha256(same), mediaType: '', size: same.length }],
+      [{ name: 'z', digest: sha256(same), mediaType: '', size: same.length }],
     ]);
     expect(states).toHaveLength(1);
   });
 
+  it('S1: an inline state of less than 4 KiB stays with each step that has it', () => {
+    const small = bytes(LIMITS.smallStateBytes - 1);
+    const twice = [step(0n, 'a', { states: [state(small)] }), step(1n, 'b', { states: [state(small)] })];
+    const { steps, states } = prepareSteps(twice);
+    const ref = { name: 'env', digest: sha256(small), mediaType: '', size: small.length, data: small };
+    expect(steps.map((one) => one.states)).toEqual([[ref], [ref]]);
+    expect(states).toEqual([]);
+  });
+
   it('FM2: an empty state is a state', () => {
-    const { steps, states } = prepareStep(step(0n, 'a', { states: [state('')] }));
-    expect(steps[0]?.states).toMatchObject([{ digest: sha256(''), size: 0 }]);
-    expect(states).toHaveLength(1);
+    const { steps } = prepareStep(step(0n, 'a', { states: [state('')] }));
+    expect(steps[0]?.states).toMatchObject([{ digest: sha256(''), size: 0, data: new Uint8Array() }]);
   });
 
   it('W9: sorts states by name; their order in the request makes no difference', () => {

@@ -31,7 +31,7 @@ describe.each(ENGINES)('states over plain HTTP, on %s', (engine) => {
     await client.trajectories.appendStep({ trajectoryId: owner, step: { stepNumber: 1n, states } });
     const made = await client.trajectories.branchTrajectory({ trajectoryId: owner, stepNumber: 1n });
     branch = made.trajectory!.id;
-    await uploadState(client, LARGE);
+    for (const put of [LARGE, PNG]) await uploadState(client, put);
   });
   afterAll(async () => {
     client.close();

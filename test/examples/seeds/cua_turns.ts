@@ -95,8 +95,9 @@ export async function giveBackTurns(client: AnabranchClient, trajectoryId: strin
   if (trajectoryId === '') return rows;
   for await (const { step } of readSteps(client, { trajectoryId })) {
     if (step.stepNumber === 0n) {
-      const collected = step.states.find(({ name }) => name === 'trajectory_data');
-      if (collected !== undefined) rows.data = new TextDecoder().decode(await downloadState(client, collected.digest));
+      const collected = { trajectoryId, stepNumber: 0n, name: 'trajectory_data' };
+      if (step.states.some(({ name }) => name === collected.name))
+        rows.data = new TextDecoder().decode(await downloadState(client, collected));
       continue;
     }
     const turn: Row = fromStep(step);

@@ -87,7 +87,7 @@ export async function giveBackTrajectory(client: AnabranchClient, trajectoryId: 
   const [steps, states]: [Row[], Row[]] = [[], []];
   for await (const { step } of readSteps(client, { trajectoryId, startStepNumber: 1n })) {
     const stepId = keptOf('steps', step.metadataJson).id ?? null;
-    const data = await stateText(client, step, 'env');
+    const data = await stateText(client, trajectoryId, step, 'env');
     steps.push({ ...fromStep(step, data), id: stepId, trajectory_id: kept.id ?? null });
     if (data === null) continue;
     const keptState = keptOf('game_states', step.metadataJson);
@@ -126,7 +126,7 @@ export async function giveBackPrograms(client: AnabranchClient, experimentName: 
   const programs: Row[] = [];
   for (const { id } of await trajectoriesOf(client, experimentName)) {
     for (const step of (await stepsOf(client, id)).slice(1)) {
-      const cells = [...(await rowOf(client, step))];
+      const cells = [...(await rowOf(client, id, step))];
       programs.push(Object.fromEntries(cells.map(([column, { value }]) => [column, plain(value)])));
     }
   }
@@ -142,7 +142,12 @@ function bytesOf(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
-async function stateText(client: AnabranchClient, step: Step, name: string): Promise<string | null> {
-  const state = step.states.find((each) => each.name === name);
-  return state === undefined ? null : new TextDecoder().decode(await downloadState(client, state.digest));
+async function stateText(
+  client: AnabranchClient,
+  trajectoryId: string,
+  { stepNumber, states }: Step,
+  name: string,
+): Promise<string | null> {
+  if (states.every((state) => state.name !== name)) return null;
+  return new TextDecoder().decode(await downloadState(client, { trajectoryId, stepNumber, name }));
 }

@@ -182,10 +182,11 @@ async function readPath(client: AnabranchClient, run: Run): Promise<Path> {
   return path;
 }
 
-async function fromStep(client: AnabranchClient, { step }: OwnedStep): Promise<Row> {
+async function fromStep(client: AnabranchClient, { trajectoryId, step }: OwnedStep): Promise<Row> {
   const info = fromJson(step.infoJson);
   const [env] = step.states;
-  const state = env === undefined ? undefined : new TextDecoder().decode(await downloadState(client, env.digest));
+  const reference = { trajectoryId, stepNumber: step.stepNumber };
+  const state = env === undefined ? undefined : new TextDecoder().decode(await downloadState(client, reference));
   return {
     observation: fromJson(step.observations[0]?.content?.json ?? ''),
     action: fromJson(step.actions[0]?.content?.json ?? ''),

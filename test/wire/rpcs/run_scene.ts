@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { WireClient } from '../story.ts';
-import { LABELS } from './scene.ts';
+import { putState, type WireClient } from '../story.ts';
+import { FILE, LABELS } from './scene.ts';
 
 /** The scene before an RPC of RunService is called; a new one for every set of calls. */
 export interface RunScene extends WireClient {
@@ -31,6 +31,7 @@ export const PLAN = {
 
 export async function makeRunScene(client: WireClient): Promise<RunScene> {
   const { runs, trajectories } = client;
+  await putState(client, FILE);
   const experimentName = `rpcs/${randomUUID()}`;
   const environmentName = `env/${experimentName}`;
   const { experiment } = await runs.createExperiment({

@@ -53,6 +53,9 @@ export function bytes(text: string): Uint8Array {
   return new TextEncoder().encode(text);
 }
 
+/** A state that contents of `richStep` name. It must be put first. */
+export const FILE = bytes('file');
+
 /** A step with text in every field that can contain some. */
 export function richStep(stepNumber: bigint): Step {
   return create(StepSchema, {
@@ -64,7 +67,7 @@ export function richStep(stepNumber: bigint): Step {
     observations: [
       { type: 'tool_result', callId: 'c1', isError: true, content: { data: bytes('png'), mediaType: 'image/png' } },
       { type: 'link', content: { uri: 'https://example.org/', mediaType: 'text/html' } },
-      { type: 'file', content: { stateDigest: sha256(bytes('state')), mediaType: 'text/plain' } },
+      { type: 'file', content: { stateDigest: sha256(FILE), mediaType: 'text/plain' } },
     ],
     reward: 0.5,
     terminated: true,
@@ -81,6 +84,7 @@ export function richStep(stepNumber: bigint): Step {
 export async function makeScene(client: WireClient): Promise<Scene> {
   const task = `rpcs/${randomUUID()}`;
   const put = await putState(client, bytes(task));
+  await putState(client, FILE);
   const { experiment } = await client.runs.createExperiment({ name: task });
   const { run } = await client.runs.createRun({ experimentName: task });
   const [runId, experimentId] = [run!.id, experiment!.id];

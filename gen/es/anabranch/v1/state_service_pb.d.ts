@@ -59,7 +59,7 @@ export declare type PutStateResponse = Message<"anabranch.v1.PutStateResponse"> 
 export declare const PutStateResponseSchema: GenMessage<PutStateResponse>;
 
 /**
- * Names a state of a step, of any size. The step may be inherited.
+ * Names a state of a step, of any size. The step may be inherited. Every state of a step has a reference.
  *
  * @generated from message anabranch.v1.StateReference
  */
@@ -569,7 +569,8 @@ export declare const StateService: GenService<{
   },
   /**
    * Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-   * sends. To read a state of a step, name it by its reference.
+   * sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
+   * less than 4 KiB.
    * Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.StateService.GetState

@@ -438,7 +438,8 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
   data?: Uint8Array | undefined;
 
   /**
-   * SHA-256 of a stored state, 64 lower-case hex characters. Requires `media_type`.
+   * SHA-256 of a stored state, 64 lower-case hex characters. Requires `media_type`. A state that steps have inline with
+   * less than 4 KiB must be put first (PutState).
    *
    * @generated from field: optional string state_digest = 4;
    */
@@ -486,15 +487,16 @@ export declare type StepState = Message<"anabranch.v1.StepState"> & {
   name: string;
 
   /**
-   * Content of the state, at most 512 KiB. An empty value is a state of 0 bytes. Returned by GetCheckpoint only.
+   * Content of the state, at most 512 KiB. An empty value is a state of 0 bytes. Content of less than 4 KiB is stored
+   * with the step: no digest finds it. Returned by GetCheckpoint only.
    *
    * @generated from field: optional bytes data = 2;
    */
   data?: Uint8Array | undefined;
 
   /**
-   * SHA-256 of the content, 64 lower-case hex characters. Required without `data`; the state must be stored already.
-   * With `data` it is optional and must match.
+   * SHA-256 of the content, 64 lower-case hex characters. Required without `data`; the state must be stored already, by
+   * PutState or inline with 4 KiB or more. With `data` it is optional and must match.
    *
    * @generated from field: string digest = 3;
    */

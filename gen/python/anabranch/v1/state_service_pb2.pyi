@@ -116,7 +116,7 @@ Global___PutStateResponse: _TypeAlias = PutStateResponse  # noqa: Y015
 
 @_typing.final
 class StateReference(_message.Message):
-    """Names a state of a step, of any size. The step may be inherited."""
+    """Names a state of a step, of any size. The step may be inherited. Every state of a step has a reference."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -80,7 +80,8 @@ class StateServiceServicer:
 
     def GetState(self, request, context):
         """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-        sends. To read a state of a step, name it by its reference.
+        sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
+        less than 4 KiB.
         Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -43,7 +43,8 @@ class StateServiceStub:
     """
     GetState: _grpc.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]
     """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-    sends. To read a state of a step, name it by its reference.
+    sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
+    less than 4 KiB.
     Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
     BatchGetStates: _grpc.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]
@@ -75,7 +76,8 @@ class StateServiceAsyncStub(StateServiceStub):
     """
     GetState: _aio.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]  # type: ignore[assignment]
     """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-    sends. To read a state of a step, name it by its reference.
+    sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
+    less than 4 KiB.
     Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
     BatchGetStates: _aio.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]  # type: ignore[assignment]
@@ -116,7 +118,8 @@ class StateServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_state_service_pb2.GetStateResponse], _abc.AsyncIterator[_state_service_pb2.GetStateResponse]]:
         """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-        sends. To read a state of a step, name it by its reference.
+        sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
+        less than 4 KiB.
         Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
         """
 

@@ -457,7 +457,9 @@ class Content(_message.Message):
     `state_digest` and `size`.
     """
     state_digest: _builtins.str
-    """SHA-256 of a stored state, 64 lower-case hex characters. Requires `media_type`."""
+    """SHA-256 of a stored state, 64 lower-case hex characters. Requires `media_type`. A state that steps have inline with
+    less than 4 KiB must be put first (PutState).
+    """
     uri: _builtins.str
     """Location of the content, at most 2 KiB. The server stores it and never opens it."""
     media_type: _builtins.str
@@ -516,10 +518,12 @@ class StepState(_message.Message):
     name: _builtins.str
     """Name of the state, 1 to 64 bytes, unique within the step. Default: `env`."""
     data: _builtins.bytes
-    """Content of the state, at most 512 KiB. An empty value is a state of 0 bytes. Returned by GetCheckpoint only."""
+    """Content of the state, at most 512 KiB. An empty value is a state of 0 bytes. Content of less than 4 KiB is stored
+    with the step: no digest finds it. Returned by GetCheckpoint only.
+    """
     digest: _builtins.str
-    """SHA-256 of the content, 64 lower-case hex characters. Required without `data`; the state must be stored already.
-    With `data` it is optional and must match.
+    """SHA-256 of the content, 64 lower-case hex characters. Required without `data`; the state must be stored already, by
+    PutState or inline with 4 KiB or more. With `data` it is optional and must match.
     """
     media_type: _builtins.str
     """Media type, for example `application/json`. Optional, at most 128 bytes. It belongs to this reference, not to the
