@@ -15,8 +15,8 @@ import { type Payload, type RowPayload, rowPayload, writeNonce } from './payload
  */
 export const ROW_TABLES = ['states', 'former_steps', 'step_states'] as const;
 
-/** The tables in which the service stores steps with states. */
-export const LOADED_TABLES = ['states', 'segments', 'step_states'] as const;
+/** The table in which the service stores steps with small states. */
+export const LOADED_TABLES = ['segments'] as const;
 
 export type RowTable = (typeof ROW_TABLES)[number] | (typeof LOADED_TABLES)[number];
 
@@ -114,36 +114,42 @@ export class RowMaker {
     this.#addState(rows, tree, stepNumber, digest);
   }
 
-  /** Adds consecutive steps of a trajectory as the service stores them. */
+  /** Adds consecutive steps of a trajectory, with small states, as the service stores them. */
   addSegment(rows: RowSet, tree: number, firstStep: number, count: number): void {
     const owner = { tree: BigInt(tree), key: BigInt(tree), namespace: 'default', writerEpoch: 1n };
     const before = { ...NO_SUMS, rewardSum: firstStep, byteSum: BigInt(firstStep) * 300n };
     const segment = new SegmentBuilder(owner, before, BigInt(firstStep));
     for (let number = firstStep; number < firstStep + count; number += 1) {
-      const digest = scatteredDigest(tree, number);
-      this.#addState(rows, tree, number, digest);
-      const step = packStep(this.#out, this.#step(BigInt(number), digest.toString('hex')));
+      const step = packStep(this.#out, this.#step(tree, number));
       segment.add(step, this.#encoder.encode(step, NO_SIZES));
     }
     rows.segments?.push(valuesOf(segment.row(NOW), SEGMENTS.order));
   }
 
   #addState(rows: RowSet, tree: number, stepNumber: number, digest: Buffer): void {
-    const { state, nonceAt } = this.#payload;
-    if (state === undefined) return;
+    const bytes = this.#state(tree, stepNumber);
+    if (bytes === undefined) return;
     const [key, number] = [BigInt(tree), BigInt(stepNumber)];
-    const bytes = Buffer.from(state);
-    writeNonce(bytes, nonceAt, tree, stepNumber);
     const size = BigInt(bytes.length);
     rows.states?.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
     rows.step_states?.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
   }
 
-  #step(stepNumber: bigint, digest: string): Step {
-    const { actions, observations, metrics, state } = this.#payload;
+  #state(tree: number, stepNumber: number): Buffer | undefined {
+    const { state, nonceAt } = this.#payload;
+    if (state === undefined) return undefined;
+    const bytes = Buffer.from(state);
+    writeNonce(bytes, nonceAt, tree, stepNumber);
+    return bytes;
+  }
+
+  #step(tree: number, stepNumber: number): Step {
+    const { actions, observations, metrics } = this.#payload;
+    const data = this.#state(tree, stepNumber);
+    const digest = scatteredDigest(tree, stepNumber).toString('hex');
     const content = (json: string) => ({ kind: 'json', json }) as const;
     return {
-      stepNumber,
+      stepNumber: BigInt(stepNumber),
       actions: actions.map(({ type, content: { json } }) => ({
         type,
         name: '',
@@ -163,7 +169,8 @@ export class RowMaker {
       metrics: new Map(Object.entries(metrics)),
       startTime: undefined,
       endTime: undefined,
-      states: state === undefined ? [] : [{ name: 'env', digest, mediaType: 'application/json', size: state.length }],
+      states:
+        data === undefined ? [] : [{ name: 'env', digest, mediaType: 'application/json', size: data.length, data }],
     };
   }
 }

@@ -59,7 +59,7 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   };
   if (settings.task === 'load') {
     return load(settings.steps ?? 0, (firstStep, count) => {
-      const sets: RowSet = { segments: [], step_states: [], states: [] };
+      const sets: RowSet = { segments: [] };
       for (let i = 0; i < TREES; i += 1) maker.addSegment(sets, settings.firstTree + i, firstStep, count);
       return driver.insert(LOADED_TABLES, sets);
     });
