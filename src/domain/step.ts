@@ -85,9 +85,11 @@ export function contentStates(step: Step): readonly Digest[] {
   return found === undefined ? NO_DIGESTS : [...found];
 }
 
-/** S1: whether a state that is sent inline is stored in the row of its step. */
-export function isSmallState(data: Uint8Array): boolean {
-  return data.length < LIMITS.smallStateBytes;
+/** S1: whether a state of a new step is stored in the row of its step. All others have rows of their own. */
+export function isSmall<State extends Pick<StateRef, 'data'>>(
+  state: State,
+): state is State & { readonly data: Uint8Array } {
+  return state.data !== undefined && state.data.length < LIMITS.smallStateBytes;
 }
 
 const NO_DIGESTS: readonly Digest[] = [];

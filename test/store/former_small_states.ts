@@ -22,7 +22,6 @@ export async function restoreSmallStates(sql: OutsideSql): Promise<void> {
     const state = { name: `${row.name}`, digest, mediaType: `${row.media_type}`, data: row.data as Uint8Array };
     await giveRow(sql, row, state);
   }
-  await sql.rows('drop view state_runs');
   await sql.rows('drop index segments_with_states');
   await sql.rows('alter table segments drop column state_names');
   await sql.rows('alter table segments drop column states');

@@ -1,7 +1,6 @@
 import type { Digest } from '../ids.ts';
 import type { Instant } from '../instant.ts';
-import { contentStates, type NewState, type StateRef, type Step } from '../step.ts';
-import { smallData } from './small_states.ts';
+import { contentStates, isSmall, type NewState, type StateRef, type Step } from '../step.ts';
 import type { WireWriter } from './wire_writer.ts';
 import { writeStep } from './write.ts';
 
@@ -75,8 +74,7 @@ export function withInlineStates(steps: readonly PackedStep[]): NewSteps {
   for (const { states, contentData } of steps) {
     for (const state of states) {
       const { digest, data } = state;
-      if (data !== undefined && smallData(state) === undefined)
-        inline = (inline ?? new Map()).set(digest, { digest, data });
+      if (data !== undefined && !isSmall(state)) inline = (inline ?? new Map()).set(digest, { digest, data });
     }
     for (const state of contentData) inline = (inline ?? new Map()).set(state.digest, state);
   }
@@ -87,6 +85,6 @@ export function withInlineStates(steps: readonly PackedStep[]): NewSteps {
 export function rowStates({ states, contentStates }: PackedStep): readonly Digest[] {
   if (states.length === 0) return contentStates;
   const digests: Digest[] = [];
-  for (const state of states) if (smallData(state) === undefined) digests.push(state.digest);
+  for (const state of states) if (!isSmall(state)) digests.push(state.digest);
   return [...digests, ...contentStates];
 }

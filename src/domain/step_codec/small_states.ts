@@ -1,4 +1,4 @@
-import { isSmallState, type StateRef } from '../step.ts';
+import { isSmall, type StateRef } from '../step.ts';
 
 /**
  * Bytes of the small states of consecutive steps, in order of step and of the state's place in it. Each state of a step
@@ -6,19 +6,13 @@ import { isSmallState, type StateRef } from '../step.ts';
  * no state is small.
  */
 export function writeSmallStates(states: readonly StateRef[]): Uint8Array {
-  if (states.every((state) => smallData(state) === undefined)) return NO_BYTES;
+  if (!states.some(isSmall)) return NO_BYTES;
   const parts: Uint8Array[] = [];
   for (const state of states) {
-    const data = smallData(state);
-    if (data === undefined) parts.push(OWN_ROW);
-    else parts.push(BYTES_FOLLOW, data);
+    if (isSmall(state)) parts.push(BYTES_FOLLOW, state.data);
+    else parts.push(OWN_ROW);
   }
   return Buffer.concat(parts);
-}
-
-/** Returns the bytes of a small state: one that is sent inline and stored in the row of its step (S1). */
-export function smallData({ data }: Pick<StateRef, 'data'>): Uint8Array | undefined {
-  return data !== undefined && isSmallState(data) ? data : undefined;
 }
 
 const NO_BYTES = new Uint8Array();

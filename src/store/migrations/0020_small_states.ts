@@ -15,11 +15,6 @@ export const migration0020: Migration = {
     alter table segments alter column states set storage external;
     alter table attached_states add column data bytea;
     create index segments_with_states on segments (tree, trajectory, first_step_number) where state_names <> '[]';
-    create view state_runs as
-      select s.tree, s.trajectory, s.first_step_number, r.run ->> 0 as name,
-        s.first_step_number + cast(r.run ->> 1 as bigint) as begin_step_number,
-        s.first_step_number + cast(r.run ->> 2 as bigint) as end_step_number
-      from segments as s cross join lateral json_array_elements(cast(s.state_names as json)) as r(run);
   `,
   sqlite: `
     drop view steps;
@@ -62,11 +57,6 @@ export const migration0020: Migration = {
         coalesce(((s.ends ->> cast(r.key as text)) >> 1) & 1, 0) as truncated,
         s.commit_time, s.first_step_number, s.next_step_number
       from segments as s cross join json_each(s.rewards) as r;
-    create view state_runs as
-      select s.tree, s.trajectory, s.first_step_number, r.value ->> 0 as name,
-        s.first_step_number + (r.value ->> 1) as begin_step_number,
-        s.first_step_number + (r.value ->> 2) as end_step_number
-      from segments as s cross join json_each(s.state_names) as r;
   `,
   convert: moveSmallStates,
 };

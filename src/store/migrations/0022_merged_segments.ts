@@ -27,7 +27,6 @@ export const migration0022: MigrationText = {
   `,
   sqlite: `
     drop view steps;
-    drop view state_runs;
     create table merged_segments (
       tree integer not null,
       trajectory integer not null,
@@ -74,10 +73,5 @@ export const migration0022: MigrationText = {
           select c.value ->> 2 from json_each(s.commits) as c where c.value ->> 0 <= r.key order by c.key desc limit 1) end as commit_time,
         s.first_step_number, s.next_step_number
       from segments as s cross join json_each(s.rewards) as r;
-    create view state_runs as
-      select s.tree, s.trajectory, s.first_step_number, r.value ->> 0 as name,
-        s.first_step_number + (r.value ->> 1) as begin_step_number,
-        s.first_step_number + (r.value ->> 2) as end_step_number
-      from segments as s cross join json_each(s.state_names) as r;
   `,
 };

@@ -103,6 +103,10 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return sql<string>`encode(${column}, 'hex')`;
   }
 
+  jsonElements(column: RawBuilder<unknown>) {
+    return sql`json_array_elements(cast(${column} as json))`;
+  }
+
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
     const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
     return (await this.#reader.read(text, (lease) => lease.rows(text, [...parameters]))) as unknown[] as Row[];

@@ -68,6 +68,9 @@ export interface Engine {
   /** Bytes column as hexadecimal text, which drivers read faster than bytes. */
   hex(column: RawBuilder<unknown>): RawBuilder<string>;
 
+  /** The elements of a JSON list as a table with the column `value`, for a `from` clause. The column has JSON text. */
+  jsonElements(column: RawBuilder<unknown>): RawBuilder<unknown>;
+
   /**
    * Reads rows as arrays, with integers as numbers. Rejects integers beyond 2^53. Costs half as much as objects with
    * bigints.

@@ -46,20 +46,8 @@ type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name
 export interface Tables extends StoredTables {
   /** A view of `segments`: a row for each step. */
   steps: StepsView;
-  /** A view of `segments`: a row for each run of steps that have a state of a name. */
-  state_runs: StateRunsView;
   /** SQLite only: the newest change mark. */
   change_marks: { mark: ColumnType<bigint, bigint | number, bigint | number> };
-}
-
-interface StateRunsView {
-  tree: bigint;
-  trajectory: bigint;
-  first_step_number: bigint;
-  name: string;
-  /** The steps are [begin, end). */
-  begin_step_number: bigint;
-  end_step_number: bigint;
 }
 
 interface StepsView {

@@ -65,6 +65,7 @@ interface Parts extends EngineParts {
 export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   readonly now = NOW;
   readonly aggregates = sqliteAggregates;
+  readonly jsonElements = (column: RawBuilder<unknown>) => sql`json_each(${column})`;
   readonly #writer: Connection;
   #reading: Kysely<Tables> | undefined;
 

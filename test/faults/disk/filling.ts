@@ -191,8 +191,9 @@ async function readBack(client: AnabranchClient, filler: Filler): Promise<{ step
       }
     }
     if (BigInt(steps) !== filler.ackedEnd) faults.push(`${steps} steps of ${filler.ackedEnd} were read`);
-    for (const digest of [filler.digests[0]!, filler.digests.at(-1)!]) {
-      for await (const _ of client.states.getState({ digest }));
+    for (const { number: stepNumber } of [filler.sent[0]!, filler.sent.at(-1)!]) {
+      const reference = { trajectoryId: filler.trajectoryId, stepNumber };
+      for await (const _ of client.states.getState({ reference }));
     }
   } catch (error) {
     faults.push(refusalIn(error));

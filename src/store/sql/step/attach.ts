@@ -8,7 +8,7 @@ import {
   trajectoryNotFound,
 } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
-import { isSmallState, type StateRef } from '../../../domain/step.ts';
+import { isSmall, type StateRef } from '../../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AttachedState } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
@@ -30,8 +30,8 @@ export async function attachState(
   attaching: AttachedState,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
   const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
-  const small = data !== undefined && isSmallState(data) ? { data, size: data.length } : undefined;
-  const inline = data === undefined || small !== undefined ? [] : encodeStates([{ digest, data }]);
+  const sent: StateRef = { name, digest, mediaType, size: data?.length ?? 0, data };
+  const inline = data === undefined || isSmall(sent) ? [] : encodeStates([{ digest, data }]);
   return writeAs(engine, caller, async (tx) => {
     const found = await findById(tx, trajectoryId);
     if (found === undefined) throw trajectoryNotFound(trajectoryId);
@@ -53,8 +53,7 @@ export async function attachState(
     await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, [digest])]);
     const writer = new StepWriter(tx, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
-    const attached = { name, digest, mediaType, size: 0, ...small };
-    const state = writer.attach(caller.namespace, row.ref, stepNumber, attached, inline);
+    const state = writer.attach(caller.namespace, row.ref, stepNumber, sent, inline);
     await writer.write();
     await addStateName(tx, row.ref, segment, stepNumber, name);
     return { state, duplicate: false };

@@ -5,6 +5,7 @@ import type { Engine } from '../engine.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
 import type { Rank, SearchOrder } from './listed_step.ts';
+import { runBegin, runEnd, runName, stateRuns } from './state_names.ts';
 
 /** Trajectories of a task, a run or an experiment. */
 export type Belonging = Exclude<StepFilter['of'], { readonly tree: bigint }>;
@@ -33,10 +34,12 @@ export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): R
 }
 
 function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {
-  return sql`exists (select 1 from ${engine.table('state_runs')} as e
-    where e.tree = s.tree and e.trajectory = s.trajectory and e.first_step_number = s.first_step_number
-      and e.begin_step_number <= s.step_number and e.end_step_number > s.step_number
-      ${name === true ? sql`` : sql`and e.name = ${name}`})`;
+  const index = sql`s.step_number - s.first_step_number`;
+  const names = sql<string>`(select e.state_names from ${engine.table('segments')} as e
+    where e.tree = s.tree and e.trajectory = s.trajectory and e.first_step_number = s.first_step_number)`;
+  return sql`exists (select 1 from ${stateRuns(engine, names, 'r')}
+    where ${runBegin('r')} <= ${index} and ${runEnd('r')} > ${index}
+      ${name === true ? sql`` : sql`and ${runName('r')} = ${name}`})`;
 }
 
 /** Conditions on the bounds of the rewards of a trajectory or a stored segment, which its steps cannot match otherwise. */

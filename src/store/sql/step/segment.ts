@@ -1,8 +1,8 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Instant } from '../../../domain/instant.ts';
-import { addOwnReward, addReward } from '../../../domain/step.ts';
+import { addOwnReward, addReward, isSmall } from '../../../domain/step.ts';
 import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
-import { SmallStates, smallData, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
+import { SmallStates, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { withStateSizes } from '../../../domain/step_codec/state_sizes.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
@@ -134,7 +134,7 @@ export class SegmentBuilder {
 /** Returns the bytes that a step adds to its row. */
 function rowBytes({ states }: PackedStep, frame: Uint8Array): number {
   let bytes = frame.length;
-  for (const state of states) bytes += smallData(state)?.length ?? 0;
+  for (const state of states) if (isSmall(state)) bytes += state.data.length;
   return bytes;
 }
 

@@ -1,6 +1,9 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Engine } from '../engine.ts';
+
 /**
  * Steps of a segment whose index is in [from, to) and that have a state of the name. The column `state_names` is a JSON
- * list of runs. For SQL, the view `state_runs` has a row for each.
+ * list of runs.
  */
 export type StateRun = readonly [name: string, from: number, to: number];
 
@@ -28,6 +31,23 @@ export class StateNames {
   toJson(): string {
     return JSON.stringify(this.#runs);
   }
+}
+
+/** The runs of a column `state_names` as a table, for a `from` clause. */
+export function stateRuns(engine: Engine, column: RawBuilder<string>, alias: string): RawBuilder<unknown> {
+  return sql`${engine.jsonElements(column)} as ${sql.raw(alias)}`;
+}
+
+export function runName(alias: string): RawBuilder<string> {
+  return sql`(${sql.ref(`${alias}.value`)} ->> 0)`;
+}
+
+export function runBegin(alias: string): RawBuilder<number> {
+  return sql`cast(${sql.ref(`${alias}.value`)} ->> 1 as bigint)`;
+}
+
+export function runEnd(alias: string): RawBuilder<number> {
+  return sql`cast(${sql.ref(`${alias}.value`)} ->> 2 as bigint)`;
 }
 
 export const NO_STATE_NAMES = '[]';

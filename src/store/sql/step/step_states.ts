@@ -11,7 +11,7 @@ import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 import { segmentsOver } from './read_stored.ts';
-import { lastWithStates, readStateNames } from './state_names.ts';
+import { lastWithStates, readStateNames, runBegin, runEnd, runName, stateRuns } from './state_names.ts';
 import { readSteps, searchedSegments } from './steps.ts';
 import { readStates, type StoredStates } from './stored_body.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
@@ -79,27 +79,23 @@ async function latestWith(
 /** Condition of the partial index that has only the segments with states. */
 const HAS_STATES = sql`s.state_names <> '[]'`;
 
+const STATE_NAMES = sql<string>`s.state_names`;
+
 /** Whether the segment `s` has a step in the range of `p` that has all names, or any state if there are none. */
 function hasStepWith(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
+  const [lo, hi] = [sql`p.lo - s.first_step_number`, sql`p.hi - s.first_step_number`];
   // The last step that has all names is the last one of a run, or of the range.
-  const last = sql`(case when r.end_step_number < p.hi then r.end_step_number else p.hi end) - 1`;
+  const last = sql`(case when ${runEnd('r')} < ${hi} then ${runEnd('r')} else ${hi} end) - 1`;
   const others = names.length < 2 ? [] : names;
   const conditions = [
-    sql`r.end_step_number > p.lo and r.begin_step_number < p.hi`,
-    ...(names.length === 0 ? [] : [sql`r.name in (${sql.join(names)})`]),
+    sql`${runEnd('r')} > ${lo} and ${runBegin('r')} < ${hi}`,
+    ...(names.length === 0 ? [] : [sql`${runName('r')} in (${sql.join(names)})`]),
     ...others.map(
-      (name) => sql`exists (select 1 from ${engine.table('state_runs')} as b where ${isSameSegment('b')}
-        and b.name = ${name} and b.begin_step_number <= ${last} and b.end_step_number > ${last})`,
+      (name) => sql`exists (select 1 from ${stateRuns(engine, STATE_NAMES, 'b')}
+        where ${runName('b')} = ${name} and ${runBegin('b')} <= ${last} and ${runEnd('b')} > ${last})`,
     ),
   ];
-  return sql`exists (select 1 from ${engine.table('state_runs')} as r
-    where ${isSameSegment('r')} and ${sql.join(conditions, sql` and `)})`;
-}
-
-function isSameSegment(runs: string): RawBuilder<unknown> {
-  const column = (name: string) => sql.ref(`${runs}.${name}`);
-  return sql`${column('tree')} = s.tree and ${column('trajectory')} = s.trajectory
-    and ${column('first_step_number')} = s.first_step_number`;
+  return sql`exists (select 1 from ${stateRuns(engine, STATE_NAMES, 'r')} where ${sql.join(conditions, sql` and `)})`;
 }
 
 interface NamedStates {

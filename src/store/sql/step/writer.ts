@@ -1,7 +1,6 @@
 import type { Digest } from '../../../domain/ids.ts';
-import type { StateRef } from '../../../domain/step.ts';
+import { isSmall, type StateRef } from '../../../domain/step.ts';
 import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_step.ts';
-import { smallData } from '../../../domain/step_codec/small_states.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
@@ -68,13 +67,11 @@ export class StepWriter {
     inline: readonly EncodedState[],
   ): StateRef {
     this.#referred.add(namespace, inline);
-    const { data, ...attached } = state;
-    const row =
-      data === undefined
-        ? this.#addState(namespace, ref, stepNumber, state)
-        : stepStateRow(namespace, ref, stepNumber, state);
-    this.#attachedStates.push({ ...row, data: data ?? null });
-    return { ...attached, size: Number(row.size) };
+    const row = isSmall(state)
+      ? stepStateRow(namespace, ref, stepNumber, state)
+      : this.#addState(namespace, ref, stepNumber, state);
+    this.#attachedStates.push({ ...row, data: isSmall(state) ? state.data : null });
+    return { name: state.name, digest: state.digest, mediaType: state.mediaType, size: Number(row.size) };
   }
 
   /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
@@ -92,7 +89,7 @@ export class StepWriter {
 
   #addStates(namespace: string, ref: TrajectoryRef, step: PackedStep): void {
     for (const state of step.states) {
-      if (smallData(state) === undefined) this.#addState(namespace, ref, step.stepNumber, state);
+      if (!isSmall(state)) this.#addState(namespace, ref, step.stepNumber, state);
     }
     for (const digest of step.contentStates) {
       this.#referred.use(namespace, digest);
