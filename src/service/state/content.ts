@@ -64,7 +64,8 @@ export async function findContent({ app, caller }: Access, address: StateAddress
 
 /**
  * Returns bytes [from, to) of a found state, as `stateBytes` does. Small states are read from the row of the step (S1).
- * Errors: STEP_CORRUPT, STATE_CORRUPT; if the state or its trajectory was deleted meanwhile: STATE_NOT_FOUND or TRAJECTORY_NOT_FOUND.
+ * Errors: STEP_CORRUPT, STATE_CORRUPT; if the state or its trajectory was deleted meanwhile: STATE_NOT_FOUND or
+ * TRAJECTORY_NOT_FOUND.
  */
 export async function* contentBytes(
   { app, caller }: Access,

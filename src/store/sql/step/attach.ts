@@ -50,7 +50,8 @@ export async function attachState(
     }
     if (states.length >= LIMITS.statesPerStep) throw tooManyStates(stepNumber, states.length);
     const referred = new ReferredStates(tx);
-    await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, [digest])]);
+    const looked = isSmall(sent) ? [] : [digest];
+    await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, looked)]);
     const writer = new StepWriter(tx, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
     const state = writer.attach(caller.namespace, row.ref, stepNumber, sent, inline);
