@@ -10,7 +10,6 @@ describe('the stored bytes of small states', () => {
   it('golden vector: a byte for each state, and the bytes of small ones', () => {
     const states = [smallRef(newState('ab')), stateRef(large), smallRef(newState('')), smallRef(large)];
     expect(Buffer.from(writeSmallStates(states)).toString('hex')).toBe('0161620001'.concat('00'));
-    expect(writeSmallStates([stateRef(large), smallRef(large)])).toHaveLength(0);
     expect(writeSmallStates([])).toHaveLength(0);
   });
 
@@ -35,6 +34,6 @@ describe('the stored bytes of small states', () => {
   it('bytes that are cut off are shorter than the state, so that their digest differs', () => {
     const reader = new SmallStates(writeSmallStates([smallRef(newState('abc'))]).subarray(0, 2));
     expect(reader.next(3)).toHaveLength(1);
-    expect(reader.next(3)).toHaveLength(0);
+    expect(reader.next(3)).toBeUndefined();
   });
 });

@@ -2,11 +2,10 @@ import { isSmall, type StateRef } from '../step.ts';
 
 /**
  * Bytes of the small states of consecutive steps, in order of step and of the state's place in it. Each state of a step
- * has a byte: 1 if its bytes follow, and 0 if it has a row of its own. Sizes are in the steps. No bytes at all mean that
- * no state is small.
+ * has a byte: 1 if its bytes follow, and 0 if it has a row of its own. Sizes are in the steps. So the bytes of consecutive
+ * segments can be joined.
  */
 export function writeSmallStates(states: readonly StateRef[]): Uint8Array {
-  if (!states.some(isSmall)) return NO_BYTES;
   const parts: Uint8Array[] = [];
   for (const state of states) {
     if (isSmall(state)) parts.push(BYTES_FOLLOW, state.data);
@@ -15,7 +14,6 @@ export function writeSmallStates(states: readonly StateRef[]): Uint8Array {
   return Buffer.concat(parts);
 }
 
-const NO_BYTES = new Uint8Array();
 const OWN_ROW = Uint8Array.of(0);
 const BYTES_FOLLOW = Uint8Array.of(1);
 
@@ -38,10 +36,9 @@ export class SmallStates {
    * digest, which the caller compares.
    */
   next(size: number): Uint8Array | undefined {
-    if (this.#bytes.length === 0) return undefined;
-    const isSmall = this.#bytes[this.#at] !== 0;
+    const isHere = this.#bytes[this.#at] === 1;
     const from = this.#at + 1;
-    this.#at = isSmall ? from + size : from;
-    return isSmall ? this.#bytes.subarray(from, this.#at) : undefined;
+    this.#at = isHere ? from + size : from;
+    return isHere ? this.#bytes.subarray(from, this.#at) : undefined;
   }
 }
