@@ -3,9 +3,8 @@ import { bindOptionalReal, readOptionalReal } from '../values.ts';
 import { type CommitRun, commitColumns, commitRuns } from './commits.ts';
 import { addMetricSums, type MetricSum } from './metric_sums.ts';
 import { largerReward, smallerReward } from './running_sums.ts';
-import { NO_STATE_NAMES, readStateNames, StateNames } from './state_names.ts';
+import { readStateNames, StateNames } from './state_names.ts';
 import { compressedBody, compressedStates, readBody, readStates } from './stored_body.ts';
-import { SegmentCursor } from './stored_segment.ts';
 
 /**
  * Returns one row with the steps of consecutive rows of a trajectory, compressed if that is worth it. Undefined if a row
@@ -20,7 +19,6 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
   const metrics = new Map<string, MetricSum>();
   const names = new StateNames();
   const states: Uint8Array[] = [];
-  const hasSmall = rows.some((row) => row.states.length > 0);
   let [minReward, maxReward]: (number | undefined)[] = [];
   for (const row of rows) {
     const body = readBody(row.first_step_number, row);
@@ -28,7 +26,7 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     bodies.push(body);
     const offset = Number(row.first_step_number - first.first_step_number);
     for (const [name, from, to] of readStateNames(row.state_names)) names.addRun(name, offset + from, offset + to);
-    if (hasSmall) states.push(row.states.length === 0 ? noSmallStates(row) : readStates(row));
+    states.push(readStates(row));
     rewards.push(row.rewards.slice(1, -1));
     minReward = smallerReward(minReward, readOptionalReal(row.min_reward));
     maxReward = largerReward(maxReward, readOptionalReal(row.max_reward));
@@ -54,14 +52,6 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     ...(await compressedStates(Buffer.concat(states))),
     ...(await compressedBody(first.first_step_number, Buffer.concat(bodies))),
   };
-}
-
-/** Returns the small states of a row that has none, as a part of those of a row that has some. */
-function noSmallStates(row: SegmentRow): Uint8Array {
-  let states = 0;
-  if (row.state_names === NO_STATE_NAMES) return new Uint8Array();
-  for (const steps = new SegmentCursor(row); steps.next(); ) states += steps.read('BASIC').states.length;
-  return new Uint8Array(states);
 }
 
 function entriesOf<Value>(json: string): [string, Value][] {
