@@ -4,7 +4,8 @@ import { wrappedStore } from '../test/support/wrapped_store.ts';
 
 /**
  * A store that reads a page of steps once and keeps it, to measure the cost of everything above the store. For
- * trajectories that do not grow.
+ * trajectories that do not grow. Each call returns new objects, because the service encodes the response of a shared part
+ * only once.
  */
 export function memoryStore(store: Store): Store {
   const pages = new Map<string, Promise<EncodedSteps[]>>();
@@ -16,7 +17,7 @@ export function memoryStore(store: Store): Store {
         page = store.readEncodedSteps(namespace, tree, segments, range, view);
         pages.set(key, page);
       }
-      return page;
+      return page.then((parts) => parts.map((part) => ({ ...part })));
     },
   });
 }

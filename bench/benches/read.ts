@@ -30,7 +30,7 @@ export async function longTrajectory(run: Run, server: BenchServer, steps: numbe
 export const read: Bench = {
   names: ['read', 'read-driver'],
   about:
-    'steps/s of ReadSteps, FULL view, 100,000 steps, one reader; against the same messages from memory, and the driver’s own SELECT',
+    'steps/s of ReadSteps, FULL view, 100,000 steps, one reader; against the same bytes from memory, and the driver’s own SELECT',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { warmupSeconds, seconds } = run;
