@@ -54,7 +54,7 @@ it('RD3: steps with many attached states are encoded in several parts, each well
   const steps = Array.from({ length: 200 }, (_, i) => makeStep(BigInt(i)));
   for (const step of steps.map(packed)) builder.add(step, encoder.encode(step, new Map()));
   const at = new SegmentCursor(builder.row('2026-01-01T00:00:00.000000Z'));
-  const page = new PageEncoder('FULL');
+  const page = new PageEncoder('FULL', 100);
   while (at.next()) {
     const attached = Array.from({ length: 16 }, (_, i) => stateRef(newState(`${i}`), `${i}`.repeat(100)));
     page.add({ owner: { key: 1n, id: 'a' }, at }, attached);

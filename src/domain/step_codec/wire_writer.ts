@@ -22,6 +22,11 @@ export class WireWriter {
     return taken;
   }
 
+  /** Returns the written bytes without copying them. The writer must not be used afterwards. */
+  finish(): Uint8Array {
+    return this.#bytes.subarray(0, this.#at);
+  }
+
   /** Writes bytes [from, to) of another message as they are. */
   raw(bytes: Buffer, from: number, to: number): void {
     this.#reserve(to - from);

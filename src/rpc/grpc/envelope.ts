@@ -12,12 +12,14 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 const NOTHING: Uint8Array = new Uint8Array();
 
 export function encodeMessage(schema: DescMessage, message: Message | EncodedResponse): Buffer {
-  const data = message instanceof EncodedResponse ? message.bytes : toBinary(schema, message);
-  if (data.length > WRITE_MAX_BYTES) throw new Error(`a response of ${data.length} bytes is too large`);
-  const envelope = Buffer.allocUnsafe(HEADER_BYTES + data.length);
+  const [data, more] = message instanceof EncodedResponse ? message.parts : [toBinary(schema, message), NOTHING];
+  const length = data.length + more.length;
+  if (length > WRITE_MAX_BYTES) throw new Error(`a response of ${length} bytes is too large`);
+  const envelope = Buffer.allocUnsafe(HEADER_BYTES + length);
   envelope[0] = 0;
-  envelope.writeUInt32BE(data.length, 1);
+  envelope.writeUInt32BE(length, 1);
   envelope.set(data, HEADER_BYTES);
+  envelope.set(more, HEADER_BYTES + data.length);
   return envelope;
 }
 

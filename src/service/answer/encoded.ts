@@ -12,27 +12,29 @@ import type { EncodedSteps } from '../../store/contract/step.ts';
 /** A response that was encoded without creating messages for its steps. */
 export class EncodedResponse {
   readonly schema: DescMessage;
-  readonly bytes: Uint8Array;
+  /** The bytes of the response, in two parts, because they are copied into an envelope. */
+  readonly parts: readonly [others: Uint8Array, steps: Uint8Array];
   /** The step at which a client that did not receive the response can continue. Undefined: there is none. */
   readonly resumeAt: bigint | undefined;
 
-  constructor(schema: DescMessage, bytes: Uint8Array, resumeAt: bigint | undefined) {
+  constructor(schema: DescMessage, parts: EncodedResponse['parts'], resumeAt: bigint | undefined) {
     this.schema = schema;
-    this.bytes = bytes;
+    this.parts = parts;
     this.resumeAt = resumeAt;
   }
 
   decode(): Message {
-    return fromBinary(this.schema, this.bytes);
+    return fromBinary(this.schema, Buffer.concat(this.parts));
   }
 
   /** Returns a message that has the bytes as an unknown field, so that encoding it returns them without decoding. */
   asUnknown(): Message {
     const message: Message = create(this.schema);
-    if (this.bytes.length === 0) return message;
-    const reader = new BinaryReader(this.bytes);
+    const bytes = Buffer.concat(this.parts);
+    if (bytes.length === 0) return message;
+    const reader = new BinaryReader(bytes);
     const [no, wireType] = reader.tag();
-    message.$unknown = [{ no, wireType, data: this.bytes.subarray(reader.pos) }];
+    message.$unknown = [{ no, wireType, data: bytes.subarray(reader.pos) }];
     return message;
   }
 }
@@ -45,6 +47,7 @@ export function withSteps<Desc extends DescMessage>(
   resumeAt?: bigint,
 ): EncodedResponse {
   const others = toBinary(schema, create(schema, init));
-  const bytes = steps === undefined ? others : Buffer.concat([others, steps.bytes]);
-  return new EncodedResponse(schema, bytes, resumeAt);
+  return new EncodedResponse(schema, [others, steps?.bytes ?? NOTHING], resumeAt);
 }
+
+const NOTHING = new Uint8Array();

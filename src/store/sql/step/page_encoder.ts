@@ -17,14 +17,16 @@ const PART_BYTES = 384 * 1024;
 /** Encodes the steps of a page as the field `steps` of a response, in parts of one owner each (FM7). */
 export class PageEncoder {
   readonly #view: StepView;
-  readonly #out = new WireWriter(16 * 1024);
+  readonly #out: WireWriter;
   readonly #parts: { readonly owner: OwnedStep['owner']; readonly from: number; to: number; count: number }[] = [];
   readonly #commit = new WireWriter(32);
   #commitBytes = Buffer.alloc(0);
   #last: Commit | undefined;
 
-  constructor(view: StepView) {
+  /** `capacity`: expected size of the page. More is possible. */
+  constructor(view: StepView, capacity: number) {
     this.#view = view;
+    this.#out = new WireWriter(capacity);
   }
 
   /** Adds the current step of `found`, with the states that were attached to it. Errors: STEP_CORRUPT. */
@@ -45,7 +47,7 @@ export class PageEncoder {
   }
 
   parts(): EncodedSteps[] {
-    const bytes = this.#out.take();
+    const bytes = this.#out.finish();
     return this.#parts.map(({ owner, from, to, count }) => ({ owner, count, bytes: bytes.subarray(from, to) }));
   }
 

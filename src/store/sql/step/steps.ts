@@ -37,9 +37,22 @@ export async function readEncodedSteps(
   view: StepView,
 ): Promise<EncodedSteps[]> {
   const { page, attached } = await readRange(scope, tree, segments, range);
-  const encoder = new PageEncoder(view);
+  const encoder = new PageEncoder(view, encodedBytes(page.rows));
   forEachStep(page, (found) => encoder.add(found, attachedTo(attached, found.owner.key, found.at.stepNumber)));
   return encoder.parts();
+}
+
+/** Bytes that the server adds to a step: its tag and length, commit time, epoch and reward sum. */
+const ADDED_BYTES = 40;
+
+/** Estimates the size of encoded steps. */
+function encodedBytes(rows: readonly PageSegment[]): number {
+  let bytes = 0;
+  for (const { segment, begin, end } of rows) {
+    const share = Number(end - begin) / Number(segment.next_step_number - segment.first_step_number);
+    bytes += segment.body.length * share + ADDED_BYTES * Number(end - begin);
+  }
+  return Math.ceil(bytes);
 }
 
 async function readRange(scope: ReadScope, tree: bigint, segments: readonly Segment[], range: StepRange) {
