@@ -12,12 +12,11 @@ import { WireWriter } from './wire_writer.ts';
 import { writeState } from './write.ts';
 
 /**
- * Checks the steps of an encoded AppendStepsRequest, and packs them without decoding them. Their bytes are views of the
- * frame where these can be stored as they are.
+ * Checks the steps of an encoded AppendStepsRequest, and packs them without decoding them, as `packStep` does. The bytes
+ * of a step are a view of the frame if they can be stored as they are.
  *
- * Returns undefined for a frame that it cannot judge, or that breaks a rule: then the frame must be decoded and checked
- * by what it decodes to. The pass accepts canonical bytes only, and of those only what decoding accepts, and packs them
- * as `packStep` does. Its time is linear in bytes.
+ * Returns undefined if the frame must be decoded: its bytes are not canonical, it has more than steps, or it breaks a
+ * rule. Accepts no frame that is rejected once it is decoded. Takes time linear in bytes.
  */
 export function passFrame(frame: Uint8Array): PackedStep[] | undefined {
   try {
@@ -43,12 +42,13 @@ const MEDIA_TYPE_BYTES = 128;
 const URI_BYTES = 2048;
 const DIGEST = /^[0-9a-f]{64}$/;
 const NUMBER = /^[0-9]+$/;
-/** A state that a content names comes back with its size, of at most so many bytes (W3). */
+/** Maximum size of `Content.size`, which the server adds to each content that refers to a state (W3). */
 const SIZE_BYTES = 6;
 
-/** Native calls cost more than so few bytes. */
+/** Text of at most so many bytes is checked byte by byte, which costs less than a native call. */
 const SHORT_TEXT = 64;
 
+/** Texts of a frame that are kept, to decode repeated names once. */
 const KNOWN_TEXTS = 64;
 
 const NO_DIGESTS: readonly Digest[] = [];
@@ -63,13 +63,14 @@ class Pass {
   readonly #input: WireReader;
   /** Messages and map entries so far (see `LIMITS.messageValues`). */
   #values = 0;
-  /** What contents name, of the current step: each state once, and how often any. */
+  /** States that contents of the current step refer to. */
   #contentStates: Set<Digest> | undefined;
+  /** Number of contents of the current step that refer to a state. */
   #contentRefs = 0;
-  /** Steps with states, whose bytes are replaced by their digests, or with flags that are written though false. */
+  /** Steps that cannot be stored as they are: they have states, or flags that are written though they are false. */
   #rewritten: { readonly step: Mutable<PackedStep>; readonly from: number; readonly to: number }[] | undefined;
   #out: WireWriter | undefined;
-  /** Some texts of this frame, each at a place that its bytes determine. */
+  /** Decoded texts of this frame. The index is computed from the bytes of the text. */
   readonly #known: { readonly text: string; readonly from: number; readonly to: number }[] = [];
 
   constructor(frame: Uint8Array) {
@@ -208,7 +209,7 @@ class Pass {
       const outer = input.enter();
       input.expect(ENTRY.key);
       const key = this.#textValue(LIMITS.metricKeyBytes);
-      // An object has keys that are numbers in another order than they came in.
+      // The decoded message is an object, which sorts keys that are numbers.
       demand(!metrics.has(key) && metrics.size < LIMITS.metrics && !NUMBER.test(key));
       input.expect(ENTRY.value);
       metrics.set(key, this.#double());
@@ -228,7 +229,7 @@ class Pass {
     return instantFromParts(BigInt(seconds), nanos);
   }
 
-  /** W9: sorted by name, each name once. */
+  /** W9: returns the states in the order of their names. Requires unique names. */
   #states(): readonly StateRef[] {
     const states: StateRef[] = [];
     do {
@@ -263,7 +264,7 @@ class Pass {
     return digest;
   }
 
-  /** Names repeat from step to step, so that most of them are known. */
+  /** Returns the decoded text. Names repeat from step to step, so most of them are known. */
   #textValue(most: number): string {
     const from = this.#text(1, most);
     const to = this.#input.at;
@@ -275,7 +276,7 @@ class Pass {
     return text;
   }
 
-  /** Passes text of `least` to `most` bytes. Returns where it begins. */
+  /** Checks text of `least` to `most` bytes. Returns where it begins. */
   #text(least: number, most: number): number {
     const from = this.#input.skip();
     const length = this.#input.at - from;
@@ -284,8 +285,8 @@ class Pass {
   }
 
   /**
-   * Bytes that are UTF-8 are JSON if their Latin-1 text is: JSON has no other characters than ASCII outside of strings,
-   * and allows all others within.
+   * Parses the bytes as Latin-1, which is faster than UTF-8. The result is the same for valid UTF-8: outside of strings,
+   * JSON has only ASCII, and within strings it allows all other characters.
    */
   #json(): void {
     const from = this.#input.skip();
@@ -330,7 +331,7 @@ function given<T>(value: T | undefined): T {
   return value;
 }
 
-/** Zeros are not written, negative numbers are refused. */
+/** Declines 0, which canonical bytes leave out, and negative numbers, which are rejected. */
 function positive(value: bigint): bigint {
   demand(value > 0n);
   return value;
