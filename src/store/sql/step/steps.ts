@@ -50,7 +50,7 @@ function encodedBytes(rows: readonly PageSegment[]): number {
   let bytes = 0;
   for (const { segment, begin, end } of rows) {
     const share = Number(end - begin) / Number(segment.next_step_number - segment.first_step_number);
-    bytes += segment.body.length * share + ADDED_BYTES * Number(end - begin);
+    bytes += bytesOf(segment) * share + ADDED_BYTES * Number(end - begin);
   }
   return Math.ceil(bytes);
 }
