@@ -1,6 +1,7 @@
-import { expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { Engine } from '../support/database.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
@@ -109,42 +110,47 @@ describeStore('the depth of branches', (on) => {
     ]);
   });
 
-  it('B1: a lineage is read a thousand ancestors per statement, no further than requested, with other work in between', async () => {
-    const here = scene();
-    const root = await here.createWith(['a']);
-    const depth = 20_500;
-    const { idOf } = await makeDeepTree(on.engine, on.sql, root, depth);
-    const leaf = await here.get(idOf(depth));
-    const read = (from?: bigint) => here.store.getLineage(here.namespace, leaf.ref, from);
-    const chain = await read();
-    expect(chain.map(({ branchPoint }) => branchPoint)).toEqual([
-      undefined,
-      ...Array.from({ length: depth }, (_, i) => BigInt(i)),
-    ]);
-    expect(chain[0]?.key).toBe(root.ref.key);
-    expect(await turnsDuring(read)).toBeGreaterThanOrEqual(20);
-    expect(await statementsOf(on.engine, read)).toBe(21);
-    const near = await read(BigInt(depth - 2));
-    expect(near).toEqual(chain.slice(-3));
-    expect(await statementsOf(on.engine, () => read(BigInt(depth - 2)))).toBe(1);
-    expect(await read(10_000n)).toEqual(chain.slice(10_000));
-    const owners = await here.store.getOwners(
-      here.namespace,
-      leaf.ref.tree,
-      near.map(({ key }) => key),
-    );
-    expect([...owners.values()].map(({ id }) => id).sort()).toEqual(near.map(({ id }) => id).sort());
-  });
+  describe('a chain of branches that is deeper than the limit', () => {
+    const depth = 12_000;
+    let here: RolloutScene;
+    let root: Trajectory;
+    let leaf: Trajectory;
+    let idOf: (depth: number) => string;
+    beforeAll(async () => {
+      here = scene();
+      root = await here.createWith(['a']);
+      ({ idOf } = await makeDeepTree(on.engine, on.sql, root, depth));
+      leaf = await here.get(idOf(depth));
+    });
 
-  it('B1: a step of a distant ancestor can be a branch point, at any depth', async () => {
-    const here = scene();
-    const root = await here.createWith(['a']);
-    const { idOf } = await makeDeepTree(on.engine, on.sql, root, 12_000);
-    const leaf = await here.get(idOf(12_000));
-    expect(await here.branch(leaf, 5n)).toMatchObject({ parent: { id: idOf(5), branchPoint: 5n } });
-    expect((await refusalOf(here.branch(leaf, 11_000n))).metadata).toEqual({
-      trajectory_id: idOf(11_000),
-      depth: '11000',
+    it('B1: a lineage is read a thousand ancestors per statement, no further than requested, with other work in between', async () => {
+      const read = (from?: bigint) => here.store.getLineage(here.namespace, leaf.ref, from);
+      const chain = await read();
+      expect(chain.map(({ branchPoint }) => branchPoint)).toEqual([
+        undefined,
+        ...Array.from({ length: depth }, (_, i) => BigInt(i)),
+      ]);
+      expect(chain[0]?.key).toBe(root.ref.key);
+      expect(await turnsDuring(read)).toBeGreaterThanOrEqual(12);
+      expect(await statementsOf(on.engine, read)).toBe(13);
+      const near = await read(BigInt(depth - 2));
+      expect(near).toEqual(chain.slice(-3));
+      expect(await statementsOf(on.engine, () => read(BigInt(depth - 2)))).toBe(1);
+      expect(await read(10_000n)).toEqual(chain.slice(10_000));
+      const owners = await here.store.getOwners(
+        here.namespace,
+        leaf.ref.tree,
+        near.map(({ key }) => key),
+      );
+      expect([...owners.values()].map(({ id }) => id).sort()).toEqual(near.map(({ id }) => id).sort());
+    });
+
+    it('B1: a step of a distant ancestor can be a branch point, at any depth', async () => {
+      expect(await here.branch(leaf, 5n)).toMatchObject({ parent: { id: idOf(5), branchPoint: 5n } });
+      expect((await refusalOf(here.branch(leaf, 11_000n))).metadata).toEqual({
+        trajectory_id: idOf(11_000),
+        depth: '11000',
+      });
     });
   });
 });
