@@ -379,24 +379,27 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     }
   });
 
-  it.each(METHODS)('W11: $name refuses U+0000 in every text field, and names the field', async (method) => {
-    for (const request of await framesOf(method, untouchedOf(method))) {
-      for (const { path, frames } of variants(method.input, request, ScalarType.STRING, 'a\0b')) {
-        const error = await refusalOf(call(transport, method, frames));
-        expectInvalid(error, path);
+  // These requests are refused before the store. SQLite would store U+0000, and take every number.
+  if (engine === 'sqlite') {
+    it.each(METHODS)('W11: $name refuses U+0000 in every text field, and names the field', async (method) => {
+      for (const request of await framesOf(method, untouchedOf(method))) {
+        for (const { path, frames } of variants(method.input, request, ScalarType.STRING, 'a\0b')) {
+          const error = await refusalOf(call(transport, method, frames));
+          expectInvalid(error, path);
+        }
       }
-    }
-  });
+    });
 
-  it.each(METHODS)('$name refuses the smallest number in every number field, and names the field', async (method) => {
-    for (const request of await framesOf(method, untouchedOf(method))) {
-      for (const { path, frames } of variants(method.input, request, ScalarType.INT64, -MAX_INT64 - 1n)) {
-        if (ANY_NUMBER.test(path)) continue;
-        const error = await refusalOf(call(transport, method, frames));
-        expectInvalid(error, path);
+    it.each(METHODS)('$name refuses the smallest number in every number field, and names the field', async (method) => {
+      for (const request of await framesOf(method, untouchedOf(method))) {
+        for (const { path, frames } of variants(method.input, request, ScalarType.INT64, -MAX_INT64 - 1n)) {
+          if (ANY_NUMBER.test(path)) continue;
+          const error = await refusalOf(call(transport, method, frames));
+          expectInvalid(error, path);
+        }
       }
-    }
-  });
+    });
+  }
 
   const NUMBERED = METHODS.filter(({ input }) => holdsInt64(input));
 
