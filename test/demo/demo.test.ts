@@ -1,5 +1,6 @@
-import { existsSync, readFileSync } from 'node:fs';
-import { rm } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { readdir, rm } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
@@ -12,7 +13,6 @@ import type { Gains } from '../../src/demo/controller.ts';
 import { act, isOver } from '../../src/demo/episode.ts';
 import { MAIN_GAINS, NOISE, VARIANTS } from '../../src/demo/variant.ts';
 import { runCli } from '../cli/run_cli.ts';
-import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
 /** An event of `demo --json`; 64-bit numbers are strings. */
@@ -23,20 +23,52 @@ interface Event {
 }
 
 const SEED = 11;
+const DEFAULT_SEED = 7;
 const events = (stdout: string) =>
   stdout
     .trim()
     .split('\n')
     .map((line) => JSON.parse(line) as Event);
 
-describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }, (engine) => {
+/** The stream of the variant without any kill, computed without the store. */
+function expected(gains: Gains, cart: CartPole): unknown[] {
+  const steps: unknown[] = [];
+  while (!isOver(cart)) {
+    const { stepNumber, actions, observations, terminated, truncated } = act(cart, gains);
+    steps.push([stepNumber, actions[0]?.content.json, observations[0]?.content.json, terminated, truncated]);
+  }
+  return steps;
+}
+
+/** The stream as the store returns it. */
+async function stored(client: AnabranchClient, trajectoryId: string, startStepNumber: bigint): Promise<unknown[]> {
+  const steps: unknown[] = [];
+  for await (const { step } of readSteps(client, { trajectoryId, startStepNumber })) {
+    const { stepNumber, actions, observations, terminated, truncated } = step;
+    steps.push([stepNumber, actions[0]?.content?.json, observations[0]?.content?.json, terminated, truncated]);
+  }
+  return steps;
+}
+
+/** The cart after step 200 of the main line, computed without the store. */
+function cartAtFork(seed: number): CartPole {
+  const cart = CartPole.reset(seed, NOISE);
+  while (cart.state.steps < 200) act(cart, MAIN_GAINS);
+  return cart;
+}
+
+function gainsOf(variant: string): Gains {
+  return VARIANTS.find(({ name }) => name === variant)?.gains ?? MAIN_GAINS;
+}
+
+describe('anabranch demo, on a server on SQLite', { timeout: 240_000 }, () => {
   let server: TestServer;
   let client: AnabranchClient;
   let told: Event[];
   let result: { main: { trajectoryId: string }; variants: { name: string; trajectoryId: string }[] };
 
   beforeAll(async () => {
-    server = await startTestServer({ engine });
+    server = await startTestServer();
     client = connectClient({ address: server.url });
     const { code, stdout, stderr } = await runCli(['demo', '--seed', String(SEED), '--json', '--address', server.url]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -54,35 +86,9 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
     return found;
   };
 
-  /** The stream of the variant without any kill, computed without the store. */
-  function expected(gains: Gains, cart: CartPole): unknown[] {
-    const steps: unknown[] = [];
-    while (!isOver(cart)) {
-      const { stepNumber, actions, observations, terminated, truncated } = act(cart, gains);
-      steps.push([stepNumber, actions[0]?.content.json, observations[0]?.content.json, terminated, truncated]);
-    }
-    return steps;
-  }
-
-  async function stored(trajectoryId: string, startStepNumber: bigint): Promise<unknown[]> {
-    const steps: unknown[] = [];
-    for await (const { step } of readSteps(client, { trajectoryId, startStepNumber })) {
-      const { stepNumber, actions, observations, terminated, truncated } = step;
-      steps.push([stepNumber, actions[0]?.content?.json, observations[0]?.content?.json, terminated, truncated]);
-    }
-    return steps;
-  }
-
-  /** The cart after step 200 of the main line, computed without the store. */
-  function cartAtFork(): CartPole {
-    const cart = CartPole.reset(SEED, NOISE);
-    while (cart.state.steps < 200) act(cart, MAIN_GAINS);
-    return cart;
-  }
-
   it('streams the main line step by step, each step a checkpoint of the whole state', async () => {
     const { trajectoryId } = result.main;
-    expect(await stored(trajectoryId, 1n)).toEqual(expected(MAIN_GAINS, CartPole.reset(SEED, NOISE)));
+    expect(await stored(client, trajectoryId, 1n)).toEqual(expected(MAIN_GAINS, CartPole.reset(SEED, NOISE)));
     const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
     expect(trajectory).toMatchObject({ status: Status.COMPLETED, nextStepNumber: 501n, rewardSum: 500 });
     for await (const { step } of readSteps(client, { trajectoryId })) {
@@ -93,8 +99,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
   it('W13: stores of every variant, including the one killed and resumed, what an undisturbed run would have produced', async () => {
     expect(result.variants.map(({ name }) => name)).toEqual(VARIANTS.map(({ name }) => name));
     for (const { name, trajectoryId } of result.variants) {
-      const gains = VARIANTS.find((variant) => variant.name === name)?.gains ?? MAIN_GAINS;
-      expect(await stored(trajectoryId, 201n)).toEqual(expected(gains, cartAtFork()));
+      expect(await stored(client, trajectoryId, 201n)).toEqual(expected(gainsOf(name), cartAtFork(SEED)));
     }
   });
 
@@ -203,7 +208,7 @@ describe.each(ENGINES)('anabranch demo, on a server on %s', { timeout: 240_000 }
           const { stepNumber, actions, observations, terminated, truncated } = act(cart, gains);
           played.push([stepNumber, actions[0]?.content.json, observations[0]?.content.json, terminated, truncated]);
         }
-        expect(await stored(trajectoryId, 1n)).toEqual(played);
+        expect(await stored(client, trajectoryId, 1n)).toEqual(played);
         expect({ turns, reward, success }).toEqual({
           ...{ turns: BigInt(played.length), reward: played.length, success: !cart.terminated },
         });
@@ -237,15 +242,20 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
   });
   afterAll(() => server?.stop());
 
-  it('during its variants stops at once with a message, and leaves no process running', async () => {
+  const scratchFolders = async () =>
+    (await readdir(os.tmpdir())).filter((name) => name.startsWith('anabranch-demo-')).toSorted();
+
+  it('during its variants stops at once with a message, leaves no process running, and --no-keep removes the scratch database', async () => {
     const stop = new AbortController();
-    const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
+    const before = await scratchFolders();
+    const { code, stdout, stderr } = await runCli(['demo', '--json', '--no-keep'], {
       signal: stop.signal,
       onOutput: (text) => {
         if (text.includes('"event":"step","name":"hasty"')) stop.abort(); // its process is running at full speed
       },
     });
     expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
+    expect(await scratchFolders()).toEqual(before);
     const started = events(stdout).find(({ event }) => event === 'started');
     expect(() => process.kill(Number(started?.pid), 0)).toThrow(/ESRCH/);
   });
@@ -301,21 +311,52 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     await rm(path.dirname(scratchFile(stdout)), { recursive: true });
   });
 
-  it('shows bars on a terminal while it runs, then prints the same as in a pipe; --no-keep removes the scratch database', async () => {
-    const { code, stdout } = await runCli(['demo', '--no-keep'], { terminal: true });
-    expect(code).toBe(0);
+  function scratchFile(stdout: string): string {
+    return /^Server .* on sqlite:(.*)$/m.exec(stdout)?.[1]?.trimEnd() ?? 'no scratch database was named';
+  }
+});
+
+describe('anabranch demo, on a server on Postgres and on a terminal', { timeout: 240_000 }, () => {
+  let server: TestServer;
+  let client: AnabranchClient;
+  let stdout: string;
+
+  beforeAll(async () => {
+    server = await startTestServer({ engine: 'postgres' });
+    client = connectClient({ address: server.url });
+    const run = await runCli(['demo', '--address', server.url], { terminal: true });
+    expect(run).toMatchObject({ code: 0, stderr: '' });
+    stdout = run.stdout;
+  }, 240_000);
+  afterAll(async () => {
+    client?.close();
+    await server?.stop();
+  });
+
+  it('shows bars while it runs, then prints the same as in a pipe', () => {
     const text = stripVTControlCharacters(stdout);
     expect(text).toMatch(/hasty +━+─+ \d{3} /);
     expect(text).toMatch(/└─@200 angle only .* failed/);
     // How many bars are drawn depends on the machine; the last one shows no remaining time.
     expect(text).toMatch(/run-1 +━*─* \d+ +(\d+ s left, )?\d+\/20 rollouts/);
     expect(text).toMatch(/train step 1 +━+─+ \d+ /);
-    expect(text).not.toContain('Look around');
-    expect(existsSync(path.dirname(scratchFile(text)))).toBe(false);
+    expect(text).toContain(`--address ${server.url}`);
     expect(stdout.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.lastIndexOf('\u001b[?25l')); // the cursor is back
   });
 
-  function scratchFile(stdout: string): string {
-    return /^Server .* on sqlite:(.*)$/m.exec(stdout)?.[1]?.trimEnd() ?? 'no scratch database was named';
-  }
+  it('W13: stores of every variant what an undisturbed run would have produced, and completes every rollout', async () => {
+    const { trajectories } = await client.trajectories.listTrajectories({
+      labels: { demo: 'cartpole' },
+      rootsOnly: true,
+    });
+    const { nodes } = await client.trajectories.getTree({ trajectoryId: trajectories[0]?.id ?? '' });
+    const variants = nodes.slice(1).map(({ trajectory }) => trajectory!);
+    expect(variants.map(({ name }) => name)).toEqual(VARIANTS.map(({ name }) => name));
+    for (const { id, name } of variants) {
+      expect(await stored(client, id, 201n)).toEqual(expected(gainsOf(name), cartAtFork(DEFAULT_SEED)));
+    }
+    const { runs } = await client.runs.listRuns({ experimentName: 'cartpole-training' });
+    const { rollouts } = await client.rollouts.listRollouts({ runId: runs[0]?.run?.id ?? '', pageSize: 100 });
+    expect(rollouts.map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => Status.COMPLETED));
+  });
 });
