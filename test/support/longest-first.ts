@@ -20,7 +20,6 @@ const LONG = [
   'test/wire/large_states.test.ts',
   'test/faults-checker/kill-server.test.ts',
   'test/docs/readme.test.ts',
-  'test/faults-checker/two-servers.test.ts',
   'test/faults/kill-server.test.ts',
   'test/faults/drain.test.ts',
   'test/faults/claims.test.ts',
