@@ -1,6 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
+import type { Store } from '../../src/store/contract/store.ts';
 import { APPLICATION_ID } from '../../src/store/sqlite/file_owner.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { makeStep, newState, sha256, stateRef, wordStep } from '../support/steps.ts';
@@ -8,6 +9,7 @@ import { openOn, refusedOpen } from './on_store.ts';
 import { readWhole, Scene } from './scene.ts';
 import { describeSchema } from './schema.ts';
 import { outsideSql, sqlitePath } from './sql.ts';
+import { sqliteTextsOf, textsOf } from './statement_count.ts';
 
 describe.each(ENGINES)('opening a store, on %s', (engine) => {
   it('creates the committed schema, and nothing else', async () => {
@@ -38,6 +40,21 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     expect(next.ref.key > made.ref.key).toBe(true);
     await second.close();
     expect(await describeSchema(database)).toBe(schema);
+  });
+
+  it('runs the migrator, which describes all tables, only if a migration is missing', async () => {
+    await using database = await createDatabase(engine);
+    const open = async () => {
+      let store: Store | undefined;
+      const opening = async () => {
+        store = await openOn(database);
+      };
+      const texts = await (engine === 'postgres' ? textsOf(opening) : sqliteTextsOf(opening));
+      await store?.close();
+      return texts.filter((text) => text.includes('kysely_migration_lock')).length;
+    };
+    expect(await open()).toBeGreaterThan(0);
+    expect(await open()).toBe(0);
   });
 
   it('B3: uses no row key again, not even that of the newest row, deleted before the restart', async () => {

@@ -1,5 +1,5 @@
 import { type Kysely, sql } from 'kysely';
-import { Migrator } from 'kysely/migration';
+import { DEFAULT_MIGRATION_TABLE, Migrator } from 'kysely/migration';
 import { migration0001 } from './0001_trajectories.ts';
 import { migration0002 } from './0002_runs.ts';
 import { migration0003 } from './0003_rollouts.ts';
@@ -54,9 +54,13 @@ export class NewerSchemaError extends Error {
 
 /**
  * Migrates the schema to this version, and returns the names of the migrations that ran. Safe for concurrent processes,
- * because the migrator takes a lock. Rejects a schema with migrations that this version does not know.
+ * because the migrator takes a lock. Rejects a schema with migrations that this version does not know. The migrator
+ * describes all tables several times, so it does not run on a schema that is up to date.
  */
 export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', schema?: string): Promise<string[]> {
+  const before = await migrationsOf(db, engine, schema);
+  refuseNewer(before);
+  if (MIGRATIONS.every(({ name }) => before.includes(name))) return [];
   const migrator = new Migrator({
     db,
     provider: {
@@ -65,7 +69,6 @@ export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', s
     },
     ...(schema === undefined ? {} : { migrationTableSchema: schema }),
   });
-  await refuseNewer(db, schema);
   const { error, results } = await migrator.migrateToLatest();
   if (error !== undefined) throw error;
   return (results ?? []).map(({ migrationName }) => migrationName);
@@ -85,17 +88,25 @@ function runner(
   };
 }
 
-async function refuseNewer<T>(db: Kysely<T>, schema: string | undefined): Promise<void> {
-  const tables = await db.introspection.getTables({ withInternalKyselyTables: true });
-  if (!tables.some((table) => table.name === 'kysely_migration' && (schema === undefined || table.schema === schema)))
-    return;
-  const { rows } = await sql<{
-    name: string;
-  }>`select name from ${sql.table(schema === undefined ? 'kysely_migration' : `${schema}.kysely_migration`)}`.execute(
-    db,
-  );
+/** The names of the migrations that ran. */
+async function migrationsOf<T>(
+  db: Kysely<T>,
+  engine: 'postgres' | 'sqlite',
+  schema: string | undefined,
+): Promise<string[]> {
+  const table = schema === undefined ? DEFAULT_MIGRATION_TABLE : `${schema}.${DEFAULT_MIGRATION_TABLE}`;
+  const found =
+    engine === 'postgres'
+      ? sql`select 1 where to_regclass(${table}) is not null`
+      : sql`select 1 from sqlite_master where type = 'table' and name = ${table}`;
+  if ((await found.execute(db)).rows.length === 0) return [];
+  const { rows } = await sql<{ name: string }>`select name from ${sql.table(table)}`.execute(db);
+  return rows.map(({ name }) => name);
+}
+
+function refuseNewer(names: readonly string[]): void {
   const known = new Set(MIGRATIONS.map(({ name }) => name));
-  const unknown = rows.map(({ name }) => name).filter((name) => !known.has(name));
+  const unknown = names.filter((name) => !known.has(name));
   if (unknown.length === 0) return;
   throw new NewerSchemaError(
     `The database was made by a newer version of Anabranch (it has ${unknown.join(', ')}): run that version, or use another database.`,
