@@ -46,26 +46,26 @@ describeApp('numbers of statements for runs, and for turns of their rollouts', (
     return (await rpc.getProgress({ runId })).progress?.kinds ?? [];
   }
 
-  it('K-C6: a page of runs with progress takes the same statements for one run without stages and for thirty with three each', async () => {
+  it('K-C6: a page of runs with progress takes the same statements for one run without stages and for six with three each', async () => {
     const [few, many] = [on.scene(), on.scene()];
     await run(few);
-    for (let i = 0; i < 30; i += 1) await stages(many, (await run(many)).id, 3);
-    expect(await list(few, 1)).toBe(await list(many, 30));
+    for (let i = 0; i < 6; i += 1) await stages(many, (await run(many)).id, 3);
+    expect(await list(few, 1)).toBe(await list(many, 6));
     // The page, the counts of its stages, the open ones, the counters of groups, and the live rollouts.
-    expect(await list(many, 30)).toBeLessThanOrEqual(5);
+    expect(await list(many, 6)).toBeLessThanOrEqual(5);
   });
 
-  it('K-C6: the progress of a run takes the same statements without stages and with eighty', async () => {
+  it('K-C6: the progress of a run takes the same statements without stages and with twenty', async () => {
     const scene = on.scene();
     const [none, many] = [await run(scene), await run(scene)];
-    await stages(scene, many.id, 80);
+    await stages(scene, many.id, 20);
     const cost = ({ id: runId }: Run, made: bigint) =>
       statementsOfWarm(on.engine, async () => {
         const kinds = await kindsOf(scene, runId);
         expect(kinds.reduce((sum, kind) => sum + kind.created, 0n)).toBe(made);
       });
-    expect(await cost(none, 0n)).toBe(await cost(many, 80n));
-    expect(await cost(many, 80n)).toBeLessThanOrEqual(5);
+    expect(await cost(none, 0n)).toBe(await cost(many, 20n));
+    expect(await cost(many, 20n)).toBeLessThanOrEqual(5);
   });
 
   /** A run with this many rollouts: a third live at their second turn, a third completed. Returns the live ones. */
@@ -83,10 +83,10 @@ describeApp('numbers of statements for runs, and for turns of their rollouts', (
     return { run: made, live: claims.slice(0, third) };
   }
 
-  it('K-C6: progress, and a page of runs with it, take the same statements with three rollouts per run and with sixty', async () => {
+  it('K-C6: progress, and a page of runs with it, take the same statements with three rollouts per run and with fifteen', async () => {
     const [few, many] = [on.scene(), on.scene()];
-    const [small, large] = [await rollouts(few, 3), await rollouts(many, 60)];
-    for (let i = 0; i < 3; i += 1) await rollouts(many, 60);
+    const [small, large] = [await rollouts(few, 3), await rollouts(many, 15)];
+    for (let i = 0; i < 3; i += 1) await rollouts(many, 15);
     const progress = (scene: AppScene, { run: { id: runId }, live }: typeof small) =>
       statementsOfWarm(on.engine, async () => {
         const kinds = await kindsOf(scene, runId);
@@ -100,7 +100,7 @@ describeApp('numbers of statements for runs, and for turns of their rollouts', (
     expect(await list(many, 4)).toBeLessThanOrEqual(5);
   });
 
-  it("K-C6: a worker's turn takes the same statements beside two other rollouts and beside fifty-nine, twenty of them live", async () => {
+  it("K-C6: a worker's turn takes the same statements beside two other rollouts and beside fourteen, five of them live", async () => {
     const scene = on.scene();
     const turn = async ({ live: [claim] }: { readonly live: readonly Claim[] }) => {
       const { writerEpoch } = await scene.now(claim!.trajectory);
@@ -120,7 +120,7 @@ describeApp('numbers of statements for runs, and for turns of their rollouts', (
       return count;
     };
     const few = await turn(await rollouts(scene, 3));
-    expect(await turn(await rollouts(scene, 60))).toBe(few);
+    expect(await turn(await rollouts(scene, 15))).toBe(few);
     expect(few).toBeLessThanOrEqual(on.engine === 'postgres' ? 1 : 5);
   });
 
