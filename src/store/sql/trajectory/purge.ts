@@ -222,22 +222,9 @@ class TreePurge {
   }
 
   async #deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
-    for (const table of REFERENCES) {
-      const references = await this.#tx.db
-        .deleteFrom(table)
-        .where('tree', '=', this.#tree)
-        .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
-        .where('step_number', '>=', from)
-        .returning(['namespace', 'digest'])
-        .execute();
-      this.#states.add(references);
-    }
-    await this.#tx.db
-      .deleteFrom('attached_states')
-      .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
-      .where('step_number', '>=', from)
-      .execute();
+    for (const table of REFERENCES) this.#states.add(await this.#deleteReferences(table, keys, from));
+    // References that are also in step_states.
+    await this.#deleteReferences('attached_states', keys, from);
     await this.#tx.db
       .deleteFrom('segments')
       .where('tree', '=', this.#tree)
@@ -245,6 +232,16 @@ class TreePurge {
       .where('first_step_number', '>=', from)
       .execute();
     for (const key of keys) if (from > 0n) await this.#cutSegment(key, from);
+  }
+
+  #deleteReferences(table: (typeof REFERENCES)[number] | 'attached_states', keys: readonly bigint[], from: bigint) {
+    return this.#tx.db
+      .deleteFrom(table)
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
+      .where('step_number', '>=', from)
+      .returning(['namespace', 'digest'])
+      .execute();
   }
 
   async #deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
