@@ -69,7 +69,7 @@ async function appendLocked(
     const [heads] = await inOneRoundTrip([tx.lockHeads(refs, wait), findStates(referred, batches)]);
     const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
     members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
-    const group = new Group(tx, members, busy, referred);
+    const group = new Group(tx, members, busy, new StepWriter(tx, referred, known.encoder));
     await group.prepare(batches);
     const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
     await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
@@ -89,12 +89,12 @@ class Group {
   readonly #writer: StepWriter;
   readonly #sealed: { caller: Caller; member: GroupMember }[] = [];
 
-  constructor(tx: Transaction, members: Map<bigint, GroupMember>, busy: ReadonlySet<bigint>, referred: ReferredStates) {
+  constructor(tx: Transaction, members: Map<bigint, GroupMember>, busy: ReadonlySet<bigint>, writer: StepWriter) {
     this.#tx = tx;
     this.#nowInstant = members.size === 0 ? 0n : parseInstant(tx.now);
     this.#members = members;
     this.#busy = busy;
-    this.#writer = new StepWriter(tx, referred);
+    this.#writer = writer;
   }
 
   /** Reads the stored steps that batches repeat. Most groups repeat none. */

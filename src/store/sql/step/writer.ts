@@ -18,7 +18,7 @@ import { SegmentBuilder, StepEncoder, type StepOwner } from './segment.ts';
 export class StepWriter {
   readonly #tx: Transaction;
   readonly #referred: ReferredStates;
-  readonly #encoder = new StepEncoder();
+  readonly #encoder: StepEncoder;
   readonly #open = new Map<bigint, SegmentBuilder>();
   readonly #segments: RowOf<typeof SEGMENTS>[] = [];
   readonly #stepStates: RowOf<typeof STEP_STATES>[] = [];
@@ -26,9 +26,10 @@ export class StepWriter {
   readonly #contentStates: RowOf<typeof CONTENT_STATES>[] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
-  constructor(tx: Transaction, referred: ReferredStates) {
+  constructor(tx: Transaction, referred: ReferredStates, encoder = new StepEncoder()) {
     this.#tx = tx;
     this.#referred = referred;
+    this.#encoder = encoder;
   }
 
   /** Returns the first digest of a step that is neither stored nor inline. */
