@@ -115,10 +115,11 @@ export async function migrateStore(config: Config, { logger }: ServerDeps): Prom
 }
 
 async function open(config: Config, logger: Logger): Promise<Store> {
-  const { database, databaseChosenBy, poolSize, namedStatements } = config;
+  const { database, databaseChosenBy, poolSize, namedStatements, stateCacheMib } = config;
   try {
     return await openStore(database.engine === 'sqlite' ? database : { ...database, poolSize, namedStatements }, {
       logger,
+      stateCacheBytes: stateCacheMib * 1024 * 1024,
     });
   } catch (error) {
     if (!(error instanceof StoreOpenError)) throw error;

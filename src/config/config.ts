@@ -25,6 +25,7 @@ export interface Config {
   readonly poolSize: number;
   readonly namedStatements: boolean;
   readonly stateTtlHours: number;
+  readonly stateCacheMib: number;
   readonly drainSeconds: number;
   readonly logLevel: (typeof LOG_LEVELS)[number];
   readonly logFormat: (typeof LOG_FORMATS)[number];
@@ -70,6 +71,7 @@ export function loadConfig(sources: ConfigSources): Config {
     poolSize: values.whole('poolSize'),
     namedStatements: values.bool('namedStatements'),
     stateTtlHours: values.whole('stateTtlHours'),
+    stateCacheMib: values.whole('stateCacheMib'),
     drainSeconds: values.whole('drainSeconds'),
     logLevel: values.choice('logLevel', LOG_LEVELS),
     logFormat: values.choice('logFormat', LOG_FORMATS),

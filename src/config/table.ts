@@ -148,6 +148,13 @@ export const TABLE = {
     ...whole(1, 8760),
     doc: 'Hours that a state without references is kept after it was last put or requested.',
   },
+  stateCacheMib: {
+    name: 'ANABRANCH_STATE_CACHE_MIB',
+    flag: '--state-cache-mib MIB',
+    default: '64',
+    ...whole(0, 65536),
+    doc: 'Memory for the last states of trajectories that are written to, in MiB. The next state of each is stored as changes of its last one. With 0, every state is stored whole.',
+  },
   drainSeconds: {
     name: 'ANABRANCH_DRAIN_SECONDS',
     flag: '--drain-seconds SECONDS',

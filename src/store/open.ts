@@ -13,6 +13,8 @@ export type Database =
     };
 
 export interface StoreDeps {
+  /** Bytes of cached states, of which the next ones store the changes. Default: 64 MiB. */
+  readonly stateCacheBytes?: number;
   readonly logger: { warn(details: object, message: string): void; error(details: object, message: string): void };
 }
 
@@ -20,11 +22,11 @@ export interface StoreDeps {
  * Opens the store, migrates its schema, and checks that it is durable (D1). Errors: StoreOpenError, with a message for
  * the operator.
  */
-export async function openStore(database: Database, { logger }: StoreDeps): Promise<Store> {
+export async function openStore(database: Database, { logger, stateCacheBytes }: StoreDeps): Promise<Store> {
   const onFault = (error: unknown) => logger.error({ err: error }, 'a listener of the store failed');
   const engine =
     database.engine === 'sqlite'
       ? await openSqlite(database.path, onFault)
       : await openPostgres(database, logger, onFault);
-  return sqlStore(engine);
+  return sqlStore(engine, stateCacheBytes);
 }

@@ -230,7 +230,8 @@ describeApp('states', (on) => {
   it('S4: if its trajectory is deleted meanwhile, a state that was named by its step is TRAJECTORY_NOT_FOUND', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
-    await scene.write(trajectory, [step(0n, 's', { states: [state(randomBytes(500 * 1024))] })]);
+    const { digest } = await put(scene, randomBytes(MiB), MiB / 2);
+    await scene.write(trajectory, [step(0n, 's', { states: [state(undefined, { digest })] })]);
     const reading = chunksOf(scene, { reference: { trajectoryId: trajectory.id, stepNumber: 0n } });
     await reading.next();
     await scene.rpc.deleteTrajectory({ trajectoryId: trajectory.id });

@@ -92,6 +92,14 @@ const UNDO = {
     ]),
   ],
   '0020_small_states': restoreSmallStates,
+  '0021_state_bases': async (sql: OutsideSql) => {
+    const [deltas] = await sql.rows('select count(*) as n from states where base is not null');
+    if (Number(deltas?.n) > 0) throw new Error('states with a base cannot be stored in the former schema');
+    await sql.rows('drop index states_by_base');
+    await sql.rows('drop index states_collected');
+    for (const column of ['base', 'depth', 'base_bytes', 'collected'])
+      await sql.rows(`alter table states drop column ${column}`);
+  },
   // Rows must not have been merged.
   '0022_merged_segments': async (sql: OutsideSql) => {
     await sql.rows('drop view steps');

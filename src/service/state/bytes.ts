@@ -2,14 +2,19 @@ import { AnabranchError } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { createStateHasher } from '../../domain/state_digest.ts';
-import type { StateInfo, StateStore } from '../../store/contract/state.ts';
+import type { RestoredState, StateInfo, StateStore } from '../../store/contract/state.ts';
 
 /** Returns bytes of a state from `offset` on: at least one, unless the state ends there. */
 type ReadState = (offset: number) => Promise<Uint8Array>;
 
-/** Reads a state with a row of its own. */
-export function rowReader(store: Pick<StateStore, 'readState'>, namespace: string, { digest }: StateInfo): ReadState {
-  return (offset) => store.readState(namespace, digest, offset);
+/** Reads a state with a row of its own. Readers with the same `last` decode each state of a chain once. */
+export function rowReader(
+  store: Pick<StateStore, 'readState'>,
+  namespace: string,
+  { digest }: StateInfo,
+  last: RestoredState = {},
+): ReadState {
+  return (offset) => store.readState(namespace, digest, offset, last);
 }
 
 /** Reads a state whose bytes are at hand. */

@@ -10,6 +10,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { RestoredState } from '../../store/contract/state.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
 import { requireStillThere } from '../../stream/find.ts';
@@ -61,8 +62,9 @@ async function* readPieces(
   trajectory: Trajectory,
   args: ReadStatesArgs,
 ): AsyncGenerator<OwnedPiece, void, undefined> {
+  const last: RestoredState = {};
   try {
-    for await (const found of pickStates(app, caller, trajectory, args)) yield* piecesOf(app, caller, found);
+    for await (const found of pickStates(app, caller, trajectory, args)) yield* piecesOf(app, caller, found, last);
   } catch (error) {
     if (!isMissing(error)) throw error;
     // States exist as long as their step. So the step was deleted too, or the store has lost the state.
@@ -102,13 +104,14 @@ async function* piecesOf(
   app: App,
   caller: Caller,
   { owner, stepNumber, state }: OwnedState,
+  last: RestoredState,
 ): AsyncGenerator<OwnedPiece, void, undefined> {
   const { digest, mediaType } = state;
   const size = BigInt(state.size);
   const pieceAt = (offset: bigint, data: Uint8Array) =>
     create(StatePieceSchema, { stepNumber, digest, mediaType, size, offset, data });
   let offset = 0n;
-  const read = state.data === undefined ? rowReader(app.store, caller.namespace, state) : smallReader(state.data);
+  const read = state.data === undefined ? rowReader(app.store, caller.namespace, state, last) : smallReader(state.data);
   for await (const data of stateBytes(read, state, 0, state.size)) {
     yield { trajectoryId: owner.id, piece: pieceAt(offset, data) };
     offset += BigInt(data.length);

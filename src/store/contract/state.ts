@@ -16,15 +16,22 @@ export interface StateStore {
 
   /**
    * Returns bytes of a state from `offset` on: up to the end of the stored chunk, about 256 KiB at most, and none at
-   * the end. A hash of the chunk is verified (S3). Errors: STATE_NOT_FOUND, STATE_CORRUPT.
+   * the end. A hash of the chunk is verified (S3). `last` shortens the following reads of the same state and of
+   * states that are stored as changes of it. Errors: STATE_NOT_FOUND, STATE_CORRUPT.
    */
-  readState(namespace: string, digest: Digest, offset: number): Promise<Uint8Array>;
+  readState(namespace: string, digest: Digest, offset: number, last?: RestoredState): Promise<Uint8Array>;
 
   /**
    * S2: deletes at most `limit` unreferenced states that were last renewed more than `ttlHours` ago, and the remains of
    * broken uploads. Returns how many states. Never deletes a state that a concurrent append refers to.
    */
   collectStates(ttlHours: number, limit: number): Promise<number>;
+}
+
+/** The state that a reader restored last, of at most 512 KiB. The reader begins with an empty one. */
+export interface RestoredState {
+  digest?: Digest;
+  data?: Uint8Array;
 }
 
 export interface StateInfo {

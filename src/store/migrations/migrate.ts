@@ -20,6 +20,7 @@ import { migration0017 } from './0017_named_validations.ts';
 import { migration0018 } from './0018_segments.ts';
 import { migration0019 } from './0019_reward_bounds.ts';
 import { migration0020 } from './0020_small_states.ts';
+import { migration0021 } from './0021_state_bases.ts';
 import { migration0022 } from './0022_merged_segments.ts';
 import type { Migration } from './migration.ts';
 
@@ -44,6 +45,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0018,
   migration0019,
   migration0020,
+  migration0021,
   migration0022,
 ];
 

@@ -8,10 +8,11 @@ import type { PipelinedTransaction } from './transaction.ts';
 /** Conflicts with no writer, and is visible in `pg_locks` until the transaction ends. */
 const MARK_REFERRER = `lock table ${SCHEMA}.states in row share mode`;
 
-const FIND_STATES = `select digest, size, referenced from ${SCHEMA}.states where namespace = $1 and digest = any($2::bytea[])`;
+const FIND_STATES = `select digest, size, referenced from ${SCHEMA}.states where namespace = $1 and digest = any($2::bytea[]) and not collected`;
 
 const REFER_TO_STATES = `with l as materialized (
-    select digest from ${SCHEMA}.states where namespace = $1 and digest = any($2::bytea[]) order by digest for no key update),
+    select digest from ${SCHEMA}.states
+    where namespace = $1 and digest = any($2::bytea[]) and not collected order by digest for no key update),
   m as (
     update ${SCHEMA}.states as s set referenced = true, version = s.version + 1
     from l where s.namespace = $1 and s.digest = l.digest)

@@ -31,6 +31,7 @@ import { listRunTree } from './run/tree.ts';
 import { closeQueue, moveStage } from './stage/moves.ts';
 import { findStage } from './stage/rows.ts';
 import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stage/stages.ts';
+import { StateEncoder } from './state/encoder.ts';
 import { listStatusChanges } from './status/status_changes.ts';
 import { summarize } from './summary/summaries.ts';
 import { findTask, listTasks, upsertTasks } from './task/tasks.ts';
@@ -41,13 +42,12 @@ import { type Parts, TRAJECTORY_METHODS } from './trajectory_methods.ts';
 import { scopeOf } from './transaction.ts';
 
 /** Returns the store over either engine. */
-export function sqlStore(engine: Engine): Store {
-  return storeOver(engine, new KnownHeads());
+export function sqlStore(engine: Engine, stateCacheBytes?: number): Store {
+  return storeOver({ engine, known: new KnownHeads(), encoder: new StateEncoder(stateCacheBytes) });
 }
 
 /** The methods are on a shared prototype, because `within` creates a store for every call. */
-function storeOver(engine: Engine, known: KnownHeads): Store {
-  const parts: Parts = { engine, known };
+function storeOver(parts: Parts): Store {
   return Object.assign(Object.create(METHODS) as Store, parts);
 }
 
@@ -60,7 +60,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return this.engine.slots;
   },
   within(call) {
-    return storeOver(this.engine.within(call), this.known);
+    const { known, encoder } = this;
+    return storeOver({ engine: this.engine.within(call), known, encoder });
   },
   async ping() {
     await sql`select 1`.execute(this.engine.db);

@@ -6,7 +6,10 @@ import type { Store } from '../contract/store.ts';
 import type { TagStore } from '../contract/tag.ts';
 import type { TrajectoryStore } from '../contract/trajectory.ts';
 import type { Engine } from './engine.ts';
-import { collectStates, findStates, readState, Upload } from './state/states.ts';
+import { collectStates } from './state/collection.ts';
+import type { StateEncoder } from './state/encoder.ts';
+import { readState } from './state/restore.ts';
+import { findStates, Upload } from './state/states.ts';
 import { append } from './step/append.ts';
 import { attachState } from './step/attach.ts';
 import { listSteps } from './step/list.ts';
@@ -32,6 +35,7 @@ import { scopeOf } from './transaction.ts';
 export interface Parts {
   readonly engine: Engine;
   readonly known: KnownHeads;
+  readonly encoder: StateEncoder;
 }
 
 type Methods = Omit<TrajectoryStore, 'expireRequests'> & AppendStore & MergeStore & StepStore & StateStore & TagStore;
@@ -70,7 +74,7 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     return openForAppend(this.engine, caller, open);
   },
   append(batches, wait) {
-    return append(this.engine, this.known, batches, wait);
+    return append(this.engine, this, batches, wait);
   },
   attachState(caller, attaching) {
     return attachState(this.engine, caller, attaching);
@@ -113,8 +117,8 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   findStates(namespace, digests, renew) {
     return findStates(this.engine, namespace, digests, renew);
   },
-  readState(namespace, digest, offset) {
-    return readState(scopeOf(this.engine, namespace), digest, offset);
+  readState(namespace, digest, offset, last) {
+    return readState(scopeOf(this.engine, namespace), digest, offset, last);
   },
   collectStates(ttlHours, limit) {
     return collectStates(this.engine, ttlHours, limit);

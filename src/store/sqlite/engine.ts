@@ -42,8 +42,9 @@ import type { WriteLock } from './write_lock.ts';
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
 
 const SELECT_HEAD = `select ${HEAD_COLUMNS.join()}, ${CLOCK}() as now from trajectories where tree = ? and key = ?`;
-const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ?';
-const REFER_TO_STATE = 'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ?';
+const SELECT_STATE = 'select size, referenced from states where namespace = ? and digest = ? and collected = 0';
+const REFER_TO_STATE =
+  'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ? and collected = 0';
 
 /** Bound on the pause between two transactions of a deletion, in milliseconds. */
 const LONGEST_PAUSE_MS = 100;

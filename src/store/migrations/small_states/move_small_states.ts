@@ -1,11 +1,10 @@
 import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { AnabranchError } from '../../../domain/errors.ts';
-import { stateDigest } from '../../../domain/state_digest.ts';
 import type { StateRef } from '../../../domain/step.ts';
 import { writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
-import { decodeBytes } from '../../sql/state/bytes.ts';
+import { decodeBytes, verified } from '../../sql/state/bytes.ts';
 import { StateNames } from '../../sql/step/state_names.ts';
 import { readDigest } from '../../sql/values.ts';
 
@@ -104,18 +103,18 @@ async function readSmall<T>(db: Kysely<T>, rows: readonly ReferenceRow[]): Promi
     const states = await sql<StateRow>`select digest, size, encoding, data from states
       where namespace = ${namespace} and digest in (${sql.join([...digests.values()])})`.execute(db);
     for (const state of states.rows) {
-      const data = bytesOf(state);
+      const data = await bytesOf(state);
       if (data !== undefined) found.set(tupleKey(namespace, readDigest(state.digest)), data);
     }
   }
   return found;
 }
 
-function bytesOf({ digest, size, encoding, data }: StateRow): Uint8Array | undefined {
+async function bytesOf({ digest, size, encoding, data }: StateRow): Promise<Uint8Array | undefined> {
   if (data === null) return undefined;
   const name = readDigest(digest);
   try {
-    return decodeBytes({ encoding, data }, Number(size), name, (bytes) => stateDigest(bytes) === name);
+    return verified(await decodeBytes({ encoding, data }, Number(size), name), name);
   } catch (error) {
     if (error instanceof AnabranchError && error.reason === 'STATE_CORRUPT') return undefined;
     throw error;

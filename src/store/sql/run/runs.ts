@@ -30,7 +30,7 @@ export async function createRun(
   newRun: NewRun,
   key: IdempotencyKey | undefined,
 ): Promise<CreatedRun> {
-  const inline = encodeStates(newRun.mainTrajectory?.states ?? []);
+  const inline = await encodeStates(newRun.mainTrajectory?.states ?? []);
   const made = await makeOnce(engine, caller, key, CREATED_RUNS, async (tx) => {
     const experiment =
       newRun.experiment === undefined

@@ -1,8 +1,10 @@
-import { createHash } from 'node:crypto';
-import { zstdCompressSync, zstdDecompressSync } from 'node:zlib';
+import { createHash, hash } from 'node:crypto';
+import { constants, type ZstdOptions, zstdCompress, zstdDecompress } from 'node:zlib';
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
+import { LIMITS } from '../../../domain/limits.ts';
 import type { NewState } from '../../../domain/step.ts';
+import { type ChainPlace, WHOLE } from './chain.ts';
 
 /** Stored form of the bytes of states: unchanged, or compressed if that saves space. */
 export interface EncodedBytes {
@@ -13,43 +15,82 @@ export interface EncodedBytes {
 /** Minimum size in bytes: below it, a compression context costs more than compression saves. */
 const WORTH_COMPRESSING = 2048;
 
-export function encodeBytes(data: Uint8Array): EncodedBytes {
-  if (data.length >= WORTH_COMPRESSING) {
-    const compressed = zstdCompressSync(data);
-    if (compressed.length < data.length * 0.9) return { encoding: 'zstd', data: compressed };
-  }
-  return { encoding: 'raw', data };
+/** Larger data is compressed only if this many first bytes can be. So images and archives are stored unchanged. */
+const SAMPLE_BYTES = 64 * 1024;
+
+/** Level 1 finds almost nothing in a dictionary. The window covers an inline state and its dictionary. */
+const PARAMS = { [constants.ZSTD_c_compressionLevel]: 3, [constants.ZSTD_c_windowLog]: 21 };
+
+function compress(data: Uint8Array, options: ZstdOptions): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    zstdCompress(data, options, (error, bytes) => (error === null ? resolve(bytes) : reject(error)));
+  });
+}
+
+function decompress(data: Uint8Array, options: ZstdOptions): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    zstdDecompress(data, options, (error, bytes) => (error === null ? resolve(bytes) : reject(error)));
+  });
+}
+
+/** Compresses off the event loop. A dictionary must be passed to `decodeBytes` too. */
+export async function encodeBytes(data: Uint8Array, dictionary?: Uint8Array): Promise<EncodedBytes> {
+  const raw = { encoding: 'raw', data } as const;
+  if (data.length < WORTH_COMPRESSING) return raw;
+  const options = dictionary === undefined ? { params: PARAMS } : { params: PARAMS, dictionary };
+  const sample = data.subarray(0, SAMPLE_BYTES);
+  const sampled = await compress(sample, options);
+  if (!isSmaller(sampled, sample)) return raw;
+  const whole = sample.length === data.length ? sampled : await compress(data, options);
+  return isSmaller(whole, data) ? { encoding: 'zstd', data: whole } : raw;
+}
+
+function isSmaller(compressed: Uint8Array, data: Uint8Array): boolean {
+  return compressed.length < data.length * 0.9;
 }
 
 /**
  * A state that came inline, ready to be stored. Encoded before the transaction begins, so that no lock waits for
  * compression.
  */
-export interface EncodedState extends EncodedBytes {
+export interface EncodedState extends EncodedBytes, ChainPlace {
   readonly digest: Digest;
   readonly size: number;
 }
 
-export function encodeStates(states: readonly NewState[]): EncodedState[] {
-  return states.map(({ digest, data }) => ({ digest, size: data.length, ...encodeBytes(data) }));
+/** Encodes states without bases. */
+export function encodeStates(states: readonly NewState[]): Promise<EncodedState[]> {
+  return Promise.all(states.map(encodeWhole));
 }
 
-/** The bytes back, verified (S3). */
-export function decodeBytes(
+export async function encodeWhole({ digest, data }: NewState): Promise<EncodedState> {
+  return { digest, size: data.length, ...WHOLE, ...(await encodeBytes(data)) };
+}
+
+/** Decompresses off the event loop. Does not verify the bytes. Errors: STATE_CORRUPT, which names `state`. */
+export async function decodeBytes(
   { encoding, data }: { readonly encoding: string; readonly data: Uint8Array },
   size: number,
   state: Digest,
-  isRight: (bytes: Uint8Array) => boolean,
-): Uint8Array {
+  dictionary?: Uint8Array,
+): Promise<Uint8Array> {
   let bytes = data;
   if (encoding === 'zstd') {
+    // The stored size may be damaged too, so the limit of a row bounds the memory.
+    const maxOutputLength = Math.min(Math.max(size, 1), LIMITS.inlineStateBytes);
     try {
-      bytes = zstdDecompressSync(data, { maxOutputLength: Math.max(size, 1) });
+      bytes = await decompress(data, dictionary === undefined ? { maxOutputLength } : { maxOutputLength, dictionary });
     } catch (cause) {
       throw stateCorrupt(state, cause);
     }
   }
-  if (bytes.length !== size || !isRight(bytes)) throw stateCorrupt(state);
+  if (bytes.length !== size) throw stateCorrupt(state);
+  return bytes;
+}
+
+/** Returns the bytes if they have the digest (S3). Errors: STATE_CORRUPT. */
+export function verified(bytes: Uint8Array, state: Digest): Uint8Array {
+  if (hash('sha256', bytes, 'hex') !== state) throw stateCorrupt(state);
   return bytes;
 }
 

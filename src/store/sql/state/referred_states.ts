@@ -1,11 +1,14 @@
 import { stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { compareText } from '../../../domain/text_order.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import { padded } from '../statement_shapes.ts';
 import { STATES } from '../tables/states.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
-import { bindDigest } from '../values.ts';
+import { bindDigest, readDigest } from '../values.ts';
 import type { EncodedState } from './bytes.ts';
+import { MOST_DEPENDENTS } from './chain.ts';
 
 interface ReferredState {
   readonly namespace: string;
@@ -16,6 +19,23 @@ interface ReferredState {
   /** Undefined if the state must be stored already. */
   readonly bytes: EncodedState | undefined;
   used: boolean;
+}
+
+/** A row to be locked: of a state that is stored or marked, or of a base. */
+interface LockedState {
+  readonly namespace: string;
+  readonly digest: Digest;
+  readonly purpose: 'store' | 'refer' | 'base';
+  readonly bytes?: EncodedState | undefined;
+}
+
+/** A base does not exist, or cannot have this dependent. The states must be encoded without bases. */
+export class BaseChanged extends Error {
+  override readonly name = 'BaseChanged';
+
+  constructor(base: Digest) {
+    super(`state ${base} is not the base that it was expected to be`);
+  }
 }
 
 interface NamespaceStates {
@@ -84,26 +104,37 @@ export class ReferredStates {
 
   /**
    * Stores and marks the states that new steps refer to. With `briefly`, waits only briefly for locks. Errors:
-   * STATE_NOT_FOUND, if a state was deleted after it was found.
+   * STATE_NOT_FOUND, if a state was deleted after it was found; BaseChanged.
    */
   async write(wait: 'briefly' | 'bounded'): Promise<void> {
-    const runs = runsOf(this.#unmarked());
-    if (runs.length === 0) return;
+    const unmarked = this.#unmarked();
+    if (unmarked.length === 0) return;
     // All statements are sent at once and run in this order.
     const waiting = wait === 'briefly' ? this.#tx.engine.waitBriefly(this.#tx.db) : undefined;
-    await Promise.all([waiting, ...runs.map((run) => this.#mark(run))]);
+    const marking = runsOf(withBases(unmarked)).map((run) => this.#mark(run));
+    const checks = [...Map.groupBy(unmarked, ({ namespace }) => namespace)].map(([namespace, states]) =>
+      checkBases(
+        this.#tx,
+        namespace,
+        states.flatMap(({ bytes }) => bytes ?? []),
+      ),
+    );
+    await Promise.all([waiting, ...marking, ...checks]);
   }
 
-  async #mark(run: readonly ReferredState[]): Promise<void> {
-    const { namespace, bytes } = run[0]!;
-    if (bytes !== undefined) {
-      const rows = run.flatMap((state) =>
-        state.bytes === undefined ? [] : [stateRow(namespace, state.bytes, this.#tx.now)],
-      );
+  async #mark(run: readonly LockedState[]): Promise<void> {
+    const { namespace, purpose } = run[0]!;
+    if (purpose === 'store') {
+      const rows = run.flatMap(({ bytes }) => (bytes === undefined ? [] : [stateRow(namespace, bytes, this.#tx.now)]));
       await this.#tx.engine.insertRows(this.#tx.db, STATES, rows, REFERENCE_IF_STORED);
       return;
     }
     const digests = run.map(({ digest }) => digest);
+    if (purpose === 'base') {
+      // A missing one is found by `checkBases`.
+      await this.#tx.engine.findStates(this.#tx.db, namespace, digests, 'lock');
+      return;
+    }
     const marked = new Set(await this.#tx.engine.referToStates(this.#tx.db, namespace, digests));
     const missing = digests.find((digest) => !marked.has(digest));
     if (missing !== undefined) throw stateNotFound(missing);
@@ -112,8 +143,7 @@ export class ReferredStates {
   #unmarked(): ReferredState[] {
     return [...this.#namespaces.values()]
       .flatMap(({ states }) => [...states.values()])
-      .filter(({ used, referenced }) => used && !referenced)
-      .sort((a, b) => compareText(a.namespace, b.namespace) || compareText(a.digest, b.digest));
+      .filter(({ used, referenced }) => used && !referenced);
   }
 
   #of(namespace: string): NamespaceStates {
@@ -128,12 +158,12 @@ export class ReferredStates {
 
 /** A stored state is locked, even if it is referenced already and nothing changes. */
 const REFERENCE_IF_STORED = ` on conflict (namespace, digest) do update
-  set referenced = true, version = states.version + 1 where not states.referenced`;
+  set referenced = true, collected = false, version = states.version + 1 where not states.referenced`;
 
 /** Returns the row of a new state that a step refers to. */
 function stateRow(
   namespace: string,
-  { digest, size, encoding, data }: EncodedState,
+  { digest, size, encoding, base, depth, baseBytes, data }: EncodedState,
   now: string,
 ): RowOf<typeof STATES> {
   return {
@@ -141,6 +171,10 @@ function stateRow(
     digest: bindDigest(digest),
     size: BigInt(size),
     encoding,
+    base: base === undefined ? null : bindDigest(base),
+    depth: BigInt(depth),
+    base_bytes: BigInt(baseBytes),
+    collected: 0,
     data,
     upload: null,
     referenced: 1,
@@ -149,15 +183,63 @@ function stateRow(
   };
 }
 
-/** Groups states that one statement can write: same namespace, and all with their bytes or all without. */
-function runsOf(states: readonly ReferredState[]): ReferredState[][] {
-  const runs: ReferredState[][] = [];
+/** Returns the rows to be locked, in the order of locks. */
+function withBases(states: readonly ReferredState[]): LockedState[] {
+  const locked = new Map<string, LockedState>();
+  for (const { namespace, digest, bytes } of states) {
+    const purpose = bytes === undefined ? 'refer' : 'store';
+    locked.set(tupleKey(namespace, digest), { namespace, digest, purpose, bytes });
+  }
+  for (const { namespace, bytes } of states) {
+    if (bytes?.base === undefined) continue;
+    const key = tupleKey(namespace, bytes.base);
+    if (!locked.has(key)) locked.set(key, { namespace, digest: bytes.base, purpose: 'base' });
+  }
+  return [...locked.values()].sort((a, b) => compareText(a.namespace, b.namespace) || compareText(a.digest, b.digest));
+}
+
+/** Groups rows that one statement can write or lock. */
+function runsOf(states: readonly LockedState[]): LockedState[][] {
+  const runs: LockedState[][] = [];
   for (const state of states) {
     const run = runs.at(-1);
     const [first] = run ?? [];
-    const alike = first?.namespace === state.namespace && (first.bytes === undefined) === (state.bytes === undefined);
+    const alike = first?.namespace === state.namespace && first.purpose === state.purpose;
     if (run !== undefined && alike) run.push(state);
     else runs.push([state]);
   }
   return runs;
+}
+
+/**
+ * Checks the locked bases of stored states. They may have been deleted, stored in another way by another writer, or
+ * have as many dependents as they can have. Errors: BaseChanged.
+ */
+async function checkBases(tx: Transaction, namespace: string, stored: readonly EncodedState[]): Promise<void> {
+  const deltas = stored.filter((state) => state.base !== undefined);
+  if (deltas.length === 0) return;
+  const bases = [...new Set(deltas.flatMap(({ base }) => base ?? []))];
+  const query = tx.db
+    .selectFrom('states as s')
+    .select(({ selectFrom, fn }) => [
+      's.digest',
+      's.depth',
+      's.base_bytes',
+      's.size',
+      selectFrom('states as d')
+        .select(fn.countAll<bigint>().as('n'))
+        .whereRef('d.namespace', '=', 's.namespace')
+        .whereRef('d.base', '=', 's.digest')
+        .as('dependents'),
+    ])
+    .where('s.namespace', '=', namespace)
+    .where('s.digest', 'in', padded(bases).map(bindDigest))
+    .where('s.collected', '=', 0);
+  const rows = await tx.engine.ask(tx.db, query.compile());
+  const found = new Map(rows.map((row) => [readDigest(row.digest), row]));
+  for (const { base, depth, baseBytes } of deltas) {
+    const row = found.get(base!);
+    const isSame = row !== undefined && row.depth < depth && row.base_bytes + row.size <= baseBytes;
+    if (!isSame || Number(row.dependents) > MOST_DEPENDENTS) throw new BaseChanged(base!);
+  }
 }

@@ -9,8 +9,9 @@ import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
-import { type EncodedState, encodeStates } from '../state/bytes.ts';
-import { ReferredStates } from '../state/referred_states.ts';
+import type { EncodedState } from '../state/bytes.ts';
+import { encodeAllWhole, type StateEncoder } from '../state/encoder.ts';
+import { BaseChanged, ReferredStates } from '../state/referred_states.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
@@ -47,21 +48,33 @@ interface GroupMember {
 
 export async function append(
   engine: Engine,
-  known: KnownHeads,
+  { known, encoder }: { readonly known: KnownHeads; readonly encoder: StateEncoder },
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
   const outcome = await appendToKnown(engine, known, batches);
-  return outcome === undefined ? appendLocked(engine, known, batches, wait) : [outcome];
+  if (outcome !== undefined) return [outcome];
+  const encoded = await encoder.encode(engine, batches);
+  let outcomes: AppendOutcome[] | undefined;
+  try {
+    outcomes = await appendLocked(engine, known, batches, encoded.inline, wait);
+    return outcomes;
+  } catch (error) {
+    if (!(error instanceof BaseChanged)) throw error;
+    encoder.forget(batches);
+    return await appendLocked(engine, known, batches, await encodeAllWhole(batches), wait);
+  } finally {
+    encoded.settle(outcomes);
+  }
 }
 
 async function appendLocked(
   engine: Engine,
   known: KnownHeads,
   batches: readonly AppendBatch[],
+  inline: readonly (readonly EncodedState[])[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
-  const inline = batches.map((batch) => encodeStates(batch.states));
   let members = new Map<bigint, GroupMember>();
   const outcomes = await write(engine, async (tx) => {
     const refs = uniqueRefs(batches);

@@ -31,7 +31,7 @@ export async function attachState(
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
   const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
   const sent: StateRef = { name, digest, mediaType, size: data?.length ?? 0, data };
-  const inline = data === undefined || isSmall(sent) ? [] : encodeStates([{ digest, data }]);
+  const inline = data === undefined || isSmall(sent) ? [] : await encodeStates([{ digest, data }]);
   return writeAs(engine, caller, async (tx) => {
     const found = await findById(tx, trajectoryId);
     if (found === undefined) throw trajectoryNotFound(trajectoryId);

@@ -1,4 +1,4 @@
-import { bytes, flag, int, nullable, text, time, uuid } from './column.ts';
+import { bytes, flag, int, nullable, text, time, uuid, withDefault } from './column.ts';
 import { table } from './table.ts';
 
 /**
@@ -12,12 +12,25 @@ import { table } from './table.ts';
  *    references. This includes the references of appends that found a selected state while it was referenced.
  * 3. It deletes selected states without references whose versions are unchanged. An append that found such a state
  *    later found it unreferenced, and changed its version.
+ *
+ * A state with a base is compressed with the base's bytes as dictionary. No base is deleted before the states that
+ * depend on it: an append locks the base's row before it stores the dependent, and the collector looks for dependents
+ * under the lock of the row that it deletes. A base that has dependents is marked `collected` instead, and deleted once
+ * the collector has rewritten them.
  */
 export const STATES = table('states', {
   namespace: text,
   digest: bytes,
   size: int,
+  /** `raw`, or `zstd` with the base's bytes, if there is a base, as dictionary. */
   encoding: text,
+  /** Digest of a state of the same namespace, or null for a state that is stored whole. */
+  base: nullable(bytes),
+  /** Upper bounds of the number and the total size of the direct and indirect bases. */
+  depth: withDefault(int),
+  base_bytes: withDefault(int),
+  /** Exists only as a base: neither read nor referenced. */
+  collected: withDefault(flag),
   /** The whole state; null if it is stored in chunks. */
   data: nullable(bytes),
   /** The upload whose chunks hold the state, or null. */

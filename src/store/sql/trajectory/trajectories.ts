@@ -21,7 +21,7 @@ export async function createTrajectory(
   making: NewTrajectory,
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
-  const inline = encodeStates(making.states);
+  const inline = await encodeStates(making.states);
   return makeOnce(engine, caller, key, MADE_TRAJECTORIES, async (tx) => {
     const belonging = await lockBelonging(tx, making.runId, making.experimentId);
     await tx.readNow();

@@ -1,0 +1,89 @@
+import type { Digest } from '../../../domain/ids.ts';
+import { segmentsOf } from '../../../domain/lineage.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { Engine } from '../engine.ts';
+import { getLineage } from '../trajectory/lineage.ts';
+import type { ReadScope } from '../transaction.ts';
+import { bindDigest, readDigest } from '../values.ts';
+import type { ChainPlace } from './chain.ts';
+import { restoreUndamaged } from './restore.ts';
+
+/**
+ * A state of which later ones may store the changes. Only assumed to be stored like this: `checkBases` compares it with
+ * the locked row.
+ */
+export interface BaseState extends Pick<ChainPlace, 'depth' | 'baseBytes'> {
+  readonly namespace: string;
+  readonly digest: Digest;
+  readonly size: number;
+  /** Undefined if it was evicted from memory. */
+  data: Uint8Array | undefined;
+  dependents: number;
+  /** Compressed size of this state or a similar one, as a share of its size. Undefined if none was compressed whole. */
+  readonly wholeShare: number | undefined;
+  /** A whole state that takes the place of this one, because this one can have no further dependents. */
+  successor: BaseState | undefined;
+  /** Resolves when the state that is being encoded after this one is encoded. */
+  turn: Promise<unknown> | undefined;
+}
+
+/** Returns the latest state of this name before a step. Looks at own steps, and at those of the step's parent. */
+export async function findLastState(
+  scope: ReadScope,
+  ref: TrajectoryRef,
+  stepNumber: bigint,
+  name: string,
+): Promise<Digest | undefined> {
+  const lineage = await getLineage(scope, ref, stepNumber - 1n);
+  for (const { key, to } of segmentsOf(lineage, stepNumber).reverse()) {
+    const row = await scope.db
+      .selectFrom('step_states')
+      .select('digest')
+      .where('tree', '=', ref.tree)
+      .where('trajectory', '=', key)
+      .where('step_number', '<', to)
+      .where('name', '=', name)
+      .orderBy('step_number', 'desc')
+      .limit(1)
+      .executeTakeFirst();
+    if (row !== undefined) return readDigest(row.digest);
+  }
+  return undefined;
+}
+
+/** Reads a state as a base. Returns undefined if it cannot be one. */
+export async function restoreBase(engine: Engine, namespace: string, digest: Digest): Promise<BaseState | undefined> {
+  const row = await engine.db
+    .selectFrom('states as s')
+    .select(({ selectFrom, fn }) => [
+      's.size',
+      's.depth',
+      's.base_bytes',
+      selectFrom('states as d')
+        .select(fn.countAll<bigint>().as('n'))
+        .whereRef('d.namespace', '=', 's.namespace')
+        .whereRef('d.base', '=', 's.digest')
+        .as('dependents'),
+    ])
+    .where('s.namespace', '=', namespace)
+    .where('s.digest', '=', bindDigest(digest))
+    .where('s.collected', '=', 0)
+    .where('s.upload', 'is', null)
+    .executeTakeFirst();
+  if (row === undefined) return undefined;
+  // A damaged state is no base, so that its trajectory can still be appended to.
+  const data = await restoreUndamaged(engine, namespace, digest);
+  if (data === undefined) return undefined;
+  return {
+    namespace,
+    digest,
+    size: Number(row.size),
+    depth: Number(row.depth),
+    baseBytes: Number(row.base_bytes),
+    data,
+    dependents: Number(row.dependents),
+    wholeShare: undefined,
+    successor: undefined,
+    turn: undefined,
+  };
+}

@@ -1,0 +1,214 @@
+import type { Digest } from '../../../domain/ids.ts';
+import type { NewState } from '../../../domain/step.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
+import type { Engine } from '../engine.ts';
+import { BaseCache } from './base_cache.ts';
+import { type BaseState, findLastState, restoreBase } from './bases.ts';
+import { type EncodedBytes, type EncodedState, encodeBytes, encodeStates, encodeWhole } from './bytes.ts';
+import { type ChainPlace, DELTA_BYTES, MOST_DEPENDENTS, placeAfter, WHOLE } from './chain.ts';
+
+/** The inline states of a group of batches. */
+export interface EncodedGroup {
+  readonly inline: readonly (readonly EncodedState[])[];
+  /** Must be called once, with the outcomes of the batches, or with undefined if none was stored like this. */
+  settle(outcomes: readonly AppendOutcome[] | undefined): void;
+}
+
+const DEFAULT_CACHE_BYTES = 64 * 1024 * 1024;
+
+/**
+ * Encodes inline states before they are stored. The base of a state is the previous one of the same name in the
+ * lineage. The last states of trajectories are cached; the one of a trajectory that this process has not seen is read
+ * once. After an evicted one, the next state is stored whole.
+ */
+export class StateEncoder {
+  readonly #cache: BaseCache;
+  readonly #isEnabled: boolean;
+
+  /** `maxBytes` bounds the cached states. With 0, all states are stored whole. */
+  constructor(maxBytes = DEFAULT_CACHE_BYTES) {
+    this.#cache = new BaseCache(maxBytes);
+    this.#isEnabled = maxBytes > 0;
+  }
+
+  async encode(engine: Engine, batches: readonly AppendBatch[]): Promise<EncodedGroup> {
+    if (!this.#isEnabled || !batches.some(hasLarge)) return { inline: await encodeAllWhole(batches), settle: () => {} };
+    const group = new Group(engine, this.#cache, batches);
+    return { inline: await group.encode(), settle: (outcomes) => group.settle(outcomes) };
+  }
+
+  /** Forgets the last states of the trajectories, so that they are read again. */
+  forget(batches: readonly AppendBatch[]): void {
+    for (const { ref, steps } of batches) {
+      for (const { states } of steps) for (const { name } of states) this.#cache.forget(tupleKey(ref.key, name));
+    }
+  }
+}
+
+/** Encodes without bases, so that no base can be missing when the states are stored. */
+export function encodeAllWhole(batches: readonly AppendBatch[]): Promise<EncodedState[][]> {
+  return Promise.all(batches.map(({ states }) => encodeStates(states)));
+}
+
+function hasLarge({ states }: AppendBatch): boolean {
+  return states.some(({ data }) => data.length >= DELTA_BYTES);
+}
+
+/** The states of one group while they are encoded and stored. The cache has them once they are stored. */
+class Group {
+  readonly #engine: Engine;
+  readonly #cache: BaseCache;
+  readonly #batches: readonly AppendBatch[];
+  /** By batch, the last states by trajectory and name. */
+  readonly #added: Map<string, BaseState>[];
+  readonly #last = new Map<string, BaseState>();
+
+  constructor(engine: Engine, cache: BaseCache, batches: readonly AppendBatch[]) {
+    this.#engine = engine;
+    this.#cache = cache;
+    this.#batches = batches;
+    this.#added = batches.map(() => new Map());
+  }
+
+  /** Trajectories are encoded concurrently, the batches of one in order. */
+  async encode(): Promise<EncodedState[][]> {
+    const encoded = this.#batches.map((): EncodedState[] => []);
+    const trajectories = Map.groupBy(this.#batches.keys(), (i) => this.#batches[i]!.ref.key);
+    await Promise.all(
+      [...trajectories.values()].map(async (places) => {
+        for (const i of places) encoded[i] = await this.#encodeBatch(this.#batches[i]!, this.#added[i]!);
+      }),
+    );
+    return encoded;
+  }
+
+  settle(outcomes: readonly AppendOutcome[] | undefined): void {
+    for (const [i, added] of this.#added.entries()) {
+      const isStored = outcomes?.[i]?.kind === 'committed';
+      for (const [key, base] of added) {
+        if (isStored) this.#cache.set(key, base);
+        // It may be the successor of a stored state.
+        else if (!this.#cache.has(base)) base.data = undefined;
+      }
+    }
+  }
+
+  async #encodeBatch(batch: AppendBatch, added: Map<string, BaseState>): Promise<EncodedState[]> {
+    const { namespace } = batch.caller;
+    const inline = new Map(batch.states.map((state) => [state.digest, state]));
+    const encoded = new Map<Digest, EncodedState>();
+    for (const { stepNumber, states } of batch.steps) {
+      for (const { name, digest } of states) {
+        const state = inline.get(digest);
+        if (state === undefined || state.data.length < DELTA_BYTES || encoded.has(digest)) continue;
+        const key = tupleKey(batch.ref.key, name);
+        const last = await this.#lastOf(batch, stepNumber, name);
+        if (last?.digest === digest) continue;
+        const next = await encodeNext(namespace, state, last);
+        encoded.set(digest, next.encoded);
+        const base = this.#cache.find(namespace, digest) ?? next.base;
+        this.#last.set(key, base);
+        added.set(key, base);
+      }
+    }
+    return Promise.all(batch.states.map((state) => encoded.get(state.digest) ?? encodeWhole(state)));
+  }
+
+  /** Returns the state that the next one of this name follows. Its bytes may have been evicted. */
+  async #lastOf(
+    { caller: { namespace }, ref }: AppendBatch,
+    stepNumber: bigint,
+    name: string,
+  ): Promise<BaseState | undefined> {
+    const key = tupleKey(ref.key, name);
+    const known = this.#last.get(key) ?? this.#cache.get(key);
+    if (known !== undefined) return known.namespace === namespace ? known : undefined;
+    if (stepNumber === 0n) return undefined;
+    const engine = this.#engine;
+    const digest = await findLastState({ engine, db: engine.db, namespace }, ref, stepNumber, name);
+    if (digest === undefined) return undefined;
+    const restored = this.#cache.find(namespace, digest) ?? (await restoreBase(engine, namespace, digest));
+    // Another trajectory may have restored it meanwhile.
+    const last = this.#cache.find(namespace, digest) ?? restored;
+    if (last !== undefined) this.#cache.set(key, last);
+    return last;
+  }
+}
+
+interface Next {
+  readonly encoded: EncodedState;
+  readonly base: BaseState;
+}
+
+/**
+ * Encodes a state that follows another one. States that follow the same one take turns, so that its bound holds and all
+ * that exceed it follow the same successor.
+ */
+async function encodeNext(namespace: string, state: NewState, previous: BaseState | undefined): Promise<Next> {
+  let last = previous;
+  while (last !== undefined) {
+    if (last.successor !== undefined) last = last.successor;
+    else if (last.turn !== undefined) await last.turn;
+    else break;
+  }
+  const encoding = encodeAfter(namespace, state, last);
+  if (last === undefined) return encoding;
+  last.turn = encoding.catch(() => {});
+  try {
+    return await encoding;
+  } finally {
+    last.turn = undefined;
+  }
+}
+
+async function encodeAfter(namespace: string, { digest, data }: NewState, last: BaseState | undefined): Promise<Next> {
+  const size = data.length;
+  const place = last && placeOf(last, size);
+  const bytes = await chooseBytes(data, place && last);
+  const encoded = { digest, size, ...(bytes.isDelta ? place! : WHOLE), encoding: bytes.encoding, data: bytes.data };
+  const base = {
+    namespace,
+    digest,
+    size,
+    depth: encoded.depth,
+    baseBytes: encoded.baseBytes,
+    // A copy, because the bytes may be part of a large message.
+    data: Buffer.from(data),
+    dependents: 0,
+    wholeShare: bytes.wholeShare,
+    successor: undefined,
+    turn: undefined,
+  };
+  if (last !== undefined && bytes.isDelta) last.dependents += 1;
+  if (last !== undefined && place === undefined) last.successor = base;
+  return { encoded, base };
+}
+
+/** Returns the place of a dependent, or undefined if the state can have none. */
+function placeOf(last: BaseState, size: number): ChainPlace | undefined {
+  return last.data !== undefined && last.dependents < MOST_DEPENDENTS ? placeAfter(last, size) : undefined;
+}
+
+/** A delta below this share of the expected size of the whole state is used without compressing the whole state. */
+const SURELY_SMALL = 0.25;
+
+/** A delta above this share of the whole state is not used. */
+const SMALL_ENOUGH = 0.5;
+
+interface ChosenBytes extends EncodedBytes {
+  readonly isDelta: boolean;
+  /** Size of the encoded whole state, as a share of its size. Estimated if the whole state was not encoded. */
+  readonly wholeShare: number;
+}
+
+async function chooseBytes(data: Uint8Array, last: BaseState | undefined): Promise<ChosenBytes> {
+  const delta = last && (await encodeBytes(data, last.data));
+  const isBelow = (bytes: number) => delta?.encoding === 'zstd' && delta.data.length <= bytes;
+  const expected = last?.wholeShare ?? 0;
+  if (isBelow(expected * data.length * SURELY_SMALL)) return { ...delta!, isDelta: true, wholeShare: expected };
+  const whole = await encodeBytes(data);
+  const wholeShare = whole.data.length / data.length;
+  const isDelta = isBelow(whole.data.length * SMALL_ENOUGH);
+  return { ...(isDelta ? delta! : whole), isDelta, wholeShare };
+}

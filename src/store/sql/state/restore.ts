@@ -1,0 +1,116 @@
+import { sql } from 'kysely';
+import { AnabranchError, stateNotFound } from '../../../domain/errors.ts';
+import type { Digest } from '../../../domain/ids.ts';
+import { LIMITS } from '../../../domain/limits.ts';
+import type { RestoredState } from '../../contract/state.ts';
+import type { Engine } from '../engine.ts';
+import type { ReadScope } from '../transaction.ts';
+import { bindDigest, readDigest } from '../values.ts';
+import { chunkDigest, decodeBytes, stateCorrupt, verified } from './bytes.ts';
+import { MOST_DELTAS } from './chain.ts';
+
+/** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
+const CHUNK_BYTES = LIMITS.chunkBytes;
+
+export async function readState(
+  { engine, db, namespace }: ReadScope,
+  digest: Digest,
+  offset: number,
+  last: RestoredState = {},
+): Promise<Uint8Array> {
+  if (last.digest === digest && last.data !== undefined) return last.data.subarray(offset, offset + CHUNK_BYTES);
+  const row = await db
+    .selectFrom('states')
+    .select(['size', 'encoding', 'base', 'data', 'upload'])
+    .where('namespace', '=', namespace)
+    .where('digest', '=', bindDigest(digest))
+    .where('collected', '=', 0)
+    .executeTakeFirst();
+  if (row === undefined) throw stateNotFound(digest);
+  const { size, encoding, base, data, upload } = row;
+  if (data !== null) {
+    const held = base === null || readDigest(base) !== last.digest ? undefined : last.data;
+    const bytes =
+      base === null || held !== undefined
+        ? verified(await decodeBytes({ encoding, data }, Number(size), digest, held), digest)
+        : await restoreState(engine, namespace, digest, last);
+    last.digest = digest;
+    last.data = bytes;
+    return bytes.subarray(offset, offset + CHUNK_BYTES);
+  }
+  if (offset >= Number(size)) return new Uint8Array();
+  if (upload === null) throw stateCorrupt(digest);
+  return (await readChunk(engine, digest, upload, BigInt(Math.floor(offset / CHUNK_BYTES)))).subarray(
+    offset % CHUNK_BYTES,
+  );
+}
+
+async function readChunk(engine: Engine, state: Digest, upload: string, ordinal: bigint): Promise<Uint8Array> {
+  const chunk = await engine.db
+    .selectFrom('state_chunks')
+    .select(['digest', 'size', 'encoding', 'data'])
+    .where('upload', '=', upload)
+    .where('ordinal', '=', ordinal)
+    .executeTakeFirst();
+  if (chunk === undefined) throw stateCorrupt(state);
+  const bytes = await decodeBytes(chunk, Number(chunk.size), state);
+  if (chunkDigest(upload, ordinal, bytes) !== readDigest(chunk.digest)) throw stateCorrupt(state);
+  return bytes;
+}
+
+type ChainRow = readonly [digest: string, base: string | null, size: number, encoding: string, data: Uint8Array | null];
+
+/**
+ * Returns the verified bytes of a state that is stored in one row. Decodes its bases from the whole one on, or from
+ * `last` if that is one of them. One statement reads all rows, so that no base is rewritten in between. Errors:
+ * STATE_CORRUPT.
+ */
+export async function restoreState(
+  engine: Engine,
+  namespace: string,
+  digest: Digest,
+  last: RestoredState = {},
+): Promise<Uint8Array> {
+  const rows = await readChain(engine, namespace, digest, last.digest);
+  // SQLite shows null as an empty text.
+  const beyond = rows[0]?.[1] || undefined;
+  // A base is missing, or the chain is longer than a chain may be.
+  if (rows.length === 0 || (beyond !== undefined && beyond !== last.digest)) throw stateCorrupt(digest);
+  let bytes = beyond === undefined ? undefined : last.data;
+  for (const [, , size, encoding, data] of rows) {
+    if (data === null) throw stateCorrupt(digest);
+    bytes = await decodeBytes({ encoding, data }, size, digest, bytes);
+  }
+  return verified(bytes!, digest);
+}
+
+/** Returns the bytes as `restoreState` does, or undefined if they are damaged. */
+export async function restoreUndamaged(
+  engine: Engine,
+  namespace: string,
+  digest: Digest,
+): Promise<Uint8Array | undefined> {
+  try {
+    return await restoreState(engine, namespace, digest);
+  } catch (error) {
+    if (error instanceof AnabranchError && error.reason === 'STATE_CORRUPT') return undefined;
+    throw error;
+  }
+}
+
+/** Reads a state and its bases, the state last. Ends before the base `known`. */
+function readChain(engine: Engine, namespace: string, digest: Digest, known: Digest | undefined): Promise<ChainRow[]> {
+  const states = engine.table('states');
+  const unknown = known === undefined ? sql`` : sql`and c.base <> ${bindDigest(known)}`;
+  return engine.byIndex().rows<ChainRow>(sql`
+    with recursive c(digest, base, place) as (
+      select s.digest, s.base, 0 from ${states} as s where s.namespace = ${namespace} and s.digest = ${bindDigest(digest)}
+      union all
+      select s.digest, s.base, c.place + 1 from c cross join ${states} as s
+      where s.namespace = ${namespace} and s.digest = c.base and c.place < ${sql.lit(MOST_DELTAS)} ${unknown}
+    )
+    select ${engine.hex(sql`s.digest`)}, ${engine.hex(sql`s.base`)}, s.size, s.encoding, s.data
+    from c cross join ${states} as s
+    where s.namespace = ${namespace} and s.digest = c.digest
+    order by c.place desc`);
+}
