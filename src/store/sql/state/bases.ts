@@ -21,6 +21,13 @@ export interface BaseState extends Pick<ChainPlace, 'depth' | 'baseBytes'> {
   dependents: number;
   /** Compressed size of this state or a similar one, as a share of its size. Undefined if none was compressed whole. */
   readonly wholeShare: number | undefined;
+  /**
+   * An earlier state of the chain. One state in many is stored as changes of it, and becomes the next anchor: so the
+   * chain of a state is short, and whole states are rare. Undefined for a state that is an anchor itself.
+   */
+  readonly anchor: BaseState | undefined;
+  /** States from the anchor to this one. */
+  readonly sinceAnchor: number;
   /** A whole state that takes the place of this one, because this one can have no further dependents. */
   successor: BaseState | undefined;
   /** Resolves when the state that is being encoded after this one is encoded. */
@@ -83,6 +90,8 @@ export async function restoreBase(engine: Engine, namespace: string, digest: Dig
     data,
     dependents: Number(row.dependents),
     wholeShare: undefined,
+    anchor: undefined,
+    sinceAnchor: 0,
     successor: undefined,
     turn: undefined,
   };

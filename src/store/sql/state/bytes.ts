@@ -1,5 +1,5 @@
 import { createHash, hash } from 'node:crypto';
-import { constants, type ZstdOptions, zstdCompress, zstdDecompress } from 'node:zlib';
+import { constants, type ZstdOptions, zstdCompress, zstdDecompressSync } from 'node:zlib';
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { LIMITS } from '../../../domain/limits.ts';
@@ -18,6 +18,9 @@ const WORTH_COMPRESSING = 2048;
 /** Larger data is compressed only if this many first bytes can be. So images and archives are stored unchanged. */
 const SAMPLE_BYTES = 64 * 1024;
 
+/** Smallest piece of output that Node accepts. */
+const MIN_PIECE_BYTES = 64;
+
 /** Level 1 finds almost nothing in a dictionary. The window covers an inline state and its dictionary. */
 const PARAMS = { [constants.ZSTD_c_compressionLevel]: 3, [constants.ZSTD_c_windowLog]: 21 };
 
@@ -27,21 +30,24 @@ function compress(data: Uint8Array, options: ZstdOptions): Promise<Uint8Array> {
   });
 }
 
-function decompress(data: Uint8Array, options: ZstdOptions): Promise<Uint8Array> {
-  return new Promise((resolve, reject) => {
-    zstdDecompress(data, options, (error, bytes) => (error === null ? resolve(bytes) : reject(error)));
-  });
+export interface EncodingOptions {
+  /** Must be passed to `decodeBytes` too. */
+  readonly dictionary?: Uint8Array | undefined;
+  /** Whether the data is known to be compressible. Else its first bytes are tried. */
+  readonly isCompressible?: boolean;
 }
 
-/** Compresses off the event loop. A dictionary must be passed to `decodeBytes` too. */
-export async function encodeBytes(data: Uint8Array, dictionary?: Uint8Array): Promise<EncodedBytes> {
+/** Compresses off the event loop. */
+export async function encodeBytes(
+  data: Uint8Array,
+  { dictionary, isCompressible = data.length <= SAMPLE_BYTES }: EncodingOptions = {},
+): Promise<EncodedBytes> {
   const raw = { encoding: 'raw', data } as const;
   if (data.length < WORTH_COMPRESSING) return raw;
-  const options = dictionary === undefined ? { params: PARAMS } : { params: PARAMS, dictionary };
+  const options = { params: PARAMS, ...(dictionary === undefined ? {} : { dictionary }) };
   const sample = data.subarray(0, SAMPLE_BYTES);
-  const sampled = await compress(sample, options);
-  if (!isSmaller(sampled, sample)) return raw;
-  const whole = sample.length === data.length ? sampled : await compress(data, options);
+  if (!isCompressible && !isSmaller(await compress(sample, options), sample)) return raw;
+  const whole = await compress(data, options);
   return isSmaller(whole, data) ? { encoding: 'zstd', data: whole } : raw;
 }
 
@@ -67,19 +73,21 @@ export async function encodeWhole({ digest, data }: NewState): Promise<EncodedSt
   return { digest, size: data.length, ...WHOLE, ...(await encodeBytes(data)) };
 }
 
-/** Decompresses off the event loop. Does not verify the bytes. Errors: STATE_CORRUPT, which names `state`. */
-export async function decodeBytes(
+/** Does not verify the bytes. Errors: STATE_CORRUPT, which names `state`. */
+export function decodeBytes(
   { encoding, data }: { readonly encoding: string; readonly data: Uint8Array },
   size: number,
   state: Digest,
   dictionary?: Uint8Array,
-): Promise<Uint8Array> {
+): Uint8Array {
   let bytes = data;
   if (encoding === 'zstd') {
     // The stored size may be damaged too, so the limit of a row bounds the memory.
-    const maxOutputLength = Math.min(Math.max(size, 1), LIMITS.inlineStateBytes);
+    const maxOutputLength = Math.min(Math.max(size, MIN_PIECE_BYTES), LIMITS.inlineStateBytes);
+    // All output is one piece. The default of 16 KiB takes five times as long.
+    const options = { maxOutputLength, chunkSize: maxOutputLength };
     try {
-      bytes = await decompress(data, dictionary === undefined ? { maxOutputLength } : { maxOutputLength, dictionary });
+      bytes = zstdDecompressSync(data, dictionary === undefined ? options : { ...options, dictionary });
     } catch (cause) {
       throw stateCorrupt(state, cause);
     }

@@ -162,32 +162,48 @@ async function encodeNext(namespace: string, state: NewState, previous: BaseStat
   }
 }
 
+/** Encodes a state as changes of a base if that saves at least half, else whole. */
 async function encodeAfter(namespace: string, { digest, data }: NewState, last: BaseState | undefined): Promise<Next> {
   const size = data.length;
-  const place = last && placeOf(last, size);
-  const bytes = await chooseBytes(data, place && last);
-  const encoded = { digest, size, ...(bytes.isDelta ? place! : WHOLE), encoding: bytes.encoding, data: bytes.data };
-  const base = {
-    namespace,
-    digest,
-    size,
-    depth: encoded.depth,
-    baseBytes: encoded.baseBytes,
-    // A copy, because the bytes may be part of a large message.
-    data: Buffer.from(data),
-    dependents: 0,
-    wholeShare: bytes.wholeShare,
-    successor: undefined,
-    turn: undefined,
-  };
-  if (last !== undefined && bytes.isDelta) last.dependents += 1;
-  if (last !== undefined && place === undefined) last.successor = base;
+  const bases = last === undefined ? [] : basesAfter(last, size);
+  const options = { isCompressible: (last?.wholeShare ?? 1) < 0.5 };
+  const expected = (last?.wholeShare ?? 0) * size;
+  let whole: EncodedBytes | undefined;
+  for (const { base, place } of bases) {
+    base.dependents += 1;
+    const delta = await encodeBytes(data, { ...options, dictionary: base.data });
+    if (!isBelow(delta, expected * SURELY_SMALL)) whole ??= await encodeBytes(data, options);
+    if (whole === undefined || isBelow(delta, whole.data.length * SMALL_ENOUGH)) {
+      const encoded = { digest, size, ...place, ...delta };
+      const wholeShare = whole === undefined ? last?.wholeShare : whole.data.length / size;
+      const isAnchor = base !== last;
+      // If the anchor was not taken, it is tried again after as many states.
+      const sinceAnchor = isAnchor || bases[0]?.base !== last ? 0 : base.sinceAnchor + 1;
+      const anchor = isAnchor ? undefined : (base.anchor ?? base);
+      return { encoded, base: baseOf(namespace, encoded, data, { wholeShare, anchor, sinceAnchor }) };
+    }
+    base.dependents -= 1;
+  }
+  whole ??= await encodeBytes(data, options);
+  const encoded = { digest, size, ...WHOLE, ...whole };
+  const wholeShare = whole.data.length / size;
+  const base = baseOf(namespace, encoded, data, { wholeShare, anchor: undefined, sinceAnchor: 0 });
+  if (last !== undefined && bases.length === 0) last.successor = base;
   return { encoded, base };
 }
 
-/** Returns the place of a dependent, or undefined if the state can have none. */
-function placeOf(last: BaseState, size: number): ChainPlace | undefined {
-  return last.data !== undefined && last.dependents < MOST_DEPENDENTS ? placeAfter(last, size) : undefined;
+/** A state after this many others is stored as changes of their anchor, so that the chain grows by one. */
+const ANCHOR_DISTANCE = 16;
+
+/** Returns the possible bases of the next state: the last one and its anchor. */
+function basesAfter(last: BaseState, size: number): { readonly base: BaseState; readonly place: ChainPlace }[] {
+  const { anchor, sinceAnchor } = last;
+  const inOrder = sinceAnchor + 1 < ANCHOR_DISTANCE ? [last, anchor] : [anchor, last];
+  return inOrder.flatMap((base) => {
+    if (base?.data === undefined || base.dependents >= MOST_DEPENDENTS) return [];
+    const place = placeAfter(base, size);
+    return place === undefined ? [] : [{ base, place }];
+  });
 }
 
 /** A delta below this share of the expected size of the whole state is used without compressing the whole state. */
@@ -196,19 +212,17 @@ const SURELY_SMALL = 0.25;
 /** A delta above this share of the whole state is not used. */
 const SMALL_ENOUGH = 0.5;
 
-interface ChosenBytes extends EncodedBytes {
-  readonly isDelta: boolean;
-  /** Size of the encoded whole state, as a share of its size. Estimated if the whole state was not encoded. */
-  readonly wholeShare: number;
+function isBelow(delta: EncodedBytes, bytes: number): boolean {
+  return delta.encoding === 'zstd' && delta.data.length <= bytes;
 }
 
-async function chooseBytes(data: Uint8Array, last: BaseState | undefined): Promise<ChosenBytes> {
-  const delta = last && (await encodeBytes(data, last.data));
-  const isBelow = (bytes: number) => delta?.encoding === 'zstd' && delta.data.length <= bytes;
-  const expected = last?.wholeShare ?? 0;
-  if (isBelow(expected * data.length * SURELY_SMALL)) return { ...delta!, isDelta: true, wholeShare: expected };
-  const whole = await encodeBytes(data);
-  const wholeShare = whole.data.length / data.length;
-  const isDelta = isBelow(whole.data.length * SMALL_ENOUGH);
-  return { ...(isDelta ? delta! : whole), isDelta, wholeShare };
+function baseOf(
+  namespace: string,
+  { digest, size, depth, baseBytes }: EncodedState,
+  data: Uint8Array,
+  place: Pick<BaseState, 'wholeShare' | 'anchor' | 'sinceAnchor'>,
+): BaseState {
+  // A copy, because the bytes may be part of a large message.
+  const own = { namespace, digest, size, depth, baseBytes, data: Buffer.from(data) };
+  return { ...own, ...place, dependents: 0, successor: undefined, turn: undefined };
 }

@@ -4,6 +4,7 @@ import type { Digest } from '../../../domain/ids.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { RestoredState } from '../../contract/state.ts';
 import type { Engine } from '../engine.ts';
+import { nextIteration } from '../reading/event_loop.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { chunkDigest, decodeBytes, stateCorrupt, verified } from './bytes.ts';
@@ -32,7 +33,7 @@ export async function readState(
     const held = base === null || readDigest(base) !== last.digest ? undefined : last.data;
     const bytes =
       base === null || held !== undefined
-        ? verified(await decodeBytes({ encoding, data }, Number(size), digest, held), digest)
+        ? verified(decodeBytes({ encoding, data }, Number(size), digest, held), digest)
         : await restoreState(engine, namespace, digest, last);
     last.digest = digest;
     last.data = bytes;
@@ -53,10 +54,13 @@ async function readChunk(engine: Engine, state: Digest, upload: string, ordinal:
     .where('ordinal', '=', ordinal)
     .executeTakeFirst();
   if (chunk === undefined) throw stateCorrupt(state);
-  const bytes = await decodeBytes(chunk, Number(chunk.size), state);
+  const bytes = decodeBytes(chunk, Number(chunk.size), state);
   if (chunkDigest(upload, ordinal, bytes) !== readDigest(chunk.digest)) throw stateCorrupt(state);
   return bytes;
 }
+
+/** Bytes that are decoded before other work is done: about a millisecond. */
+const UNBROKEN_BYTES = 1024 * 1024;
 
 type ChainRow = readonly [digest: string, base: string | null, size: number, encoding: string, data: Uint8Array | null];
 
@@ -77,9 +81,15 @@ export async function restoreState(
   // A base is missing, or the chain is longer than a chain may be.
   if (rows.length === 0 || (beyond !== undefined && beyond !== last.digest)) throw stateCorrupt(digest);
   let bytes = beyond === undefined ? undefined : last.data;
+  let decoded = 0;
   for (const [, , size, encoding, data] of rows) {
     if (data === null) throw stateCorrupt(digest);
-    bytes = await decodeBytes({ encoding, data }, size, digest, bytes);
+    if (decoded > UNBROKEN_BYTES) {
+      await nextIteration();
+      decoded = 0;
+    }
+    decoded += size;
+    bytes = decodeBytes({ encoding, data }, size, digest, bytes);
   }
   return verified(bytes!, digest);
 }
