@@ -14,6 +14,7 @@ import { readerBesideWriter } from './benches/reader_beside_writer.ts';
 import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } from './benches/rollouts.ts';
 import { runList, runTree } from './benches/runs.ts';
 import { start } from './benches/start.ts';
+import { storage } from './benches/storage.ts';
 
 /** All benches, in the order in which they run. */
 export const BENCHES: readonly Bench[] = [
@@ -44,6 +45,7 @@ export const BENCHES: readonly Bench[] = [
   progress,
   readRollouts,
   start,
+  ...storage,
   growth,
   peers,
 ];

@@ -3,7 +3,7 @@ import { Command, InvalidArgumentError, Option } from 'commander';
 import type { Bench, Engine, Result, Run } from './bench.ts';
 import { BENCHES } from './catalogue.ts';
 import { cpuSeconds, machineCpuSeconds } from './processes.ts';
-import { jsonLine, machine, table } from './report.ts';
+import { jsonLine, machine, ratioText, table } from './report.ts';
 import { BenchResources } from './resources.ts';
 
 interface Options {
@@ -56,9 +56,14 @@ async function main(names: readonly string[], options: Options): Promise<void> {
 
 function choose(names: readonly string[]): readonly Bench[] {
   if (names.length === 0) return BENCHES.filter((bench) => bench.onlyWhenNamed !== true);
-  const unknown = names.filter((name) => !BENCHES.some((bench) => bench.names.includes(name)));
+  const unknown = names.filter((name) => !BENCHES.some((bench) => isMeant(bench, name)));
   if (unknown.length > 0) command.error(`error: there is no bench ${unknown.join(', ')}; --list shows all`);
-  return BENCHES.filter((bench) => bench.names.some((name) => names.includes(name)));
+  return BENCHES.filter((bench) => names.some((name) => isMeant(bench, name)));
+}
+
+/** A name of a bench, or `storage` for all benches whose names begin with it. */
+function isMeant(bench: Bench, name: string): boolean {
+  return bench.names.includes(name) || (name === 'storage' && bench.names[0]!.startsWith('storage-'));
 }
 
 function list(): void {
@@ -102,7 +107,7 @@ async function measure(
 }
 
 function line({ bench, engine, value, unit, ratio, note }: Result, outsideCores: number): string {
-  const by = ratio === undefined ? '' : `, ratio ${ratio.toFixed(2)}`;
+  const by = ratio === undefined ? '' : `, ratio ${ratioText(ratio)}`;
   const noteText = note === undefined ? '' : ` (${note})`;
   const busy = outsideCores > 0.3 ? ` [others used ${outsideCores.toFixed(1)} cores meanwhile]` : '';
   return `${bench} on ${engine}: ${value.toPrecision(4)} ${unit}${by}${noteText}${busy}\n`;

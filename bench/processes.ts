@@ -18,6 +18,7 @@ export type ProgramName =
   | 'read'
   | 'rollout_sql'
   | 'state'
+  | 'store_states'
   | 'use_case';
 
 /** Runs a program of the bench in a process of its own. Returns its figures. */

@@ -24,7 +24,7 @@ export function table(results: readonly Result[]): string {
     number(result.value),
     result.unit,
     result.ceiling === undefined ? '' : number(result.ceiling),
-    result.ratio === undefined ? '' : result.ratio.toFixed(2),
+    result.ratio === undefined ? '' : ratioText(result.ratio),
     result.aim === undefined ? '' : `${result.aim}${meetsAim(result) ? '' : '  missed'}`,
     `${number(result.spread[0])} to ${number(result.spread[1])}`,
   ]);
@@ -45,6 +45,11 @@ export function meetsAim({ aim, ratio, value }: Result): boolean {
   if (sign === undefined) return true;
   const measured = ratio ?? value;
   return sign === '>=' ? measured >= Number(bound) : measured <= Number(bound);
+}
+
+/** Shares of a few percent need more digits. */
+export function ratioText(ratio: number): string {
+  return ratio.toFixed(ratio < 0.1 ? 4 : 2);
 }
 
 function number(value: number): string {

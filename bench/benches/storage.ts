@@ -1,0 +1,131 @@
+import { stat } from 'node:fs/promises';
+import pg from 'pg';
+import type { Bench, Result, Run } from '../bench.ts';
+import { figure, median } from '../bench.ts';
+import { runProgram } from '../processes.ts';
+import type { StoreStatesFigures, StoreStatesSettings } from '../programs/store_states.ts';
+import type { StateWorkload } from '../state_workloads.ts';
+
+const STREAMS = 4;
+const READ_BACK = 50;
+
+interface Aims {
+  readonly workload: StateWorkload;
+  readonly about: string;
+  /** Of stored bytes divided by sent bytes. */
+  readonly ratio: string;
+  /** Of durable states per second, or of MB/s. */
+  readonly value: { readonly unit: 'states/s' | 'MB/s'; readonly aim?: string };
+}
+
+/** Sizes and speed of states that are stored with steps, each workload in a database of its own. */
+export const storage: readonly Bench[] = [
+  storageBench({
+    workload: 'fle',
+    about: '500 JSON states of 60 to 250 KB with 10 to 40 small changes each',
+    ratio: '<= 0.01',
+    value: { unit: 'states/s', aim: '>= 400' },
+  }),
+  storageBench({
+    workload: '93k',
+    about: '200 JSON states of 93 KB with 20 changed fields each',
+    ratio: '<= 0.012',
+    value: { unit: 'states/s' },
+  }),
+  storageBench({
+    workload: 'screenshots',
+    about: '40 images of 0.2 to 1.5 MB, every third a repeat',
+    ratio: '<= 0.7',
+    value: { unit: 'MB/s', aim: '>= 60' },
+  }),
+];
+
+function storageBench({ workload, about, ratio, value }: Aims): Bench {
+  const name = `storage-${workload}`;
+  return {
+    names: [name, `${name}-bytes`, `${name}-restore`, `${name}-put`],
+    about: `${about}: durable states over ${STREAMS} streams; stored bytes by sent bytes; p99 of GetState; p50 of an append by that of a null store`,
+    engines: ['sqlite', 'postgres'],
+    async run(run) {
+      const rounds: Round[] = [];
+      for (let round = 0; round < run.rounds; round += 1) {
+        run.showProgress(`round ${round + 1} of ${run.rounds}`);
+        rounds.push(await measure(run, workload, round));
+      }
+      const values = rounds.map(({ stored }) =>
+        value.unit === 'MB/s' ? stored.sentBytes / 1e6 / stored.seconds : stored.states / stored.seconds,
+      );
+      const cpu = median(rounds.map(({ cpuMsPerMegabyte }) => cpuMsPerMegabyte));
+      const ofSent: Result = {
+        ...figure(
+          run,
+          { bench: `${name}-bytes`, unit: 'bytes/state' },
+          rounds.map(({ stored, bytes }) => bytes / stored.states),
+        ),
+        ratio: median(rounds.map(({ stored, bytes }) => bytes / stored.sentBytes)),
+        aim: ratio,
+      };
+      const puts = rounds.map(({ stored }) => stored.putP50Ms);
+      const bare = rounds.map(({ nullPutP50Ms }) => nullPutP50Ms);
+      return [
+        figure(run, { bench: name, ...value, note: `${cpu.toFixed(1)} ms of CPU per MB` }, values),
+        ofSent,
+        figure(
+          run,
+          { bench: `${name}-restore`, unit: 'ms', aim: '<= 10' },
+          rounds.map(({ stored }) => stored.restoreP99Ms),
+        ),
+        {
+          ...figure(run, { bench: `${name}-put`, unit: 'ms', aim: '<= 2' }, puts),
+          ceiling: median(bare),
+          ratio: median(puts) / median(bare),
+        },
+      ];
+    },
+  };
+}
+
+interface Round {
+  readonly stored: StoreStatesFigures;
+  readonly bytes: number;
+  readonly cpuMsPerMegabyte: number;
+  readonly nullPutP50Ms: number;
+}
+
+/** Each round has new databases, because states that are stored already cost nothing. */
+async function measure(run: Run, workload: StateWorkload, round: number): Promise<Round> {
+  const store = async (kind: 'real' | 'null', readBack: number) => {
+    const server = await run.resources.server(kind, run.engine);
+    const trajectories = await server.trajectories(STREAMS);
+    const before = await databaseBytes(server.database);
+    const cpuBefore = server.cpuSeconds();
+    const settings: StoreStatesSettings = {
+      address: server.address,
+      workload,
+      trajectories,
+      seed: 1 + round * STREAMS,
+      readBack,
+    };
+    const stored = await runProgram<StoreStatesFigures>('store_states', settings);
+    const cpuSeconds = server.cpuSeconds() - cpuBefore;
+    await server.stop();
+    return { stored, cpuSeconds, bytes: (await databaseBytes(server.database)) - before };
+  };
+  const bare = await store('null', 0);
+  const { stored, cpuSeconds, bytes } = await store('real', READ_BACK);
+  const cpuMsPerMegabyte = (cpuSeconds * 1000) / (stored.sentBytes / 1e6);
+  return { stored, bytes, cpuMsPerMegabyte, nullPutP50Ms: bare.stored.putP50Ms };
+}
+
+/** Returns the size of a database, with indexes and free pages. */
+async function databaseBytes(database: string): Promise<number> {
+  if (database.startsWith('sqlite:')) return (await stat(database.slice('sqlite:'.length))).size;
+  const client = new pg.Client(database);
+  await client.connect();
+  try {
+    const { rows } = await client.query('select pg_database_size(current_database())::float8 as bytes');
+    return (rows[0] as { bytes: number }).bytes;
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,63 @@
+import { connectClient, downloadState, openWriter } from '../../src/client/index.ts';
+import { type StateWorkload, statesOf, WORKLOADS } from '../state_workloads.ts';
+import { percentile, program } from './program.ts';
+
+/** Stores each state of a workload with a step, one stream per trajectory, and reads some of them back. */
+export interface StoreStatesSettings {
+  readonly address: string;
+  readonly workload: StateWorkload;
+  /** One stream per trajectory. Each stores a sequence of its own. */
+  readonly trajectories: readonly string[];
+  readonly seed: number;
+  /** States that are read back from each trajectory. */
+  readonly readBack: number;
+}
+
+export interface StoreStatesFigures {
+  readonly sentBytes: number;
+  readonly states: number;
+  readonly seconds: number;
+  /** From sending a step to its ack. */
+  readonly putP50Ms: number;
+  readonly restoreP50Ms: number;
+  readonly restoreP99Ms: number;
+}
+
+await program(async (settings: StoreStatesSettings): Promise<StoreStatesFigures> => {
+  const { address, workload, trajectories, seed, readBack } = settings;
+  const client = connectClient({ address });
+  const { mediaType } = WORKLOADS[workload];
+  const sequences = trajectories.map((_, i) => statesOf(workload, seed + i));
+  const putMs: number[] = [];
+  const begun = performance.now();
+  await Promise.all(
+    trajectories.map(async (trajectoryId, i) => {
+      await using writer = await openWriter(client, { trajectoryId });
+      for (const data of sequences[i]!) {
+        const sentAt = performance.now();
+        await writer.append({ states: { env: { data, mediaType } } });
+        putMs.push(performance.now() - sentAt);
+      }
+    }),
+  );
+  const seconds = (performance.now() - begun) / 1000;
+  const restoreMs: number[] = [];
+  for (const [i, trajectoryId] of trajectories.entries()) {
+    const states = sequences[i]!;
+    for (let n = 0; n < readBack; n += 1) {
+      const stepNumber = (n * 7919) % states.length;
+      const askedAt = performance.now();
+      const bytes = await downloadState(client, { trajectoryId, stepNumber: BigInt(stepNumber) });
+      restoreMs.push(performance.now() - askedAt);
+      if (Buffer.compare(bytes, states[stepNumber]!) !== 0) throw new Error('another state was read');
+    }
+  }
+  return {
+    sentBytes: sequences.flat().reduce((sum, { length }) => sum + length, 0),
+    states: sequences.flat().length,
+    seconds,
+    putP50Ms: percentile(putMs, 0.5),
+    restoreP50Ms: percentile(restoreMs, 0.5),
+    restoreP99Ms: percentile(restoreMs, 0.99),
+  };
+});
