@@ -6,7 +6,7 @@ import { getLineage } from '../trajectory/lineage.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import type { ChainPlace } from './chain.ts';
-import { restoreUndamaged } from './restore.ts';
+import { restoreIfPossible } from './restore.ts';
 
 /**
  * A state of which later ones may store the changes. Only assumed to be stored like this: `checkBases` compares it with
@@ -79,7 +79,7 @@ export async function restoreBase(engine: Engine, namespace: string, digest: Dig
     .executeTakeFirst();
   if (row === undefined) return undefined;
   // A damaged state is no base, so that its trajectory can still be appended to.
-  const data = await restoreUndamaged(engine, namespace, digest);
+  const data = await restoreIfPossible(engine, namespace, digest);
   if (data === undefined) return undefined;
   return {
     namespace,

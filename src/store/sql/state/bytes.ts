@@ -64,13 +64,18 @@ export interface EncodedState extends EncodedBytes, ChainPlace {
   readonly size: number;
 }
 
-/** Encodes states without bases. */
-export function encodeStates(states: readonly NewState[]): Promise<EncodedState[]> {
+/** Encodes states without bases. Small ones cost no promise. */
+export function encodeStates(states: readonly NewState[]): EncodedState[] | Promise<EncodedState[]> {
+  if (states.every(({ data }) => data.length < WORTH_COMPRESSING)) return states.map(unchanged);
   return Promise.all(states.map(encodeWhole));
 }
 
-export async function encodeWhole({ digest, data }: NewState): Promise<EncodedState> {
-  return { digest, size: data.length, ...WHOLE, ...(await encodeBytes(data)) };
+export async function encodeWhole(state: NewState): Promise<EncodedState> {
+  return { ...unchanged(state), ...(await encodeBytes(state.data)) };
+}
+
+function unchanged({ digest, data }: NewState): EncodedState {
+  return { digest, size: data.length, ...WHOLE, encoding: 'raw', data };
 }
 
 /** Does not verify the bytes. Errors: STATE_CORRUPT, which names `state`. */

@@ -6,7 +6,7 @@ import { type Transaction, write } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { encodeBytes } from './bytes.ts';
 import { WHOLE } from './chain.ts';
-import { restoreUndamaged } from './restore.ts';
+import { restoreIfPossible } from './restore.ts';
 import { dropUpload } from './states.ts';
 
 /** `STATES` explains why the version makes this safe beside appends and deletions. */
@@ -189,7 +189,7 @@ async function releaseBase(engine: Engine, base: CollectedBase): Promise<void> {
 
 /** Stores a dependent whole. Its bytes are encoded before the transaction. A damaged one stays as it is. */
 async function storeWhole(engine: Engine, base: CollectedBase, dependent: Digest): Promise<void> {
-  const whole = await restoreUndamaged(engine, base.namespace, dependent);
+  const whole = await restoreIfPossible(engine, base.namespace, dependent);
   if (whole === undefined) return;
   const encoded = await encodeBytes(whole);
   await engine.giveWayAfter(() =>

@@ -33,7 +33,7 @@ export class StateEncoder {
   }
 
   async encode(engine: Engine, batches: readonly AppendBatch[]): Promise<EncodedGroup> {
-    if (!this.#isEnabled || !batches.some(hasLarge)) return { inline: await encodeAllWhole(batches), settle: () => {} };
+    if (!this.#isEnabled || !batches.some(hasLarge)) return { inline: await encodeAllWhole(batches), settle };
     const group = new Group(engine, this.#cache, batches);
     return { inline: await group.encode(), settle: (outcomes) => group.settle(outcomes) };
   }
@@ -47,13 +47,21 @@ export class StateEncoder {
 }
 
 /** Encodes without bases, so that no base can be missing when the states are stored. */
-export function encodeAllWhole(batches: readonly AppendBatch[]): Promise<EncodedState[][]> {
-  return Promise.all(batches.map(({ states }) => encodeStates(states)));
+export async function encodeAllWhole(batches: readonly AppendBatch[]): Promise<EncodedState[][]> {
+  const encoded: EncodedState[][] = [];
+  for (const { states } of batches) {
+    const inline = encodeStates(states);
+    encoded.push(Array.isArray(inline) ? inline : await inline);
+  }
+  return encoded;
 }
 
 function hasLarge({ states }: AppendBatch): boolean {
   return states.some(({ data }) => data.length >= DELTA_BYTES);
 }
+
+/** Settles a group without bases. */
+function settle(): void {}
 
 /** The states of one group while they are encoded and stored. The cache has them once they are stored. */
 class Group {

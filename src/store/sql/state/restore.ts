@@ -67,7 +67,7 @@ type ChainRow = readonly [digest: string, base: string | null, size: number, enc
 /**
  * Returns the verified bytes of a state that is stored in one row. Decodes its bases from the whole one on, or from
  * `last` if that is one of them. One statement reads all rows, so that no base is rewritten in between. Errors:
- * STATE_CORRUPT.
+ * STATE_NOT_FOUND, STATE_CORRUPT.
  */
 export async function restoreState(
   engine: Engine,
@@ -78,8 +78,9 @@ export async function restoreState(
   const rows = await readChain(engine, namespace, digest, last.digest);
   // SQLite shows null as an empty text.
   const beyond = rows[0]?.[1] || undefined;
+  if (rows.length === 0) throw stateNotFound(digest);
   // A base is missing, or the chain is longer than a chain may be.
-  if (rows.length === 0 || (beyond !== undefined && beyond !== last.digest)) throw stateCorrupt(digest);
+  if (beyond !== undefined && beyond !== last.digest) throw stateCorrupt(digest);
   let bytes = beyond === undefined ? undefined : last.data;
   let decoded = 0;
   for (const [, , size, encoding, data] of rows) {
@@ -94,8 +95,10 @@ export async function restoreState(
   return verified(bytes!, digest);
 }
 
-/** Returns the bytes as `restoreState` does, or undefined if they are damaged. */
-export async function restoreUndamaged(
+const UNREADABLE: ReadonlySet<string> = new Set(['STATE_CORRUPT', 'STATE_NOT_FOUND']);
+
+/** Returns the bytes as `restoreState` does, or undefined if they are damaged or were deleted meanwhile. */
+export async function restoreIfPossible(
   engine: Engine,
   namespace: string,
   digest: Digest,
@@ -103,7 +106,7 @@ export async function restoreUndamaged(
   try {
     return await restoreState(engine, namespace, digest);
   } catch (error) {
-    if (error instanceof AnabranchError && error.reason === 'STATE_CORRUPT') return undefined;
+    if (error instanceof AnabranchError && UNREADABLE.has(error.reason)) return undefined;
     throw error;
   }
 }
