@@ -1,0 +1,86 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import path from 'node:path';
+import process from 'node:process';
+import { setTimeout as delay } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import type { NewState } from '../../src/domain/step.ts';
+import { collectUnused } from '../store/collection.ts';
+import { openOn } from '../store/on_store.ts';
+import { readWhole, Scene } from '../store/scene.ts';
+import { countRows, outsideSql, sqlitePath } from '../store/sql.ts';
+import { checkChains, stateOf, storedStates } from '../store/state_chains.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { makeStep, stateRef } from '../support/steps.ts';
+import { reportFigures } from './figures.ts';
+import { seededRandom } from './random.ts';
+
+const KILLS = 12;
+const TRAJECTORIES = 60;
+const STATES = 12;
+
+describe.each(ENGINES)('kill -9 of the collection of states on %s', (engine) => {
+  it('S8, D5: no kill loses a state that steps refer to, and what is left over is collected later', async () => {
+    const random = seededRandom();
+    await using database = await createMigratedDatabase(engine);
+    const sql = await outsideSql(database);
+    const store = await openOn(database);
+    const { namespace } = new Scene(store);
+    const kept = await storeChains(new Scene(store, namespace));
+    await store.close();
+    let rewritten = 0;
+    for (let kill = 0; kill < KILLS; kill += 1) {
+      await killCollector(database, random.between(0, 150));
+      const states = await storedStates(sql, namespace);
+      checkChains(states);
+      rewritten = kept.filter(({ digest }) => states.get(digest)?.base === undefined).length;
+    }
+    expect(rewritten, 'no kill fell after a rewrite').toBeGreaterThan(0);
+    const last = await openOn(database);
+    for (let i = 0; i < STATES; i += 1) await collectUnused(last);
+    expect([...(await storedStates(sql, namespace)).keys()].sort()).toEqual(kept.map(({ digest }) => digest).sort());
+    for (const { digest, data } of kept) expect(Buffer.compare(await readWhole(last, namespace, digest), data)).toBe(0);
+    await reportFigures(`kill -9 of the collection of states on ${engine}`, {
+      kills: KILLS,
+      states: kept.length,
+      rewritten,
+      lost: 0,
+    });
+    const scene = new Scene(last, namespace);
+    const page = { limit: 1000, after: undefined };
+    for (const { id } of await last.listTrajectories(namespace, {}, page)) await scene.delete({ id });
+    await collectUnused(last);
+    expect((await countRows(sql, namespace)).states).toBe(0);
+    await last.close();
+    await sql.close();
+  });
+});
+
+/** Stores chains of states, and deletes all but one of each chain. Returns those that are left. */
+async function storeChains(scene: Scene): Promise<NewState[]> {
+  const kept: NewState[] = [];
+  for (let t = 0; t < TRAJECTORIES; t += 1) {
+    const [made, keeper] = [await scene.create(), await scene.create()];
+    const states = Array.from({ length: STATES }, (_, i) => stateOf(t, 16 * 1024, [i]));
+    const steps = states.map((state, i) => makeStep(BigInt(i), { states: [stateRef(state)] }));
+    await scene.append(made, steps, { states });
+    const left = states[1 + (t % (STATES - 1))]!;
+    await scene.append(keeper, [makeStep(0n, { states: [stateRef(left)] })]);
+    await scene.delete(made);
+    kept.push(left);
+  }
+  return kept;
+}
+
+async function killCollector(database: TestDatabase, afterMs: number): Promise<void> {
+  const { engine, url } = database;
+  const opened = engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
+  const program = path.join(import.meta.dirname, 'collect-states.ts');
+  const child = spawn(process.execPath, [program, JSON.stringify(opened)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const exited = once(child, 'exit');
+  await once(child.stdout, 'data');
+  await delay(afterMs);
+  child.kill('SIGKILL');
+  await exited;
+}
