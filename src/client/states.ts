@@ -83,8 +83,12 @@ export async function putState(client: AnabranchClient, upload: Upload, effort: 
   });
 }
 
-async function* chunksOf({ digest, bytes }: Upload): AsyncGenerator<{ digest?: string; chunk: Uint8Array }> {
-  yield { digest, chunk: bytes.subarray(0, CHUNK_BYTES) };
+async function* chunksOf({
+  digest,
+  baseDigest = '',
+  bytes,
+}: Upload): AsyncGenerator<{ digest?: string; baseDigest?: string; chunk: Uint8Array }> {
+  yield { digest, baseDigest, chunk: bytes.subarray(0, CHUNK_BYTES) };
   for (let offset = CHUNK_BYTES; offset < bytes.byteLength; offset += CHUNK_BYTES) {
     yield { chunk: bytes.subarray(offset, offset + CHUNK_BYTES) };
   }

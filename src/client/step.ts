@@ -67,6 +67,8 @@ export interface StepInit {
 /** Bytes that must be on the server before the step that refers to them. */
 export interface Upload {
   readonly digest: string;
+  /** Digest of an earlier upload that may have many of the same bytes. */
+  readonly baseDigest?: string | undefined;
   readonly bytes: Uint8Array;
 }
 

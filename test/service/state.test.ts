@@ -96,6 +96,28 @@ describeApp('states', (on) => {
     expect(await scene.statesHere([sha256(bytes)])).toEqual([]);
   });
 
+  it('S4, S9: the first frame may name a base, whose equal pieces are not stored again', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(2 * MiB);
+    const base = await put(scene, bytes, MiB / 2);
+    const longer = Buffer.concat([bytes, Buffer.from('longer')]);
+    const putAfter = (baseDigest: string) => {
+      const chunks = (async function* () {
+        yield longer;
+      })();
+      return putState(scene.app, scene.caller, { digest: '', baseDigest, chunks });
+    };
+    const info = await putAfter(base.digest);
+    expect(await get(scene, info.digest)).toEqual(longer);
+    const sql = await outsideSql(on.database);
+    const [row] = await sql.rows(
+      `select count(piece_upload) as n from state_chunks where namespace = '${scene.caller.namespace}'`,
+    );
+    await sql.close();
+    expect(Number(row?.n)).toBe(8);
+    expect(await refusalOf(putAfter('X'))).toMatchObject({ violations: [{ field: 'base_digest' }] });
+  });
+
   it('S4: a state over 256 MiB is refused during the upload', async () => {
     const scene = on.scene();
     let sent = 0;

@@ -109,6 +109,12 @@ const UNDO = {
     const [view] = /create view steps as[^;]*/u.exec(migration0018[sql.engine])!;
     await sql.rows(view);
   },
+  '0023_shared_pieces': async (sql: OutsideSql) => {
+    const [references] = await sql.rows('select count(*) as n from state_chunks where piece_upload is not null');
+    if (Number(references?.n) > 0) throw new Error('shared pieces cannot be stored in the former schema');
+    await sql.rows('drop index state_chunks_by_piece');
+    await sql.rows('alter table state_chunks drop column piece_upload');
+  },
 } as const;
 
 /**

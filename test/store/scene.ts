@@ -189,8 +189,9 @@ export async function putState(
   namespace: string,
   bytes: Uint8Array,
   chunkBytes = 256 * 1024,
+  base?: string,
 ): Promise<string> {
-  const upload = store.putState(namespace);
+  const upload = store.putState(namespace, base);
   for (let at = 0; at < bytes.length; at += chunkBytes) await upload.write(bytes.subarray(at, at + chunkBytes));
   const digest = sha256(bytes);
   await upload.finish();

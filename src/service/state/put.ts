@@ -8,6 +8,8 @@ import type { App } from '../../stream/app.ts';
 export interface PutStateArgs {
   /** Digest in the first frame. Optional; empty means unset. */
   readonly digest: string | undefined;
+  /** Digest of a state with many equal bytes. Optional; empty means unset. */
+  readonly baseDigest?: string;
   /** Pieces of any size. Each is requested when the previous one was written, which bounds the memory. */
   readonly chunks: AsyncIterable<Uint8Array>;
 }
@@ -18,7 +20,8 @@ export interface PutStateArgs {
  */
 export async function putState(app: App, caller: Caller, args: PutStateArgs): Promise<StateInfo> {
   const stated = args.digest === undefined || args.digest === '' ? undefined : parseDigest(args.digest, 'digest');
-  const upload = app.store.putState(caller.namespace);
+  const base = args.baseDigest ? parseDigest(args.baseDigest, 'base_digest') : undefined;
+  const upload = app.store.putState(caller.namespace, base);
   try {
     await write(app, upload, args.chunks);
     if (stated !== undefined && stated !== upload.digest()) throw digestMismatch(stated, upload.digest());

@@ -22,7 +22,8 @@ export const stateMethods: Methods<
     if (first.done === true)
       throw invalidField('chunk', 'must be sent in at least one frame; an empty state needs an empty frame');
     call.check(PutStateRequestSchema, first.value);
-    const args = { digest: first.value.digest, chunks: chunksOf(first.value, frames, call) };
+    const { digest, baseDigest } = first.value;
+    const args = { digest, baseDigest, chunks: chunksOf(first.value, frames, call) };
     return { state: fromState(await putState(call.app, call.caller, args)) };
   },
 
@@ -50,6 +51,7 @@ async function* chunksOf(
     if (next.done === true) return;
     check(PutStateRequestSchema, next.value);
     if (next.value.digest !== '') throw invalidField('digest', 'must be set in the first frame only');
+    if (next.value.baseDigest !== '') throw invalidField('base_digest', 'must be set in the first frame only');
     yield next.value.chunk;
   }
 }

@@ -5,8 +5,11 @@ import type { Digest } from '../../domain/ids.ts';
  * bytes are internal.
  */
 export interface StateStore {
-  /** S4: starts the upload of a state. The state cannot be found before `finish`. */
-  putState(namespace: string): StateUpload;
+  /**
+   * S4: starts the upload of a state. The state cannot be found before `finish`. Equal pieces of `base`, if it is stored,
+   * are not stored again.
+   */
+  putState(namespace: string, base?: Digest): StateUpload;
 
   /**
    * Returns which of the digests are stored, with sizes, in the order given. With `renew`, restarts their retention

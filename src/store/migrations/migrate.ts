@@ -22,6 +22,7 @@ import { migration0019 } from './0019_reward_bounds.ts';
 import { migration0020 } from './0020_small_states.ts';
 import { migration0021 } from './0021_state_bases.ts';
 import { migration0022 } from './0022_merged_segments.ts';
+import { migration0023 } from './0023_shared_pieces.ts';
 import type { Migration } from './migration.ts';
 
 const MIGRATIONS: readonly Migration[] = [
@@ -47,6 +48,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0020,
   migration0021,
   migration0022,
+  migration0023,
 ];
 
 /** A newer version of the program created the database. Nothing was changed. */

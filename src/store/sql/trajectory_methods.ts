@@ -111,8 +111,8 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     return readSmallStates(scopeOf(this.engine, namespace), place, names);
   },
 
-  putState(namespace) {
-    return new Upload(this.engine, namespace);
+  putState(namespace, base) {
+    return new Upload(this.engine, namespace, base);
   },
   findStates(namespace, digests, renew) {
     return findStates(this.engine, namespace, digests, renew);

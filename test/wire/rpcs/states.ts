@@ -5,7 +5,9 @@ import { bytes, NO_STATE, NOBODY, type Rpcs } from './scene.ts';
 
 export const STATE_RPCS: Rpcs<typeof StateService.method> = {
   putState: {
-    requests: () => [[{ digest: sha256(bytes('two chunks')), chunk: bytes('two ') }, { chunk: bytes('chunks') }]],
+    requests: ({ put }) => [
+      [{ digest: sha256(bytes('two chunks')), baseDigest: put, chunk: bytes('two ') }, { chunk: bytes('chunks') }],
+    ],
     served: ([answer]) => {
       expect(answer?.state).toMatchObject({ digest: sha256(bytes('two chunks')), size: 10n });
     },

@@ -72,19 +72,26 @@ class PutStateRequest(_message.Message):
 
     DIGEST_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    BASE_DIGEST_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     """Expected SHA-256 of the whole state, 64 lower-case hex characters. Optional; allowed in the first message only."""
     chunk: _builtins.bytes
     """Next bytes, at most 256 KiB."""
+    base_digest: _builtins.str
+    """Digest of a stored state that has many of the same bytes at the same offsets, such as the previous state of the
+    trajectory. 64 lower-case hex characters. Optional; allowed in the first message only. Pieces of 256 KiB that are
+    equal in both states are stored once. Ignored if there is no such state, or if one of the two has at most 256 KiB.
+    """
     def __init__(
         self,
         *,
         digest: _builtins.str = ...,
         chunk: _builtins.bytes = ...,
+        base_digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "digest", b"digest"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_digest", b"base_digest", "chunk", b"chunk", "digest", b"digest"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

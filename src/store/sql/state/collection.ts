@@ -6,8 +6,8 @@ import { type Transaction, write } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { encodeBytes } from './bytes.ts';
 import { WHOLE } from './chain.ts';
+import { dropUpload } from './pieces.ts';
 import { restoreIfPossible } from './restore.ts';
-import { dropUpload } from './states.ts';
 
 /** `STATES` explains why the version makes this safe beside appends and deletions. */
 export async function collectStates(engine: Engine, ttlHours: number, limit: number): Promise<number> {
@@ -96,7 +96,7 @@ async function markReferenced(engine: Engine, { namespace, digest, version }: Ca
  * deleted after them (`releaseBases`).
  */
 async function collectState(engine: Engine, { namespace, digest, version, upload }: Candidate): Promise<boolean> {
-  return write(engine, async (tx) => {
+  const isCollected = await write(engine, async (tx) => {
     const query = tx.db
       .selectFrom('states')
       .select('digest')
@@ -112,10 +112,17 @@ async function collectState(engine: Engine, { namespace, digest, version, upload
         .where('namespace', '=', namespace)
         .where('digest', '=', digest)
         .execute();
-    } else if (upload !== null) await dropUpload(tx, upload);
+    } else if (upload !== null) {
+      // If this process ends before the chunks are deleted, they are the rest of a broken upload.
+      await tx.db.insertInto('state_uploads').values({ upload, namespace, renew_time: LONG_AGO }).execute();
+    }
     return true;
   });
+  if (isCollected && upload !== null) await dropUpload(engine, upload);
+  return isCollected;
 }
+
+const LONG_AGO = '2000-01-01T00:00:00.000000Z';
 
 /** Deletes a locked state if no other one depends on it. Appends lock a base before they store dependents. */
 async function deleteUnlessBase(tx: Transaction, namespace: string, digest: Uint8Array): Promise<boolean> {
@@ -137,7 +144,7 @@ async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number
     .where('renew_time', '<', engine.hoursAgo(ttlHours))
     .limit(limit)
     .execute();
-  for (const { upload } of broken) await write(engine, (tx) => dropUpload(tx, upload));
+  for (const { upload } of broken) await dropUpload(engine, upload);
 }
 
 interface CollectedBase {

@@ -9,6 +9,7 @@ import type { ReadScope } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { chunkDigest, decodeBytes, stateCorrupt, verified } from './bytes.ts';
 import { MOST_DELTAS } from './chain.ts';
+import { readPiece } from './pieces.ts';
 
 /** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
 const CHUNK_BYTES = LIMITS.chunkBytes;
@@ -47,16 +48,9 @@ export async function readState(
 }
 
 async function readChunk(engine: Engine, state: Digest, upload: string, ordinal: bigint): Promise<Uint8Array> {
-  const chunk = await engine.db
-    .selectFrom('state_chunks')
-    .select(['digest', 'size', 'encoding', 'data'])
-    .where('upload', '=', upload)
-    .where('ordinal', '=', ordinal)
-    .executeTakeFirst();
-  if (chunk === undefined) throw stateCorrupt(state);
-  const bytes = decodeBytes(chunk, Number(chunk.size), state);
-  if (chunkDigest(upload, ordinal, bytes) !== readDigest(chunk.digest)) throw stateCorrupt(state);
-  return bytes;
+  const piece = await readPiece(engine, state, upload, ordinal);
+  if (piece === undefined || chunkDigest(upload, ordinal, piece.bytes) !== piece.digest) throw stateCorrupt(state);
+  return piece.bytes;
 }
 
 /** Bytes that are decoded before other work is done: about a millisecond. */

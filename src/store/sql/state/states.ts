@@ -16,6 +16,7 @@ import {
 } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { chunkDigest, encodeBytes } from './bytes.ts';
+import { dropUpload, findPiece, findUpload, lockPiece } from './pieces.ts';
 
 /** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
 const CHUNK_BYTES = LIMITS.chunkBytes;
@@ -23,6 +24,9 @@ const CHUNK_BYTES = LIMITS.chunkBytes;
 export class Upload implements StateUpload {
   readonly #engine: Engine;
   readonly #namespace: string;
+  readonly #baseDigest: Digest | undefined;
+  /** The upload of the base. Looked up with the first chunk; undefined if the base is not stored in chunks. */
+  #base: string | undefined;
   readonly #upload = randomUUID();
   readonly #hasher = createStateHasher();
   #named: Digest | undefined;
@@ -32,9 +36,10 @@ export class Upload implements StateUpload {
   #ordinal = 0n;
   #done = false;
 
-  constructor(engine: Engine, namespace: string) {
+  constructor(engine: Engine, namespace: string, base: Digest | undefined) {
     this.#engine = engine;
     this.#namespace = namespace;
+    this.#baseDigest = base;
   }
 
   async write(piece: Uint8Array): Promise<void> {
@@ -62,13 +67,12 @@ export class Upload implements StateUpload {
     const single = this.#ordinal === 0n ? this.#bytes() : undefined;
     if (single === undefined && this.#filled > 0) await this.#flush();
     const encoded = single === undefined ? { encoding: 'raw', data: null } : await encodeBytes(single);
-    await writeIn(this.#engine, this.#namespace, async (tx) => {
+    const isKept = await writeIn(this.#engine, this.#namespace, async (tx) => {
       if (single === undefined) await this.#keepUpload(tx);
       const [here] = await this.#engine.findStates(tx.db, this.#namespace, [digest], 'lock');
       if (here !== undefined) {
         await renew(tx, [digest]);
-        await dropUpload(tx, this.#upload);
-        return;
+        return false;
       }
       await tx.db
         .insertInto('states')
@@ -92,11 +96,12 @@ export class Upload implements StateUpload {
         .where('namespace', '=', this.#namespace)
         .where('digest', '=', bindDigest(digest))
         .executeTakeFirst();
-      if (kept?.upload === this.#upload)
-        await tx.db.deleteFrom('state_uploads').where('upload', '=', this.#upload).execute();
-      else await dropUpload(tx, this.#upload);
+      if (kept?.upload !== this.#upload) return false;
+      await tx.db.deleteFrom('state_uploads').where('upload', '=', this.#upload).execute();
+      return true;
     });
     this.#done = true;
+    if (!isKept && single === undefined) await dropUpload(this.#engine.within(undefined), this.#upload);
     return state;
   }
 
@@ -105,7 +110,7 @@ export class Upload implements StateUpload {
     if (this.#done) return;
     this.#done = true;
     const engine = this.#engine.within(undefined);
-    if (this.#ordinal > 0n) await write(engine, (tx) => dropUpload(tx, this.#upload));
+    if (this.#ordinal > 0n) await dropUpload(engine, this.#upload);
   }
 
   /**
@@ -131,15 +136,39 @@ export class Upload implements StateUpload {
 
   async #flush(): Promise<void> {
     const bytes = this.#bytes();
+    if (!(await this.#referToBase(bytes))) await this.#insert(bytes, await encodeBytes(bytes));
+    this.#ordinal += 1n;
+    this.#filled = 0;
+  }
+
+  /** Stores a reference if the base has an equal chunk at this place. Returns whether it did. */
+  async #referToBase(bytes: Uint8Array): Promise<boolean> {
+    if (this.#baseDigest === undefined) return false;
+    const scope = scopeOf(this.#engine, this.#namespace);
+    if (this.#ordinal === 0n) this.#base = await findUpload(scope, this.#baseDigest);
+    if (this.#base === undefined) return false;
+    const piece = await findPiece(this.#engine, this.#baseDigest, this.#base, this.#ordinal);
+    if (piece === undefined || Buffer.compare(piece.bytes, bytes) !== 0) return false;
+    return this.#insert(bytes, { encoding: 'raw', data: null, owner: piece.owner });
+  }
+
+  /** Returns false if the chunk refers to one that was deleted meanwhile. */
+  async #insert(
+    bytes: Uint8Array,
+    { encoding, data, owner }: { readonly encoding: string; readonly data: Uint8Array | null; readonly owner?: string },
+  ): Promise<boolean> {
     const row = {
       upload: this.#upload,
       ordinal: this.#ordinal,
       namespace: this.#namespace,
       digest: bindDigest(chunkDigest(this.#upload, this.#ordinal, bytes)),
       size: BigInt(bytes.length),
-      ...(await encodeBytes(bytes)),
+      encoding,
+      piece_upload: owner ?? null,
+      data,
     };
-    await write(this.#engine, async (tx) => {
+    return write(this.#engine, async (tx) => {
+      if (owner !== undefined && !(await lockPiece(tx, owner, this.#ordinal))) return false;
       if (this.#ordinal === 0n) {
         await tx.db
           .insertInto('state_uploads')
@@ -147,15 +176,9 @@ export class Upload implements StateUpload {
           .execute();
       } else await this.#keepUpload(tx);
       await tx.db.insertInto('state_chunks').values(row).execute();
+      return true;
     });
-    this.#ordinal += 1n;
-    this.#filled = 0;
   }
-}
-
-export async function dropUpload(tx: Transaction, upload: string): Promise<void> {
-  await tx.db.deleteFrom('state_chunks').where('upload', '=', upload).execute();
-  await tx.db.deleteFrom('state_uploads').where('upload', '=', upload).execute();
 }
 
 async function renew(tx: NamespaceTransaction, digests: readonly Digest[]): Promise<void> {

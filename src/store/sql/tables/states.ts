@@ -53,5 +53,7 @@ export const STATE_CHUNKS = table('state_chunks', {
   digest: bytes,
   size: int,
   encoding: text,
-  data: bytes,
+  /** The upload whose chunk of the same ordinal has the bytes. Null for a chunk with bytes of its own. */
+  piece_upload: nullable(uuid),
+  data: nullable(bytes),
 });

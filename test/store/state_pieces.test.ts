@@ -1,0 +1,131 @@
+import { randomBytes } from 'node:crypto';
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { makeStep, sha256 } from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
+import { describeStore } from './on_store.ts';
+import { putState, readWhole, refusalOf, type Scene } from './scene.ts';
+import { countRows } from './sql.ts';
+
+const CHUNK = 256 * 1024;
+
+/** A state in an upload with a step that refers to it. */
+interface Kept {
+  readonly digest: string;
+  readonly bytes: Buffer;
+  readonly made: Trajectory;
+}
+
+describeStore('large states with equal pieces', (on) => {
+  /** Stores a state that a step of a new trajectory refers to. */
+  async function keep(scene: Scene, bytes: Buffer, base?: string): Promise<Kept> {
+    const digest = await putState(scene.store, scene.namespace, bytes, CHUNK, base);
+    const made = await scene.create();
+    const state = { name: 'env', digest, mediaType: '', size: bytes.length };
+    await scene.append(made, [makeStep(0n, { states: [state] })]);
+    return { digest, bytes, made };
+  }
+
+  const chunksOf = async (scene: Scene) => {
+    const rows = await on.sql.rows(`select count(*) as n, count(data) as stored, count(piece_upload) as refs
+      from state_chunks where namespace = '${scene.namespace}'`);
+    return { all: Number(rows[0]?.n), stored: Number(rows[0]?.stored), references: Number(rows[0]?.refs) };
+  };
+
+  async function readBack(scene: Scene, states: readonly Kept[]): Promise<void> {
+    for (const { digest, bytes } of states)
+      expect(Buffer.compare(await readWhole(scene.store, scene.namespace, digest), bytes)).toBe(0);
+  }
+
+  /** No reference may refer to another one, or to a missing chunk. */
+  async function checkReferences(scene: Scene): Promise<void> {
+    const dangling = await on.sql.rows(`select c.ordinal from state_chunks as c
+      left join state_chunks as p on p.upload = c.piece_upload and p.ordinal = c.ordinal and p.data is not null
+      where c.namespace = '${scene.namespace}' and c.data is null and p.upload is null`);
+    expect(dangling).toEqual([]);
+  }
+
+  it('S9: a piece that equals the one of the base at its place is stored once', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(5 * CHUNK + 100);
+    const first = await keep(scene, bytes.subarray(0, 4 * CHUNK + 100));
+    const second = await keep(scene, bytes, first.digest);
+    const edited = Buffer.from(bytes);
+    edited[CHUNK] = edited[CHUNK]! ^ 1;
+    const third = await keep(scene, edited, second.digest);
+    expect(await chunksOf(scene)).toEqual({ all: 5 + 6 + 6, stored: 5 + 2 + 1, references: 4 + 5 });
+    await checkReferences(scene);
+    await readBack(scene, [first, second, third]);
+  });
+
+  it('S2, S9: states are deleted in any order, and the others keep their bytes', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.record({ base: fc.nat(10), changed: fc.nat(2), remove: fc.nat(10) }), {
+          minLength: 3,
+          maxLength: 7,
+        }),
+        async (changes) => {
+          const scene = on.scene();
+          let kept = [await keep(scene, randomBytes(3 * CHUNK))];
+          for (const { base, changed, remove } of changes) {
+            const from = kept[base % kept.length]!;
+            const bytes = Buffer.from(from.bytes);
+            randomBytes(16).copy(bytes, changed * CHUNK);
+            kept.push(await keep(scene, bytes, from.digest));
+            if (remove < kept.length - 1) {
+              const removed = kept[remove]!;
+              await scene.delete(removed.made);
+              await collectUnused(scene.store);
+              expect(await scene.store.findStates(scene.namespace, [removed.digest], false)).toEqual([]);
+              kept = kept.filter((each) => each !== removed);
+            }
+          }
+          await checkReferences(scene);
+          await readBack(scene, kept);
+          for (const { made } of kept) await scene.delete(made);
+          await collectUnused(scene.store);
+          expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);
+        },
+      ),
+      { numRuns: 6, seed: 22 },
+    );
+  });
+
+  it('S9: a base that is unknown, small, of another namespace or damaged changes nothing', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(2 * CHUNK);
+    const [small, elsewhere] = [await keep(scene, randomBytes(100)), await keep(on.scene(), bytes)];
+    for (const base of [sha256('unknown'), small.digest, elsewhere.digest, sha256(bytes)]) {
+      await putState(scene.store, scene.namespace, bytes, CHUNK, base);
+      await putState(scene.store, scene.namespace, Buffer.concat([bytes, Buffer.from(base)]), CHUNK, base);
+    }
+    expect((await chunksOf(scene)).references).toBe(2);
+    const flipped =
+      on.engine === 'sqlite' ? "cast(x'00' || substr(data, 2) as blob)" : 'set_byte(data, 0, 255 - get_byte(data, 0))';
+    await on.sql.rows(
+      `update state_chunks set data = ${flipped} where namespace = '${scene.namespace}' and ordinal = 0 returning 1 as n`,
+    );
+    const refusal = await refusalOf(readWhole(scene.store, scene.namespace, sha256(bytes)));
+    expect(refusal).toMatchObject({ reason: 'STATE_CORRUPT', metadata: { digest: sha256(bytes) } });
+    const next = await keep(scene, Buffer.concat([bytes, Buffer.from('next')]), sha256(bytes));
+    await readBack(scene, [next]);
+  });
+
+  it('S2, S9: an upload that refers to a state during its collection keeps its bytes', async () => {
+    const scene = on.scene();
+    for (let round = 0; round < 10; round += 1) {
+      const bytes = randomBytes(3 * CHUNK);
+      const base = await putState(scene.store, scene.namespace, bytes);
+      const longer = Buffer.concat([bytes, Buffer.from(`${round}`)]);
+      const [kept] = await Promise.all([keep(scene, longer, base), collectUnused(scene.store)]).catch((error) => {
+        // The new state itself may be collected before its step exists.
+        expect(error).toMatchObject({ reason: expect.stringMatching('STATE_NOT_FOUND|DEADLINE_EXCEEDED') });
+        return [];
+      });
+      await checkReferences(scene);
+      if (kept !== undefined) await readBack(scene, [kept]);
+    }
+  });
+});
