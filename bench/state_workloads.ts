@@ -1,9 +1,9 @@
 /**
  * Seeded sequences of states, as agents produce them. `fle`: JSON of 60 to 250 KB, 10 to 40 small changes a step, and a
  * part of 64 KB that never changes. `93k`: JSON of 93 KB, of which 20 fields change. `screenshots`: every third repeats
- * an earlier one; the others do not compress.
+ * an earlier one; the others do not compress. `conversation`: JSON that grows by 90 KB of messages a turn, to 18 MB.
  */
-export type StateWorkload = 'fle' | '93k' | 'screenshots';
+export type StateWorkload = 'fle' | '93k' | 'screenshots' | 'conversation';
 
 export interface WorkloadShape {
   readonly states: number;
@@ -14,12 +14,13 @@ export const WORKLOADS: Readonly<Record<StateWorkload, WorkloadShape>> = {
   fle: { states: 500, mediaType: 'application/json' },
   '93k': { states: 200, mediaType: 'application/json' },
   screenshots: { states: 40, mediaType: 'image/png' },
+  conversation: { states: 200, mediaType: 'application/json' },
 };
 
-export function statesOf(workload: StateWorkload, seed: number): Buffer[] {
-  const generators = { fle: fleStates, '93k': jsonStates, screenshots };
+export function* statesOf(workload: StateWorkload, seed: number): Generator<Buffer, void> {
+  const generators = { fle: fleStates, '93k': jsonStates, screenshots, conversation };
   const states = generators[workload](seed);
-  return Array.from({ length: WORKLOADS[workload].states }, () => states.next().value as Buffer);
+  for (let i = 0; i < WORKLOADS[workload].states; i += 1) yield states.next().value as Buffer;
 }
 
 const WORDS =
@@ -113,5 +114,29 @@ function* screenshots(seed: number): Generator<Buffer, never> {
       made.push(bytes);
       yield bytes;
     }
+  }
+}
+
+const TURN_BYTES = 90_000;
+
+function* conversation(seed: number): Generator<Buffer, never> {
+  const next = random(seed);
+  const text = (bytes: number) => {
+    let words = '';
+    while (words.length < bytes) words += `${WORDS[next(WORDS.length)]}${next(9) === 0 ? next(1e9).toString(36) : ''} `;
+    return words;
+  };
+  let messages = Buffer.from('{"messages":[');
+  for (;;) {
+    for (let left = TURN_BYTES; left > 0; ) {
+      const bytes = Math.min(left, 2000 + next(20_000));
+      const role = next(2) === 0 ? 'assistant' : 'tool';
+      messages = Buffer.concat([
+        messages,
+        Buffer.from(`${JSON.stringify({ role, id: next(1e9), content: text(bytes) })},`),
+      ]);
+      left -= bytes;
+    }
+    yield Buffer.concat([messages, Buffer.from('null]}')]);
   }
 }

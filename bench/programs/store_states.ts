@@ -26,14 +26,25 @@ export interface StoreStatesFigures {
 await program(async (settings: StoreStatesSettings): Promise<StoreStatesFigures> => {
   const { address, workload, trajectories, seed, readBack } = settings;
   const client = connectClient({ address });
-  const { mediaType } = WORKLOADS[workload];
-  const sequences = trajectories.map((_, i) => statesOf(workload, seed + i));
+  const { mediaType, states: count } = WORKLOADS[workload];
+  const readNumbers = new Set(Array.from({ length: readBack }, (_, n) => (n * 7919) % count));
+  const kept = trajectories.map(() => new Map<number, Buffer>());
+  // Large sequences do not fit into memory, so they are made while they are sent.
+  const isLarge = workload === 'conversation';
+  const sequences = trajectories.map((_, i) =>
+    isLarge ? statesOf(workload, seed + i) : [...statesOf(workload, seed + i)],
+  );
+  let sentBytes = 0;
   const putMs: number[] = [];
   const begun = performance.now();
   await Promise.all(
     trajectories.map(async (trajectoryId, i) => {
       await using writer = await openWriter(client, { trajectoryId });
+      let number = 0;
       for (const data of sequences[i]!) {
+        sentBytes += data.length;
+        if (readNumbers.has(number)) kept[i]!.set(number, data);
+        number += 1;
         const sentAt = performance.now();
         await writer.append({ states: { env: { data, mediaType } } });
         putMs.push(performance.now() - sentAt);
@@ -43,18 +54,16 @@ await program(async (settings: StoreStatesSettings): Promise<StoreStatesFigures>
   const seconds = (performance.now() - begun) / 1000;
   const restoreMs: number[] = [];
   for (const [i, trajectoryId] of trajectories.entries()) {
-    const states = sequences[i]!;
-    for (let n = 0; n < readBack; n += 1) {
-      const stepNumber = (n * 7919) % states.length;
+    for (const [stepNumber, data] of kept[i]!) {
       const askedAt = performance.now();
       const bytes = await downloadState(client, { trajectoryId, stepNumber: BigInt(stepNumber) });
       restoreMs.push(performance.now() - askedAt);
-      if (Buffer.compare(bytes, states[stepNumber]!) !== 0) throw new Error('another state was read');
+      if (Buffer.compare(bytes, data) !== 0) throw new Error('another state was read');
     }
   }
   return {
-    sentBytes: sequences.flat().reduce((sum, { length }) => sum + length, 0),
-    states: sequences.flat().length,
+    sentBytes,
+    states: count * trajectories.length,
     seconds,
     putP50Ms: percentile(putMs, 0.5),
     restoreP50Ms: percentile(restoreMs, 0.5),
