@@ -4,7 +4,6 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
-import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
 const EXAMPLES = path.resolve(import.meta.dirname, '../../examples');
@@ -18,11 +17,11 @@ function runExample(name: string, ...args: string[]): Promise<{ code: unknown; s
   });
 }
 
-describe.each(ENGINES)('the examples, on %s', (engine) => {
+describe('the examples', () => {
   let server: TestServer;
   let client: AnabranchClient;
   beforeAll(async () => {
-    server = await startTestServer({ engine });
+    server = await startTestServer();
     client = connectClient({ address: server.url });
   });
   afterAll(async () => {
