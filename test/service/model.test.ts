@@ -47,7 +47,7 @@ describeApp('trajectories', (on) => {
         for (const one of events) await pair.play(one);
         await pair.checkAll();
       }),
-      { numRuns: fc.readConfigureGlobal().numRuns ?? 40 },
+      { numRuns: fc.readConfigureGlobal().numRuns ?? 25 },
     );
   }, 120_000);
 });

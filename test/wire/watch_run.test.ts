@@ -10,7 +10,7 @@ import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { type Instances, openInstances } from './instances.ts';
 
 /** `FC_RUNS=200` runs more cases. A failure prints its seed, and `FC_SEED` repeats it (the choices, not the timing). */
-const RUNS = Number(process.env.FC_RUNS ?? 8);
+const RUNS = Number(process.env.FC_RUNS ?? 6);
 const WATCHERS = 2;
 /** Much longer than a watcher waits for a change; after that it fails with a list of what is missing. */
 const TOLD_WITHIN_MS = 30_000;
