@@ -183,6 +183,6 @@ describeApp('a tree with thousands of nested branches', (on) => {
     const most = (depth: number) => mostParametersOf(on.engine, () => cold((app) => call(app, depth)));
     const shallow = await most(2_000);
     expect(shallow).toBeGreaterThan(0);
-    for (const depth of dose([DEPTH], [6_500, DEPTH])) expect(await most(depth)).toBe(shallow);
+    expect(await most(DEPTH)).toBe(shallow);
   });
 });

@@ -78,10 +78,11 @@ async function readWhole(stream: ClientHttp2Stream): Promise<number> {
   return length;
 }
 
-/** Calls of either kind, by either protocol. */
-const USUAL = WAYS.filter(({ name }) => name === 'gRPC' || name === 'a stream of Connect');
+/** Calls of either kind, by either protocol. The large dose has the other ways. */
+const USUAL = ['gRPC', 'a stream of Connect'];
+const CHOSEN = WAYS.filter(({ name }) => USUAL.includes(name) === dose(true, false));
 
-describe.each(dose(USUAL, WAYS))('A8: 99 unread answers of 1 MiB by $name', (way) => {
+describe.each(CHOSEN)('A8: 99 unread answers of 1 MiB by $name', (way) => {
   it(
     'do not end the connection: small calls are answered meanwhile, and once read, all answers are complete',
     async () => {
