@@ -1,10 +1,8 @@
-import { expect, it, vi } from 'vitest';
+import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { OwnedStep, StepSort } from '../../src/store/contract/step.ts';
-import { Lease } from '../../src/store/postgres/pool.ts';
-import type { ReadJob } from '../../src/store/sqlite/read_job.ts';
-import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import { makeStep, newState, stateRef } from '../support/steps.ts';
+import { changeBefore } from './change_before.ts';
 import { describeStore } from './on_store.ts';
 import type { Scene } from './scene.ts';
 import { statementsOf } from './statement_count.ts';
@@ -51,8 +49,9 @@ describeStore('reads concurrent with a delete', (on) => {
       const segments = await scene.segments(made);
       expect(statesOf(await read(made, segments))).toHaveLength(1);
       expect(
-        await between(
-          'hex|encode',
+        await changeBefore(
+          on.engine,
+          /hex|encode/,
           () => scene.delete(made),
           () => read(made, segments),
         ),
@@ -77,46 +76,11 @@ describeStore('reads concurrent with a delete', (on) => {
           'FULL',
         );
       expect(statesOf(await list())).toHaveLength(4);
-      const found = await between('first_step_number = g', () => scene.delete(deleted), list);
+      const found = await changeBefore(on.engine, /attached_states/, () => scene.delete(deleted), list);
       expect(found.map(({ owner }) => owner.id)).toEqual([kept.id, kept.id, kept.id]);
       expect(statesOf(found).toSorted()).toEqual([0, 1, 2]);
     },
   );
-
-  /** Runs `change` just before the first statement of `read` whose text matches, and after all statements before it. */
-  async function between<T>(text: string, change: () => Promise<unknown>, read: () => Promise<T>): Promise<T> {
-    const pattern = new RegExp(text);
-    let changing: Promise<unknown> | undefined;
-    const changed = (statement: string) => {
-      if (changing === undefined && pattern.test(statement)) changing = change();
-      return changing;
-    };
-    const spies =
-      on.engine === 'postgres'
-        ? [holdRows(Lease.prototype.rows, changed)]
-        : [holdJobs(ReadThreads.prototype.run, changed)];
-    try {
-      const result = await read();
-      expect(changing).toBeDefined();
-      return result;
-    } finally {
-      for (const spy of spies) spy.mockRestore();
-    }
-  }
-
-  function holdRows(original: Lease['rows'], changed: (text: string) => Promise<unknown> | undefined) {
-    return vi.spyOn(Lease.prototype, 'rows').mockImplementation(async function (this: Lease, text, values) {
-      await changed(text);
-      return original.call(this, text, values);
-    });
-  }
-
-  function holdJobs(original: ReadThreads['run'], changed: (text: string) => Promise<unknown> | undefined) {
-    return vi.spyOn(ReadThreads.prototype, 'run').mockImplementation(async function (this: ReadThreads, job, signal) {
-      await changed((job as ReadJob & { text?: string }).text ?? '');
-      return original.call(this, job, signal) as never;
-    });
-  }
 });
 
 async function createWithStates(scene: Scene, count: number): Promise<Trajectory> {

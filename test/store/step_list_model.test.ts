@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { Trajectory, TrajectoryRef } from '../../src/domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../src/store/contract/step.ts';
 import { newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
@@ -13,6 +13,7 @@ const REWARDS = [undefined, Number.NaN, -INFINITE, -2, -0, 0, 0.5, 1, 7, INFINIT
 
 /** More than the trajectories and the stored segments that the first statements of a list look into. */
 const SMALL_TRAJECTORIES = 70;
+const SMALL_STEPS = 16;
 const SINGLE_STEPS = 90;
 
 type Scope = 'run' | 'experiment' | 'task' | 'root' | 'branch' | 'leaf';
@@ -69,6 +70,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
   let all: Readonly<Record<Scope, readonly OwnedStep[]>>;
   let times: readonly bigint[];
   let long: Trajectory;
+  let unmerged: TrajectoryRef[];
 
   beforeAll(async () => {
     scene = new RunScene(on.store);
@@ -84,8 +86,8 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     const small = await Promise.all(
       Array.from({ length: SMALL_TRAJECTORIES }, () => scene.create({ experimentId, taskId: 'task' })),
     );
-    for (const from of [0, 3]) {
-      const batches = small.map((each) => scene.batch(each, steps(drawn, BigInt(from), 3), { states: [state] }));
+    for (let from = 0; from < SMALL_STEPS; from += 1) {
+      const batches = small.map((each) => scene.batch(each, steps(drawn, BigInt(from), 1), { states: [state] }));
       await scene.store.append(batches, 'bounded');
     }
     const branch = await scene.branch(long, 200n);
@@ -97,6 +99,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     await scene.delete(trimmed, 'KEEP_SHARED');
     await scene.delete(small[5]!);
 
+    unmerged = [long, branch, leaf, ...small].map(({ ref }) => ref);
     const lineages = { root: long, branch, leaf };
     of = {
       run: { runId: run.id },
@@ -129,6 +132,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     await fc.assert(
       fc.asyncProperty(QUERY, async (query) => {
         const { scope, limit } = query;
+        await mergeNext();
         const where = { of: of[scope], ...filterOf(query, times) };
         const sort = { by: query.by, descending: query.descending };
         expect((await paged(where, sort, limit)).map(nameOf)).toEqual(naive(all[scope], query, times).map(nameOf));
@@ -153,6 +157,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
             rewards.map((reward, i) => wordStep(next + BigInt(i), 'new', { reward })),
           );
           next += 3n;
+          await mergeNext();
         });
         const names = found.map(nameOf).filter((name) => before.has(name));
         expect(names).toHaveLength(before.size);
@@ -162,6 +167,14 @@ describeStore('lists of steps compared with a naive sort', (on) => {
       },
     );
   });
+
+  /** Merges the rows of one more trajectory, so that early queries see single rows and late ones merged rows. */
+  async function mergeNext() {
+    const next = unmerged.pop();
+    for (let left = next === undefined ? [] : [{ ref: next, rest: true }]; left.length > 0; ) {
+      left = await scene.store.mergeSteps(left);
+    }
+  }
 
   async function paged(where: StepFilter, sort: StepSort, limit: number, between?: () => Promise<void>) {
     const found: OwnedStep[] = [];

@@ -12,6 +12,7 @@ import { partsOf } from './list_parts.ts';
 import { bodyBytes, searchPart } from './list_search.ts';
 import { FirstSteps, type ListedStep, type SearchOrder } from './listed_step.ts';
 import { attachedTo, readStored } from './read_stored.ts';
+import { columnOfSegment } from './segment_lookup.ts';
 import { searchedSegments } from './steps.ts';
 import { SegmentCursor, storedStep } from './stored_segment.ts';
 
@@ -57,10 +58,10 @@ async function listInOrder(
   const after = cursor && cursorRank(order, cursor);
   // Steps without a reward come after all steps with one.
   if (order.by === 'REWARD' && cursor !== undefined && after === undefined) return [];
-  const first = new FirstSteps(order, limit);
+  let first = new FirstSteps(order, limit);
   for await (const { part, rank } of partsOf(scope, { where, order, after, limit })) {
     if (rank !== undefined && first.excludes(rank)) break;
-    await searchPart(scope, { where, order, after, limit }, part, first);
+    first = await searchPart(scope, { where, order, after, limit }, part, first);
     await nextIteration();
   }
   return first.steps;
@@ -196,18 +197,24 @@ async function readSegments(
     const last = steps.reduce((most, { stepNumber }) => Math.max(most, stepNumber), first);
     return { tree: BigInt(tree), key: BigInt(key), from: BigInt(first), to: BigInt(last) + 1n };
   });
+  // The segments may have been merged since they were found.
+  const begin = { tree: sql`g.tree`, trajectory: sql`g.key`, stepNumber: sql`g.lo` };
   const stored = await readStored(engine, {
     from: 0n,
     beginning: sql`with ${rangeTable(engine, ranges)}`,
     segments: sql`from g cross join ${engine.table('segments')} as s cross join ${engine.table('trajectories')} as o
-      where s.tree = g.tree and s.trajectory = g.key and s.first_step_number = g.lo and o.tree = g.tree and o.key = g.key`,
+      where s.tree = g.tree and s.trajectory = g.key and s.first_step_number = ${columnOfSegment(engine, 'first_step_number', begin)}
+        and o.tree = g.tree and o.key = g.key`,
     attached: sql`from g cross join ${engine.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
   });
   const found = new Map<string, FoundStep>();
   for (const { owner, segment } of stored.segments) {
-    const first = segment.first_step_number;
-    const numbers = new Set(wanted.get(tupleKey(owner.key, first))?.map(({ stepNumber }) => stepNumber));
+    const { first_step_number: first, next_step_number: next } = segment;
+    const here = listed.filter(
+      ({ key, stepNumber }) => BigInt(key) === owner.key && stepNumber >= first && stepNumber < next,
+    );
+    const numbers = new Set(here.map(({ stepNumber }) => stepNumber));
     for (const steps = new SegmentCursor(segment); numbers.size > 0 && steps.next(); ) {
       const { stepNumber, frameBytes } = steps;
       if (!numbers.delete(Number(stepNumber))) continue;

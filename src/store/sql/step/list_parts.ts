@@ -5,8 +5,8 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { piecesOf, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
 import { type Belonging, belongs, rewardConditions } from './list_conditions.ts';
-import type { Search, SearchedPart } from './list_search.ts';
 import { compareRanks, type Rank } from './listed_step.ts';
+import { isRanges, type Search, type SearchedPart } from './searched_part.ts';
 
 /** A part of what is searched. */
 export interface RankedPart {
@@ -27,32 +27,52 @@ export async function* partsOf(scope: ReadScope, search: Search): AsyncGenerator
     else yield { part: of, rank: undefined };
   } else if (isByTrajectory && of.segments.length > 1) {
     const ranges = await rangesOfLineage(scope, search, of);
-    yield* inParts(ranges.sort((a, b) => compareRanks(search.order)(a.rank, b.rank)));
+    yield* inRankedParts(ranges.sort((a, b) => compareRanks(search.order)(a.rank, b.rank)));
   } else {
     for (const piece of piecesOf(of.segments)) yield { part: inTree(of.tree, piece), rank: undefined };
   }
 }
 
-/** Bounds of a part: what one statement may have to search. */
+/** Bounds of a part, unless one trajectory has more steps: what one statement may have to search. */
 const PART_TRAJECTORIES = 64;
 const PART_STEPS = 16_384;
+
+/** Whether any statement may search all of the part. */
+export function isSmall(part: SearchedPart): boolean {
+  return isRanges(part) && part.reduce((steps, { from, to }) => steps + (to - from), 0n) <= PART_STEPS;
+}
+
+/** Returns the small parts that a part consists of, in any order. */
+export async function* smallParts(scope: ReadScope, search: Search, part: SearchedPart): AsyncGenerator<SearchedPart> {
+  if (isRanges(part)) yield* inParts(part.flatMap((range) => [...piecesOfRange(range)]));
+  else for await (const { part: some } of partsOfBelonging(scope, search, part)) yield some;
+}
+
+function* piecesOfRange({ from, to, ...trajectory }: OwnRange): Generator<OwnRange> {
+  const most = BigInt(PART_STEPS);
+  for (let at = from; at < to; at += most) yield { ...trajectory, from: at, to: at + most < to ? at + most : to };
+}
+
+function* inParts<Range extends OwnRange>(ranges: readonly Range[]): Generator<Range[]> {
+  let part: Range[] = [];
+  let steps = 0n;
+  for (const range of ranges) {
+    steps += range.to - range.from;
+    if (part.length > 0 && (part.length === PART_TRAJECTORIES || steps > PART_STEPS)) {
+      yield part;
+      [part, steps] = [[], range.to - range.from];
+    }
+    part.push(range);
+  }
+  if (part.length > 0) yield part;
+}
 
 interface RankedRange extends OwnRange {
   readonly rank: Rank;
 }
 
-function* inParts(ranges: readonly RankedRange[]): Generator<RankedPart> {
-  let part: RankedRange[] = [];
-  let steps = 0n;
-  for (const range of ranges) {
-    steps += range.to - range.from;
-    if (part.length > 0 && (part.length === PART_TRAJECTORIES || steps > PART_STEPS)) {
-      yield { part, rank: part[0]?.rank };
-      [part, steps] = [[], range.to - range.from];
-    }
-    part.push(range);
-  }
-  if (part.length > 0) yield { part, rank: part[0]?.rank };
+function* inRankedParts(ranges: readonly RankedRange[]): Generator<RankedPart> {
+  for (const part of inParts(ranges)) yield { part, rank: part[0]?.rank };
 }
 
 type RangeRow = [tree: number, key: number, from: number, to: number, bound: number];
@@ -76,7 +96,7 @@ async function* partsOfBelonging(scope: ReadScope, search: Search, of: Belonging
       where ${sql.join([belongs(scope, of), ...conditionsOf(search), ...excluded], sql` and `)}
       order by bound ${direction}, o.key ${direction}
       limit ${sql.lit(limit)}`);
-    yield* inParts(rows.map(rankedRange));
+    yield* inRankedParts(rows.map(rankedRange));
     if (rows.length < limit) return;
     for (const [, key] of rows) searched.push(BigInt(key));
     await nextIteration();
@@ -107,9 +127,9 @@ async function rangesOfLineage(
   return ranges;
 }
 
-/** The smallest or the largest reward of own steps of the trajectory `o`. */
+/** The smallest or the largest reward of own steps of the trajectory `o`. In other orders, trajectories are equal. */
 function boundOf({ order }: Search): RawBuilder<unknown> {
-  if (order.by === 'UNRANKED') return sql`0`;
+  if (order.by !== 'REWARD') return sql`0`;
   return order.descending ? sql`o.max_reward` : sql`o.min_reward`;
 }
 
@@ -120,6 +140,7 @@ function conditionsOf({ where, order, after }: Search): RawBuilder<unknown>[] {
     if (after === undefined) return [];
     return [sql`o.key ${descending ? sql`<=` : sql`>=`} cast(${after.key} as bigint)`];
   }
+  if (order.by !== 'REWARD') return [];
   const following = (value: Rank['value']) =>
     descending ? sql`o.min_reward <= ${value}` : sql`o.max_reward >= ${value}`;
   return [

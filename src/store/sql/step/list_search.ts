@@ -1,48 +1,50 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { OwnRange } from '../../../domain/lineage.ts';
-import type { StepFilter } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { rangeTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
-import { type Belonging, belongs, beyond, LAST_COMMIT, segmentConditions, stepConditions } from './list_conditions.ts';
+import { belongs, beyond, LAST_COMMIT, segmentConditions, stepConditions } from './list_conditions.ts';
+import { isSmall, smallParts } from './list_parts.ts';
 import type { FirstSteps, ListedStep, Rank, SearchOrder } from './listed_step.ts';
+import { isRanges, type Search, type SearchedPart } from './searched_part.ts';
+import { columnOfSegment } from './segment_lookup.ts';
+import { searchedSegments } from './steps.ts';
 
-/** What a search is restricted to. */
-export interface Search {
-  readonly where: StepFilter;
-  readonly order: SearchOrder;
-  /** The last step of the previous page, in this order. */
-  readonly after: Rank | undefined;
-  readonly limit: number;
-}
-
-/** Trajectories that are searched together: ranges of own steps, or all trajectories of a task, run or experiment. */
-export type SearchedPart = readonly OwnRange[] | Belonging;
-
-/** Stored segments that the first statement of a search looks into, and the most that any statement does. */
+/** Stored segments that the first statement of a search looks into. Each further one looks into four times as many. */
 const FEWEST_CANDIDATES = 16;
+/** The most that are looked into before a part of many steps is searched in smaller parts. */
 const MOST_CANDIDATES = 1024;
 
 /**
- * Adds the first steps of a part in order. A stored segment has a rank before or at those of its steps, so segments are
- * looked into in order of rank until no other segment can have one of the first steps. Their bodies are not read.
+ * Returns the first steps, after this part too was searched. A stored segment has a rank before or at those of its
+ * steps, so the first segments in order of rank are looked into until no other segment can have one of the first steps.
+ * Their bodies are not read.
+ *
+ * Each statement begins with the first segments again. What earlier statements saw does not help, because segments may
+ * have been merged since.
  */
-export async function searchPart(scope: ReadScope, search: Search, part: SearchedPart, first: FirstSteps) {
-  let position: Rank | undefined;
-  for (let count = FEWEST_CANDIDATES; ; count = Math.min(count * 4, MOST_CANDIDATES)) {
-    const found = await searchCandidates(scope, search, part, { position, count });
-    first.add(found.steps);
-    if (found.candidates < count || found.last === undefined || first.excludes(found.last)) return;
-    position = found.last;
+export async function searchPart(
+  scope: ReadScope,
+  search: Search,
+  part: SearchedPart,
+  before: FirstSteps,
+): Promise<FirstSteps> {
+  const most = isSmall(part) ? Number.POSITIVE_INFINITY : MOST_CANDIDATES;
+  for (let count = FEWEST_CANDIDATES; count <= most; count *= 4) {
+    const found = await searchCandidates(scope, search, part, { count, worst: before.last });
+    const first = before.with(found.steps);
+    if (found.candidates < count || found.last === undefined || first.excludes(found.last)) return first;
     await nextIteration();
   }
+  let first = before;
+  for await (const small of smallParts(scope, search, part)) first = await searchPart(scope, search, small, first);
+  return first;
 }
 
-interface Window {
-  /** The last segment of the window before. */
-  readonly position: Rank | undefined;
+interface Candidates {
   readonly count: number;
+  /** Only steps before this one are searched. */
+  readonly worst: Rank | undefined;
 }
 
 type FoundRow =
@@ -58,12 +60,12 @@ type FoundRow =
     ]
   | [isStep: 0, candidates: number, key: number, null, first: number, null, null, bound: number | string];
 
-/** Returns the first steps of the next segments in order of rank, and the rank of the last of these segments. */
+/** Returns the first steps of the first segments in order of rank, and the rank of the last of these segments. */
 async function searchCandidates(
   scope: ReadScope,
   search: Search,
   part: SearchedPart,
-  window: Window,
+  wanted: Candidates,
 ): Promise<{ readonly steps: ListedStep[]; readonly candidates: number; readonly last: Rank | undefined }> {
   const { engine, namespace } = scope;
   const { where, order, after, limit } = search;
@@ -80,7 +82,7 @@ async function searchCandidates(
     ...(after === undefined ? [] : [afterRank(order, value, sql`s.step_number`, sql`s.trajectory`, after)]),
   ];
   const rows = await engine.rows<FoundRow>(sql`
-    with ${candidateTable(scope, search, part, window)},
+    with ${candidateTable(scope, search, part, wanted)},
     f as (
       select s.tree, s.trajectory, cast(o.id as text) as id, s.step_number, s.first_step_number, ${bodyBytes(engine)} as body_bytes, ${value} as value
       from c cross join ${engine.table('trajectories')} as o cross join ${engine.table('steps')} as s
@@ -115,12 +117,12 @@ export function bodyBytes(engine: Engine): RawBuilder<unknown> {
     where b.tree = s.tree and b.trajectory = s.trajectory and b.first_step_number = s.first_step_number)`;
 }
 
-/** `c(tree, trajectory, first_step_number, lo, hi, bound)`: the next segments in order of rank. */
+/** `c(tree, trajectory, first_step_number, lo, hi, bound)`: the first segments in order of rank. */
 function candidateTable(
   scope: ReadScope,
   { where, order, after }: Search,
   part: SearchedPart,
-  { position, count }: Window,
+  { count, worst }: Candidates,
 ): RawBuilder<unknown> {
   const { engine } = scope;
   const { bound, isKnown, mayFollow } = VALUES[order.by](order);
@@ -131,7 +133,9 @@ function candidateTable(
     ...isKnown,
     ...segmentConditions(where),
     ...(after === undefined ? [] : [mayFollow(after)]),
-    ...(position === undefined ? [] : [afterRank(order, bound, sql`b.first_step_number`, sql`b.trajectory`, position)]),
+    ...(worst === undefined || order.by === 'UNRANKED'
+      ? []
+      : [sql`${bound} ${order.descending ? sql`>=` : sql`<=`} ${worst.value}`]),
   ];
   return sql`${beginning} c as materialized (
     select b.tree, b.trajectory, b.first_step_number, ${range}, ${bound} as bound
@@ -172,16 +176,19 @@ function sourceOf(scope: ReadScope, part: SearchedPart): Source {
   if (only !== undefined && others.length === 0) {
     // Constants: the index has the segments of one trajectory in order, so that only the first of them are read.
     const { tree, key, from, to } = only;
-    const of = [sql`b.tree = ${tree} and b.trajectory = ${key} and +b.first_step_number < ${to}`];
+    const begin = columnOfSegment(engine, 'first_step_number', { tree, trajectory: key, stepNumber: from });
+    const of = [
+      sql`b.tree = ${tree} and b.trajectory = ${key} and +b.first_step_number < ${to}`,
+      sql`+b.first_step_number >= coalesce(${begin}, 0)`,
+    ];
     const range = sql`cast(${from} as bigint) as lo, cast(${to} as bigint) as hi`;
     return { beginning: sql``, from: ['segments'], of, range };
   }
-  const of = [sql`b.tree = g.tree and b.trajectory = g.key and +b.first_step_number < g.hi`];
-  return { beginning: sql`${rangeTable(engine, part)},`, from: [sql`g`, 'segments'], of, range: sql`g.lo, g.hi` };
-}
-
-export function isRanges(part: SearchedPart): part is readonly OwnRange[] {
-  return Array.isArray(part);
+  const of = [
+    sql`b.tree = p.tree and b.trajectory = p.key and +b.first_step_number >= p.first and +b.first_step_number < p.hi`,
+  ];
+  const beginning = sql`${rangeTable(engine, part)}, ${searchedSegments(engine)},`;
+  return { beginning, from: [sql`p`, 'segments'], of, range: sql`p.lo, p.hi` };
 }
 
 interface OrderTerms {

@@ -35,29 +35,32 @@ export function compareRanks({ descending }: SearchOrder): (a: Rank, b: Rank) =>
   return (a, b) => compare(a.value, b.value) || compare(a.key, b.key) || compare(a.stepNumber, b.stepNumber);
 }
 
-/** Collects the first steps in order, at most `limit`. */
+/** The first steps in order, at most `limit`, of what was searched so far. */
 export class FirstSteps {
-  readonly #compare: (a: Rank, b: Rank) => number;
+  readonly steps: readonly ListedStep[];
+  readonly #order: SearchOrder;
   readonly #limit: number;
-  #steps: ListedStep[] = [];
 
-  constructor(order: SearchOrder, limit: number) {
-    this.#compare = compareRanks(order);
+  constructor(order: SearchOrder, limit: number, steps: readonly ListedStep[] = []) {
+    this.#order = order;
     this.#limit = limit;
+    this.steps = steps;
   }
 
-  get steps(): readonly ListedStep[] {
-    return this.#steps;
+  /** Returns the first of these and other steps. */
+  with(steps: readonly ListedStep[]): FirstSteps {
+    const all = [...this.steps, ...steps].sort(compareRanks(this.#order));
+    return new FirstSteps(this.#order, this.#limit, all.slice(0, this.#limit));
   }
 
-  add(steps: readonly ListedStep[]): void {
-    if (steps.length === 0) return;
-    this.#steps = [...this.#steps, ...steps].sort(this.#compare).slice(0, this.#limit);
+  /** The last of the first steps; undefined while there are fewer than `limit`. */
+  get last(): ListedStep | undefined {
+    return this.steps[this.#limit - 1];
   }
 
   /** Whether no step at this position or after it can be among the first. */
   excludes(rank: Rank): boolean {
-    const last = this.#steps[this.#limit - 1];
-    return last !== undefined && this.#compare(last, rank) <= 0;
+    const { last } = this;
+    return last !== undefined && compareRanks(this.#order)(last, rank) <= 0;
   }
 }

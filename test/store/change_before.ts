@@ -1,0 +1,44 @@
+import { expect, vi } from 'vitest';
+import { Lease } from '../../src/store/postgres/pool.ts';
+import type { ReadJob } from '../../src/store/sqlite/read_job.ts';
+import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import type { Engine } from '../support/database.ts';
+
+/** Runs `change` just before the first statement of `read` whose text matches, and after all statements before it. */
+export async function changeBefore<T>(
+  engine: Engine,
+  text: RegExp,
+  change: () => Promise<unknown>,
+  read: () => Promise<T>,
+): Promise<T> {
+  let changing: Promise<unknown> | undefined;
+  const changed = (statement: string) => {
+    // Statements of the change itself must not wait for it.
+    if (changing !== undefined || !text.test(statement)) return undefined;
+    changing = change();
+    return changing;
+  };
+  const spy =
+    engine === 'postgres' ? holdRows(Lease.prototype.rows, changed) : holdJobs(ReadThreads.prototype.run, changed);
+  try {
+    const result = await read();
+    expect(changing).toBeDefined();
+    return result;
+  } finally {
+    spy.mockRestore();
+  }
+}
+
+function holdRows(original: Lease['rows'], changed: (text: string) => Promise<unknown> | undefined) {
+  return vi.spyOn(Lease.prototype, 'rows').mockImplementation(async function (this: Lease, text, values) {
+    await changed(text);
+    return original.call(this, text, values);
+  });
+}
+
+function holdJobs(original: ReadThreads['run'], changed: (text: string) => Promise<unknown> | undefined) {
+  return vi.spyOn(ReadThreads.prototype, 'run').mockImplementation(async function (this: ReadThreads, job, signal) {
+    await changed((job as ReadJob & { text?: string }).text ?? '');
+    return original.call(this, job, signal) as never;
+  });
+}
