@@ -6,6 +6,7 @@ import { follow, followRemote } from './benches/follow.ts';
 import { growth } from './benches/growth.ts';
 import { fanIn, ingestBatch, ingestSingle, sharedStates } from './benches/ingest.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
+import { listBest } from './benches/list_best.ts';
 import { lockstep } from './benches/lockstep.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
 import { peers } from './benches/peers.ts';
@@ -26,6 +27,7 @@ export const BENCHES: readonly Bench[] = [
   bigState,
   read,
   readerBesideWriter,
+  listBest,
   deleteBesideWriter,
   branch,
   branchNesting,

@@ -6,6 +6,7 @@ import path from 'node:path';
 import { StageKind } from '../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../src/client/index.ts';
+import { Random } from '../src/demo/random.ts';
 import { createPostgresDatabase } from '../test/support/database.ts';
 import { type PostgresServer, startPostgres } from '../test/support/postgres.ts';
 import type { Engine } from './bench.ts';
@@ -99,6 +100,9 @@ export class BenchResources {
     return this.#postgres;
   }
 }
+
+/** As large as the observation of a small environment. */
+const STEP_INFO = JSON.stringify({ observation: Array.from({ length: 8 }, (_, i) => Math.sqrt(i + 2)) });
 
 export class BenchServer {
   readonly kind: ServerSettings['kind'];
@@ -237,6 +241,25 @@ export class BenchServer {
     const expectedNextStepNumber = BigInt(from);
     await using writer = await openWriter(this.#connected(), { trajectoryId, expectedNextStepNumber });
     await Promise.all(Array.from({ length: count }, () => writer.append({ reward: 1, metrics: { tick: 1 } })));
+  }
+
+  /** Creates an experiment whose trajectories have steps with random rewards, the same each time. Returns its id. */
+  async experiment(trajectories: number, stepsEach: number): Promise<string> {
+    const client = this.#connected();
+    const { experiment } = await client.runs.createExperiment({ name: 'scored' });
+    const experimentId = experiment!.id;
+    const random = Random.seeded(14);
+    const fill = async () => {
+      const { trajectory } = await client.trajectories.createTrajectory({ experimentId });
+      await using writer = await openWriter(client, { trajectoryId: trajectory!.id });
+      const appends = Array.from({ length: stepsEach }, () =>
+        writer.append({ reward: random.uniform(-1, 1), infoJson: STEP_INFO }),
+      );
+      await Promise.all(appends);
+    };
+    for (let left = trajectories; left > 0; left -= 16)
+      await Promise.all(Array.from({ length: Math.min(16, left) }, fill));
+    return experimentId;
   }
 
   /** Creates a branch. Returns its id. */
