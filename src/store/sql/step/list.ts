@@ -197,14 +197,15 @@ async function readSegments(
     const last = steps.reduce((most, { stepNumber }) => Math.max(most, stepNumber), first);
     return { tree: BigInt(tree), key: BigInt(key), from: BigInt(first), to: BigInt(last) + 1n };
   });
-  // The segments may have been merged since they were found.
-  const begin = { tree: sql`g.tree`, trajectory: sql`g.key`, stepNumber: sql`g.lo` };
+  // The segments may have been merged since they were found. All of their key comes from one table (see `searchPart`).
+  const step = { tree: sql`g.tree`, trajectory: sql`g.key`, stepNumber: sql`g.lo` };
   const stored = await readStored(engine, {
     from: 0n,
-    beginning: sql`with ${rangeTable(engine, ranges)}`,
-    segments: sql`from g cross join ${engine.table('segments')} as s cross join ${engine.table('trajectories')} as o
-      where s.tree = g.tree and s.trajectory = g.key and s.first_step_number = ${columnOfSegment(engine, 'first_step_number', begin)}
-        and o.tree = g.tree and o.key = g.key`,
+    beginning: sql`with ${rangeTable(engine, ranges)}, h as materialized (
+      select g.tree, g.key, t.id, ${columnOfSegment(engine, 'first_step_number', step)} as first
+      from g cross join ${engine.table('trajectories')} as t where t.tree = g.tree and t.key = g.key)`,
+    segments: sql`from h as o cross join ${engine.table('segments')} as s
+      where s.tree = o.tree and s.trajectory = o.key and s.first_step_number = o.first`,
     attached: sql`from g cross join ${engine.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
   });
