@@ -32,6 +32,8 @@ export const LIMITS = Object.freeze({
   metrics: 256,
   /** Bytes of a metric key. */
   metricKeyBytes: 128,
+  /** Keys of step metrics of a trajectory that lists can sort by. */
+  scoredMetrics: 16,
   /** Default page size, and the largest one. */
   defaultPageSize: 50,
   maxPageSize: 1000,

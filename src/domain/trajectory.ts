@@ -31,6 +31,8 @@ export interface Trajectory extends TrajectorySettings {
   readonly runId: string;
   readonly experimentId: string;
   readonly metrics: ReadonlyMap<string, number>;
+  /** Keys of step metrics that lists can sort own steps by. Never changes. */
+  readonly scoredMetrics: readonly string[];
   readonly status: TrajectoryStatus;
   readonly statusMessage: string;
   /** Empty if no writer was ever granted. The epoch is 0 then. */

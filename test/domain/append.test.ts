@@ -31,6 +31,7 @@ function row(fields: Partial<Trajectory> = {}): Trajectory {
     labels: new Map(),
     metadataJson: '',
     metrics: new Map(),
+    scoredMetrics: [],
     status: 'RUNNING',
     statusMessage: '',
     writerId: '',

@@ -263,6 +263,7 @@ function rowOf(state: State): Trajectory {
     labels: new Map(),
     metadataJson: '',
     metrics: new Map(),
+    scoredMetrics: [],
     status: 'RUNNING',
     statusMessage: '',
     writerId: state.holder === NOBODY ? '' : `${state.holder}`,

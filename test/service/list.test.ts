@@ -26,6 +26,41 @@ describeApp('lists', (on) => {
     expect([last.trajectories.length, last.nextPageToken]).toEqual([7, '']);
   });
 
+  it('RD4: steps by a declared metric, in pages of any size; other orders take no metric_key', async () => {
+    const scene = on.scene();
+    const made = await scene.create({ scoredMetrics: ['score', 'other'] });
+    expect(made.scoredMetrics).toEqual(['score', 'other']);
+    const values = [3, Number.NaN, -Infinity, undefined, 7, 3, Infinity, 0];
+    const metricsOf = (score: number | undefined) => new Map(score === undefined ? [] : [['score', score]]);
+    await scene.write(
+      made,
+      values.map((score, i) => step(BigInt(i), `${i}`, { metrics: metricsOf(score) })),
+    );
+    for (const pageSize of [1, 3, 10]) {
+      const by = (descending: boolean) =>
+        collect(
+          (page) => stepsOf(scene, made, { ...page, order: StepOrder.METRIC, metricKey: 'score', descending }),
+          pageSize,
+        );
+      const ascending = [2, 7, 0, 5, 4, 6];
+      const numbers = (found: Awaited<ReturnType<typeof by>>) => found.map(({ step }) => Number(step?.stepNumber));
+      expect(numbers(await by(false))).toEqual(ascending);
+      expect(numbers(await by(true))).toEqual(ascending.toReversed());
+    }
+    const none = { order: StepOrder.METRIC, metricKey: 'undeclared' };
+    expect((await steps(scene, made, none)).steps).toEqual([]);
+    for (const wrong of [
+      { order: StepOrder.METRIC },
+      { order: StepOrder.REWARD, metricKey: 'score' },
+      { metricKey: 'score' },
+    ]) {
+      expect(await refusalOf(steps(scene, made, wrong))).toMatchObject({
+        reason: 'INVALID_REQUEST',
+        violations: [{ field: 'metric_key' }],
+      });
+    }
+  });
+
   it('page_size 0 means 50, and more than 1,000 means 1,000', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(Array.from({ length: 1001 }, () => 'x'));

@@ -115,6 +115,7 @@ const UNDO = {
     await sql.rows('drop index state_chunks_by_piece');
     await sql.rows('alter table state_chunks drop column piece_upload');
   },
+  '0024_step_scores': ['drop table step_scores', 'alter table trajectories drop column scored_metrics'],
 } as const;
 
 /**

@@ -43,8 +43,9 @@ export class Scene {
 
   branch(source: { readonly id: string }, at: bigint | string, fields: Partial<NewBranch> = {}, key?: IdempotencyKey) {
     const { name = '', labels = new Map(), metadataJson = '', id = randomUUID(), uid = randomUUID() } = fields;
+    const { scoredMetrics = [] } = fields;
     const point = typeof at === 'string' ? { tag: at } : { stepNumber: at };
-    const newBranch = { id, uid, name, labels, metadataJson, sourceId: source.id, at: point };
+    const newBranch = { id, uid, name, labels, metadataJson, scoredMetrics, sourceId: source.id, at: point };
     return this.store.branchTrajectory(this.caller, newBranch, key);
   }
 

@@ -11,6 +11,8 @@ const { POSITIVE_INFINITY: INFINITE } = Number;
 /** Few values, so that many steps have the same. */
 const REWARDS = [undefined, Number.NaN, -INFINITE, -2, -0, 0, 0.5, 1, 7, INFINITE];
 
+const METRIC = 'score';
+
 /** More than the trajectories and the stored segments that the first statements of a list look into. */
 const SMALL_TRAJECTORIES = 70;
 const SMALL_STEPS = 16;
@@ -36,7 +38,7 @@ interface Query {
 const BOUND = fc.constantFrom(-INFINITE, -1, 0, 1, INFINITE);
 const QUERY: fc.Arbitrary<Query> = fc.record({
   scope: fc.constantFrom<Scope>('run', 'experiment', 'task', 'root', 'branch', 'leaf'),
-  by: fc.constantFrom('REWARD', 'TIME', 'NUMBER'),
+  by: fc.constantFrom('REWARD', 'TIME', 'NUMBER', 'METRIC'),
   descending: fc.boolean(),
   limit: fc.constantFrom(7, 40, 150, 1000),
   filter: fc.record(
@@ -60,7 +62,9 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     return Array.from({ length: count }, (_, i) => {
       const states = drawn.below(9) === 0 ? [stateRef(state, drawn.below(2) === 0 ? 'env' : 'agent')] : [];
       const [terminated, reward] = [drawn.below(12) === 0, REWARDS[drawn.below(REWARDS.length)]];
-      return wordStep(from + BigInt(i), `${i}`, { reward, terminated, states });
+      const score = REWARDS[drawn.below(REWARDS.length)];
+      const metrics = new Map(score === undefined ? [] : [[METRIC, score]]);
+      return wordStep(from + BigInt(i), `${i}`, { reward, terminated, states, metrics });
     });
   }
 
@@ -71,6 +75,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
   let times: readonly bigint[];
   let long: Trajectory;
   let unmerged: TrajectoryRef[];
+  let unscored: ReadonlySet<bigint>;
 
   beforeAll(async () => {
     scene = new RunScene(on.store);
@@ -78,13 +83,15 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     const { id: experimentId } = await scene.experiment();
     const run = await scene.makeRunWith([], { experiment: { id: experimentId } });
     const fields = { runId: run.id, taskId: 'task' };
-    long = await scene.create(fields);
+    long = await scene.create({ ...fields, scoredMetrics: [METRIC] });
     for (let i = 0; i < SINGLE_STEPS; i += 1) {
       await scene.append(long, steps(drawn, BigInt(i), 1), { states: [state] });
     }
     await scene.append(long, steps(drawn, BigInt(SINGLE_STEPS), 300), { states: [state] });
     const small = await Promise.all(
-      Array.from({ length: SMALL_TRAJECTORIES }, () => scene.create({ experimentId, taskId: 'task' })),
+      Array.from({ length: SMALL_TRAJECTORIES }, (_, i) =>
+        scene.create({ experimentId, taskId: 'task', scoredMetrics: i % 2 === 0 ? ['other', METRIC] : ['other'] }),
+      ),
     );
     for (let from = 0; from < SMALL_STEPS; from += 1) {
       const batches = small.map((each) => scene.batch(each, steps(drawn, BigInt(from), 1), { states: [state] }));
@@ -99,6 +106,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     await scene.delete(trimmed, 'KEEP_SHARED');
     await scene.delete(small[5]!);
 
+    unscored = new Set(small.filter((_, i) => i % 2 === 1).map(({ ref }) => ref.key));
     unmerged = [long, branch, leaf, ...small].map(({ ref }) => ref);
     const lineages = { root: long, branch, leaf };
     of = {
@@ -134,10 +142,16 @@ describeStore('lists of steps compared with a naive sort', (on) => {
         const { scope, limit } = query;
         await mergeNext();
         const where = { of: of[scope], ...filterOf(query, times) };
-        const sort = { by: query.by, descending: query.descending };
-        expect((await paged(where, sort, limit)).map(nameOf)).toEqual(naive(all[scope], query, times).map(nameOf));
+        const sort = { by: query.by, metric: METRIC, descending: query.descending };
+        expect((await paged(where, sort, limit)).map(nameOf)).toEqual(
+          naive(
+            all[scope].filter(({ owner }) => query.by !== 'METRIC' || !unscored.has(owner.key)),
+            query,
+            times,
+          ).map(nameOf),
+        );
       }),
-      { numRuns: 150, seed: 14 },
+      { numRuns: 100, seed: 14 },
     );
   });
 
@@ -185,8 +199,8 @@ describeStore('lists of steps compared with a naive sort', (on) => {
       found.push(...some);
       const last = some.at(-1);
       if (last === undefined) return found;
-      const { stepNumber, reward, commitTime } = last.step;
-      after = { key: last.owner.key, stepNumber, reward, commitTime };
+      const { stepNumber, reward, commitTime, metrics } = last.step;
+      after = { key: last.owner.key, stepNumber, reward, commitTime, metric: metrics.get(METRIC) };
       await between?.();
     }
   }
@@ -217,6 +231,7 @@ function naive(steps: readonly OwnedStep[], query: Query, times: readonly bigint
   const matching = steps.filter(({ step }) => {
     const reward = step.reward ?? Number.NaN;
     return (
+      (by !== 'METRIC' || !Number.isNaN(step.metrics.get(METRIC) ?? Number.NaN)) &&
       (minReward === undefined || reward >= minReward) &&
       (maxReward === undefined || reward <= maxReward) &&
       (filter.terminalOnly !== true || step.terminated || step.truncated) &&
@@ -230,6 +245,7 @@ function naive(steps: readonly OwnedStep[], query: Query, times: readonly bigint
     by !== 'REWARD' || (reward !== undefined && !Number.isNaN(reward));
   const sortValue = ({ step }: OwnedStep) => {
     if (by === 'NUMBER') return step.stepNumber;
+    if (by === 'METRIC') return step.metrics.get(METRIC) ?? 0;
     return by === 'TIME' ? step.commitTime : (step.reward ?? 0);
   };
   const compare = (a: number | bigint, b: number | bigint) => (descending ? -1 : 1) * (a < b ? -1 : a > b ? 1 : 0);

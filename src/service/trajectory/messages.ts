@@ -20,6 +20,7 @@ export function fromTrajectory(trajectory: Trajectory, view: View): WireTrajecto
     labels: fromMap(trajectory.labels),
     metadataJson: view === 'FULL' ? trajectory.metadataJson : '',
     metrics: fromMap(trajectory.metrics),
+    scoredMetrics: [...trajectory.scoredMetrics],
     status: fromStatus(trajectory.status),
     statusMessage: trajectory.statusMessage,
     writerId: trajectory.writerId,

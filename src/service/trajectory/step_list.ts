@@ -7,6 +7,7 @@ import {
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
+import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../store/contract/step.ts';
@@ -38,7 +39,7 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const { trajectoryId } = request;
   const trajectory = trajectoryId === '' ? undefined : await findTrajectory(app, caller, trajectoryId);
   const filter = { ...toFilter(request), of: await toStepsOf(app, caller, request, trajectory) };
-  const order: StepSort = { by: ORDERS[request.order], descending: request.descending };
+  const order = toOrder(request);
   const view = toView(request.view, 'BASIC');
   const args = pageArgsOf(caller, TrajectoryService.method.listSteps, request);
   const binding = `${args.binding}/${trajectory?.ref.key}`;
@@ -51,11 +52,12 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const page = found.slice(0, Math.min(limit, Math.max(1, fitting)));
   const last = page.at(-1);
   // Fewer steps may have been found because of their size. Then only another read tells whether there are more.
-  const more = last !== undefined && (found.length > page.length || (await list(1, afterStep(last))).length > 0);
+  const more =
+    last !== undefined && (found.length > page.length || (await list(1, afterStep(last, request))).length > 0);
   await requireThere(app, caller, request, trajectory);
   return create(ListStepsResponseSchema, {
     steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
-    nextPageToken: more ? makePageToken(binding, cursorText(afterStep(last))) : '',
+    nextPageToken: more ? makePageToken(binding, cursorText(afterStep(last, request))) : '',
   });
 }
 
@@ -76,7 +78,16 @@ const ORDERS: Readonly<Record<StepOrder, StepSort['by']>> = {
   [StepOrder.NUMBER]: 'NUMBER',
   [StepOrder.REWARD]: 'REWARD',
   [StepOrder.TIME]: 'TIME',
+  [StepOrder.METRIC]: 'METRIC',
 };
+
+/** Errors: INVALID_REQUEST. */
+function toOrder({ order, descending, metricKey }: ListStepsRequest): StepSort {
+  const by = ORDERS[order];
+  if (by === 'METRIC' && metricKey === '') throw invalidField('metric_key', 'is required with order METRIC');
+  if (by !== 'METRIC' && metricKey !== '') throw invalidField('metric_key', 'is allowed only with order METRIC');
+  return by === 'METRIC' ? { by, metric: metricKey, descending } : { by, descending };
+}
 
 /** Returns the steps that the request selects. Exactly one of the four ids is set. */
 async function toStepsOf(
@@ -107,12 +118,13 @@ async function requireThere(
   else if (experimentId !== '') await findExperiment(app, caller, { id: experimentId });
 }
 
-function afterStep({ owner, step }: OwnedStep): StepCursor {
-  return { key: owner.key, stepNumber: step.stepNumber, reward: step.reward, commitTime: step.commitTime };
+function afterStep({ owner, step }: OwnedStep, { metricKey }: ListStepsRequest): StepCursor {
+  const { stepNumber, reward, commitTime } = step;
+  return { key: owner.key, stepNumber, reward, commitTime, metric: step.metrics.get(metricKey) };
 }
 
-function cursorText({ key, stepNumber, reward, commitTime }: StepCursor): string[] {
-  return [`${key}`, `${stepNumber}`, `${commitTime}`, reward === undefined ? '' : `${reward}`];
+function cursorText({ key, stepNumber, reward, commitTime, metric }: StepCursor): string[] {
+  return [`${key}`, `${stepNumber}`, `${commitTime}`, `${reward ?? ''}`, `${metric ?? ''}`];
 }
 
 /** Nanoseconds up to the year 6646, which every database can read. */
@@ -120,7 +132,7 @@ const TIME_BITS = 68;
 
 function cursorOf(parts: readonly string[] | undefined): StepCursor | undefined {
   if (parts === undefined) return undefined;
-  const reward = parts[3];
+  const [, , , reward, metric = ''] = parts;
   const commitTime = cursorInt(parts, 2, TIME_BITS);
   if (reward === undefined || commitTime < 0n) throw invalidPageToken();
   return {
@@ -128,5 +140,6 @@ function cursorOf(parts: readonly string[] | undefined): StepCursor | undefined 
     stepNumber: cursorInt(parts, 1),
     commitTime,
     reward: reward === '' ? undefined : Number(reward),
+    metric: metric === '' ? undefined : Number(metric),
   };
 }

@@ -142,10 +142,12 @@ export interface StepFilter {
 
 /**
  * Ties are broken by trajectory key, then number, in the same direction. Missing and NaN rewards come last in both
- * directions.
+ * directions. `METRIC` lists only steps with a value of `metric` that is not NaN, of trajectories that score it.
  */
 export interface StepSort {
-  readonly by: 'NUMBER' | 'REWARD' | 'TIME';
+  readonly by: 'NUMBER' | 'REWARD' | 'TIME' | 'METRIC';
+  /** The metric of order `METRIC`. */
+  readonly metric?: string | undefined;
   readonly descending: boolean;
 }
 
@@ -155,6 +157,8 @@ export interface StepCursor {
   readonly stepNumber: bigint;
   readonly reward: number | undefined;
   readonly commitTime: Instant;
+  /** Value of the metric of order `METRIC`. */
+  readonly metric?: number | undefined;
 }
 
 /** A page also ends at about `maxBytes`, but has at least one step if there is one. */

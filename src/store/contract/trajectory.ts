@@ -73,6 +73,8 @@ export interface TrajectoryStore {
 export interface NewTrajectoryFields extends TrajectorySettings {
   readonly id: string;
   readonly uid: string;
+  /** Keys of step metrics that lists can sort own steps by. A branch also has those of its source. Default: none. */
+  readonly scoredMetrics?: readonly string[];
 }
 
 export interface NewTrajectory extends NewTrajectoryFields {

@@ -315,6 +315,7 @@ export interface LockedHead extends TrajectoryRef {
   readonly writerId: string;
   readonly writerEpoch: bigint;
   readonly nextStepNumber: bigint;
+  readonly scoredMetrics: readonly string[];
   readonly sums: Sums;
 }
 

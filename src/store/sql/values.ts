@@ -76,6 +76,13 @@ export function readMetrics(text: string): Map<string, number> {
   return metrics;
 }
 
+const NO_ITEMS: readonly string[] = [];
+
+/** Reads a JSON array of texts. */
+export function readList(text: string): readonly string[] {
+  return text === '[]' ? NO_ITEMS : (JSON.parse(text) as string[]);
+}
+
 function byKey(a: readonly [string, unknown], b: readonly [string, unknown]): number {
   return a[0] < b[0] ? -1 : 1;
 }

@@ -32,13 +32,14 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
           experimentId,
           labels: LABELS,
           metadataJson: '{}',
+          scoredMetrics: ['score'],
           root: { ...richStep(1n), stepNumber: 0n },
         },
       ],
     ],
     served: ([answer], { task, runId, experimentId }) => {
       const made = { name: 'made', taskId: task, runId, experimentId, nextStepNumber: 1n, rewardSum: 0.5 };
-      expect(answer?.trajectory).toMatchObject(made);
+      expect(answer?.trajectory).toMatchObject({ ...made, scoredMetrics: ['score'] });
     },
     refused: ({ id, trajectories }) => ({
       TRAJECTORY_EXISTS: [{ trajectoryId: id }],

@@ -20,12 +20,14 @@ export const TRAJECTORY_READS = {
           name: 'new branch',
           labels: LABELS,
           metadataJson: '1',
+          scoredMetrics: ['score'],
         },
       ],
     ],
     served: ([answer], { id, task }) => {
       const made = { parentId: id, branchPoint: 2n, treeId: id, taskId: task, nextStepNumber: 3n, rewardSum: 3 };
       expect(answer?.trajectory?.branchRewardSum).toBe(0);
+      expect(answer?.trajectory?.scoredMetrics).toEqual(['score']);
       expect(answer?.trajectory).toMatchObject({ ...made, name: 'new branch', labels: LABELS, metadataJson: '1' });
     },
     refused: ({ id, branchId, trajectories }) => ({
@@ -84,7 +86,7 @@ export const TRAJECTORY_READS = {
         [{ trajectoryId: id, ...filter, ...order, pageSize: 1 }],
         [{ trajectoryId: id, hasState: 'memory', hasAnyState: true }],
         [{ runId }],
-        [{ experimentId }],
+        [{ experimentId, order: StepOrder.METRIC, metricKey: 'score' }],
         [{ taskId: task, pageSize: 4, pageToken: first.nextPageToken }],
       ];
     },

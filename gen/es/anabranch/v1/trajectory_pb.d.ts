@@ -179,6 +179,14 @@ export declare type Trajectory = Message<"anabranch.v1.Trajectory"> & {
    * @generated from field: double branch_reward_sum = 22;
    */
   branchRewardSum: number;
+
+  /**
+   * Keys of step metrics that ListSteps can sort the trajectory's own steps by. Set at creation, never changed. A branch
+   * has those of its source, and its own.
+   *
+   * @generated from field: repeated string scored_metrics = 23;
+   */
+  scoredMetrics: string[];
 };
 
 /**

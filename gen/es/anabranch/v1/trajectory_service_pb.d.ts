@@ -83,6 +83,14 @@ export declare type CreateTrajectoryRequest = Message<"anabranch.v1.CreateTrajec
    * @generated from field: string experiment_id = 9;
    */
   experimentId: string;
+
+  /**
+   * Keys of step metrics that ListSteps can sort the trajectory's own steps by. At most 16 distinct keys of 1 to 128
+   * bytes. Optional. Each step that has such a metric costs a little more to append.
+   *
+   * @generated from field: repeated string scored_metrics = 10;
+   */
+  scoredMetrics: string[];
 };
 
 /**
@@ -976,6 +984,14 @@ export declare type BranchTrajectoryRequest = Message<"anabranch.v1.BranchTrajec
    * @generated from field: string metadata_json = 8;
    */
   metadataJson: string;
+
+  /**
+   * Keys of step metrics that ListSteps can sort the branch's own steps by, in addition to those of the trajectory that
+   * is branched from. As in CreateTrajectory; at most 16 in all.
+   *
+   * @generated from field: repeated string scored_metrics = 9;
+   */
+  scoredMetrics: string[];
 };
 
 /**
@@ -1290,6 +1306,13 @@ export declare type ListStepsRequest = Message<"anabranch.v1.ListStepsRequest"> 
    * @generated from field: string experiment_id = 16;
    */
   experimentId: string;
+
+  /**
+   * Key of the metric that order METRIC sorts by. Required with that order, rejected with any other. At most 128 bytes.
+   *
+   * @generated from field: string metric_key = 17;
+   */
+  metricKey: string;
 };
 
 /**
@@ -2057,6 +2080,14 @@ export enum StepOrder {
    * @generated from enum value: STEP_ORDER_TIME = 3;
    */
   TIME = 3,
+
+  /**
+   * By the metric `metric_key`. Only steps with a value of this metric are listed, infinities included, NaN not, and
+   * only of trajectories that have the key in `scored_metrics`. If none of them has it, the list is empty.
+   *
+   * @generated from enum value: STEP_ORDER_METRIC = 4;
+   */
+  METRIC = 4,
 }
 
 /**

@@ -87,6 +87,7 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
     labels: new Map(),
     metadataJson: '',
     metrics: new Map(),
+    scoredMetrics: point?.source.scoredMetrics ?? [],
     status: 'RUNNING',
     statusMessage: '',
     writerId: '',

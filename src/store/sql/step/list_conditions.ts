@@ -66,7 +66,10 @@ export function segmentConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unk
 }
 
 /** Returns the value of the last step of a page in an order, or undefined if the order does not contain that step. */
-export function cursorRank({ by }: SearchOrder, { key, stepNumber, reward, commitTime }: StepCursor): Rank | undefined {
+export function cursorRank(
+  { by }: SearchOrder,
+  { key, stepNumber, reward, commitTime, metric }: StepCursor,
+): Rank | undefined {
   const place = { key, stepNumber };
   const isRanked = reward !== undefined && !Number.isNaN(reward);
   switch (by) {
@@ -76,11 +79,9 @@ export function cursorRank({ by }: SearchOrder, { key, stepNumber, reward, commi
       return { value: formatInstant(commitTime, 6), ...place };
     case 'REWARD':
       return isRanked ? { value: reward, ...place } : undefined;
+    case 'METRIC':
+      return metric === undefined ? undefined : { value: metric, ...place };
     case 'UNRANKED':
       return isRanked ? undefined : { value: 0, ...place };
   }
-}
-
-export function beyond({ descending }: SearchOrder): RawBuilder<unknown> {
-  return descending ? sql`<` : sql`>`;
 }

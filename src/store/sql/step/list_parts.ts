@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { OwnRange, Segment } from '../../../domain/lineage.ts';
 import type { StepFilter } from '../../contract/step.ts';
+import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { piecesOf, segmentTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -21,7 +22,7 @@ export interface RankedPart {
  */
 export async function* partsOf(scope: ReadScope, search: Search): AsyncGenerator<RankedPart> {
   const { of } = search.where;
-  const isByTrajectory = search.order.by === 'REWARD' || search.order.by === 'UNRANKED';
+  const isByTrajectory = search.order.by !== 'NUMBER' && search.order.by !== 'TIME';
   if (!('tree' in of)) {
     if (isByTrajectory) yield* partsOfBelonging(scope, search, of);
     else yield { part: of, rank: undefined };
@@ -75,7 +76,7 @@ function* inRankedParts(ranges: readonly RankedRange[]): Generator<RankedPart> {
   for (const part of inParts(ranges)) yield { part, rank: part[0]?.rank };
 }
 
-type RangeRow = [tree: number, key: number, from: number, to: number, bound: number];
+type RangeRow = [tree: number, key: number, from: number, to: number, bound: number | null];
 
 /** Trajectories that the first statement returns. */
 const FIRST_TRAJECTORIES = 64;
@@ -91,21 +92,23 @@ async function* partsOfBelonging(scope: ReadScope, search: Search, of: Belonging
   for (let limit = FIRST_TRAJECTORIES; ; limit *= 4) {
     const excluded = searched.length === 0 ? [] : [sql`not ${engine.among(sql`o.key`, searched)}`];
     const rows = await engine.rows<RangeRow>(sql`
-      select o.tree, o.key, coalesce(o.branch_point + 1, 0), o.next_step_number, ${boundOf(search)} as bound
+      select o.tree, o.key, coalesce(o.branch_point + 1, 0), o.next_step_number, ${boundOf(engine, search)} as bound
       from ${engine.table('trajectories')} as o
-      where ${sql.join([belongs(scope, of), ...conditionsOf(search), ...excluded], sql` and `)}
+      where ${sql.join([belongs(scope, of), ...conditionsOf(engine, search), ...excluded], sql` and `)}
       order by bound ${direction}, o.key ${direction}
       limit ${sql.lit(limit)}`);
-    yield* inRankedParts(rows.map(rankedRange));
+    yield* inRankedParts(rows.flatMap(rankedRange));
     if (rows.length < limit) return;
     for (const [, key] of rows) searched.push(BigInt(key));
     await nextIteration();
   }
 }
 
-function rankedRange([tree, key, from, to, bound]: RangeRow): RankedRange {
+/** Returns no range for a trajectory without a value. */
+function rankedRange([tree, key, from, to, bound]: RangeRow): RankedRange[] {
+  if (bound === null) return [];
   const rank = { value: bound, key, stepNumber: from };
-  return { tree: BigInt(tree), key: BigInt(key), from: BigInt(from), to: BigInt(to), rank };
+  return [{ tree: BigInt(tree), key: BigInt(key), from: BigInt(from), to: BigInt(to), rank }];
 }
 
 async function rangesOfLineage(
@@ -119,28 +122,33 @@ async function rangesOfLineage(
     const own = sql`o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}`;
     const rows = await engine.rows<RangeRow>(sql`
       with ${segmentTable(engine, tree, piece)}
-      select g.tree, g.key, g.lo, g.hi, ${boundOf(search)}
+      select g.tree, g.key, g.lo, g.hi, ${boundOf(engine, search)}
       from g cross join ${engine.table('trajectories')} as o
-      where ${sql.join([own, ...conditionsOf(search)], sql` and `)}`);
-    ranges.push(...rows.map(rankedRange));
+      where ${sql.join([own, ...conditionsOf(engine, search)], sql` and `)}`);
+    ranges.push(...rows.flatMap(rankedRange));
   }
   return ranges;
 }
 
-/** The smallest or the largest reward of own steps of the trajectory `o`. In other orders, trajectories are equal. */
-function boundOf({ order }: Search): RawBuilder<unknown> {
-  if (order.by !== 'REWARD') return sql`0`;
-  return order.descending ? sql`o.max_reward` : sql`o.min_reward`;
+/**
+ * The first value in order of the own steps of the trajectory `o`, or null. By time and number, trajectories are equal.
+ */
+function boundOf(engine: Engine, { order: { by, metric, descending } }: Search): RawBuilder<unknown> {
+  if (by === 'METRIC')
+    return sql`(select v.value from ${engine.table('step_scores')} as v
+      where v.tree = o.tree and v.trajectory = o.key and v.metric = ${metric}
+      order by v.value ${descending ? sql`desc` : sql`asc`} limit 1)`;
+  if (by !== 'REWARD') return sql`0`;
+  return descending ? sql`o.max_reward` : sql`o.min_reward`;
 }
 
 /** Conditions on the trajectory `o`, without which none of its own steps can be in the page. */
-function conditionsOf({ where, order, after }: Search): RawBuilder<unknown>[] {
-  const { descending } = order;
-  if (order.by === 'UNRANKED') {
-    if (after === undefined) return [];
+function conditionsOf(engine: Engine, { where, order, after }: Search): RawBuilder<unknown>[] {
+  const { by, descending } = order;
+  if (by === 'METRIC') return [sql`${engine.hasItem(sql<string>`o.scored_metrics`, order.metric ?? '')}`];
+  if (by === 'UNRANKED' && after !== undefined)
     return [sql`o.key ${descending ? sql`<=` : sql`>=`} cast(${after.key} as bigint)`];
-  }
-  if (order.by !== 'REWARD') return [];
+  if (by !== 'REWARD') return [];
   const following = (value: Rank['value']) =>
     descending ? sql`o.min_reward <= ${value}` : sql`o.max_reward >= ${value}`;
   return [

@@ -3,9 +3,10 @@ import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { rangeTable } from '../trajectory/segments.ts';
 import type { ReadScope } from '../transaction.ts';
-import { belongs, beyond, LAST_COMMIT, segmentConditions, stepConditions } from './list_conditions.ts';
+import { belongs, segmentConditions, stepConditions } from './list_conditions.ts';
+import { afterRank, directionOf, type OrderTerms, reverseOf, termsOf } from './list_orders.ts';
 import { isSmall, smallParts } from './list_parts.ts';
-import type { FirstSteps, ListedStep, Rank, SearchOrder } from './listed_step.ts';
+import type { FirstSteps, ListedStep, Rank } from './listed_step.ts';
 import { isRanges, type Search, type SearchedPart } from './searched_part.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import { searchedSegments } from './steps.ts';
@@ -29,6 +30,7 @@ export async function searchPart(
   part: SearchedPart,
   before: FirstSteps,
 ): Promise<FirstSteps> {
+  if (search.order.by === 'METRIC') return searchScores(scope, search, part, before);
   const most = isSmall(part) ? Number.POSITIVE_INFINITY : MOST_CANDIDATES;
   for (let count = FEWEST_CANDIDATES; count <= most; count *= 4) {
     const found = await searchCandidates(scope, search, part, { count, worst: before.last });
@@ -41,11 +43,34 @@ export async function searchPart(
   return first;
 }
 
+/** The most scores that one statement looks up the steps of. */
+const MOST_SCORES = 256;
+
+/** Like `searchPart`, in an order by a metric. Scores never move, so each statement begins after the one before. */
+async function searchScores(
+  scope: ReadScope,
+  search: Search,
+  part: SearchedPart,
+  before: FirstSteps,
+): Promise<FirstSteps> {
+  let first = before;
+  let { after } = search;
+  for (let count = FEWEST_CANDIDATES; ; count = Math.min(count * 4, MOST_SCORES)) {
+    const found = await searchCandidates(scope, { ...search, after }, part, { count, worst: first.last });
+    first = first.with(found.steps);
+    if (found.candidates < count || found.last === undefined || first.excludes(found.last)) return first;
+    after = found.last;
+    await nextIteration();
+  }
+}
+
 interface Candidates {
   readonly count: number;
   /** Only steps before this one are searched. */
   readonly worst: Rank | undefined;
 }
+
+const PLACE = { tree: sql`c.tree`, trajectory: sql`c.trajectory`, stepNumber: sql`c.place` };
 
 type FoundRow =
   | [
@@ -69,33 +94,49 @@ async function searchCandidates(
 ): Promise<{ readonly steps: ListedStep[]; readonly candidates: number; readonly last: Rank | undefined }> {
   const { engine, namespace } = scope;
   const { where, order, after, limit } = search;
-  const { step: value } = VALUES[order.by](order);
+  const { step: value, table } = termsOf(order);
   const direction = directionOf(order);
-  const conditions = [
+  const first = table === 'segments' ? sql`c.place` : columnOfSegment(engine, 'first_step_number', PLACE);
+  const owners = [
     sql`o.tree = c.tree and o.key = c.trajectory and o.namespace = ${namespace}`,
-    sql`s.tree = c.tree and s.trajectory = c.trajectory and s.first_step_number = c.first_step_number
-      and s.step_number >= c.lo and s.step_number < c.hi`,
-    ...stepConditions(engine, where),
+    ...('tree' in where.of ? [] : [sql`o.hidden = ${0}`]),
+  ];
+  const filters = stepConditions(engine, where);
+  // A score tells the step. Unless there are filters, its segment need not be looked into.
+  const isKnown = table === 'step_scores' && filters.length === 0;
+  const number = isKnown ? sql`d.lo` : sql`s.step_number`;
+  const conditions = [
+    sql`s.tree = d.tree and s.trajectory = d.trajectory and s.first_step_number = d.first_step_number`,
+    ...(isKnown ? [] : [sql`s.step_number >= d.lo and s.step_number < d.hi`]),
+    // Postgres would evaluate the filters for all steps of the segment, and then choose one.
+    ...(table === 'step_scores' && !isKnown
+      ? [sql`case when s.step_number = d.lo then ${sql.join(filters, sql` and `)} end`]
+      : filters),
     ...(order.by === 'UNRANKED' ? [sql`(s.reward is null or s.reward = 'NaN')`] : []),
     ...(order.by === 'REWARD' ? [sql`s.reward <> 'NaN'`] : []),
-    ...('tree' in where.of ? [] : [sql`o.hidden = ${0}`]),
-    ...(after === undefined ? [] : [afterRank(order, value, sql`s.step_number`, sql`s.trajectory`, after)]),
+    ...(after === undefined ? [] : [afterRank(order, value, number, sql`s.trajectory`, after)]),
   ];
+  // All of the key of a segment comes from one table: Postgres could take a part of it from another one, and read all
+  // segments of the trajectory.
   const rows = await engine.rows<FoundRow>(sql`
     with ${candidateTable(scope, search, part, wanted)},
+    d as materialized (
+      select c.tree, c.trajectory, ${first} as first_step_number, c.lo, c.hi, c.bound, cast(o.id as text) as id
+      from c cross join ${engine.table('trajectories')} as o
+      where ${sql.join(owners, sql` and `)}),
     f as (
-      select s.tree, s.trajectory, cast(o.id as text) as id, s.step_number, s.first_step_number, ${bodyBytes(engine)} as body_bytes, ${value} as value
-      from c cross join ${engine.table('trajectories')} as o cross join ${engine.table('steps')} as s
+      select s.tree, s.trajectory, d.id, ${number} as step_number, s.first_step_number, ${bodyBytes(engine)} as body_bytes, ${value} as value
+      from d cross join ${engine.table(isKnown ? 'segments' : 'steps')} as s
       where ${sql.join(conditions, sql` and `)}
-      order by value ${direction}, s.trajectory ${direction}, s.step_number ${direction}
+      order by value ${direction}, s.trajectory ${direction}, ${number} ${direction}
       limit ${limit}),
     l as (
-      select (select count(*) from c) as candidates, c.trajectory, c.first_step_number, c.bound from c
-      order by c.bound ${reverseOf(order)}, c.trajectory ${reverseOf(order)}, c.first_step_number ${reverseOf(order)}
+      select (select count(*) from c) as candidates, c.trajectory, c.place, c.bound from c
+      order by c.bound ${reverseOf(order)}, c.trajectory ${reverseOf(order)}, c.place ${reverseOf(order)}
       limit 1)
     select 1, tree, trajectory, id, step_number, first_step_number, body_bytes, value from f
     union all
-    select 0, candidates, trajectory, null, first_step_number, null, null, bound from l`);
+    select 0, candidates, trajectory, null, place, null, null, bound from l`);
   const steps: ListedStep[] = [];
   let last: Rank | undefined;
   let candidates = 0;
@@ -117,7 +158,7 @@ export function bodyBytes(engine: Engine): RawBuilder<unknown> {
     where b.tree = s.tree and b.trajectory = s.trajectory and b.first_step_number = s.first_step_number)`;
 }
 
-/** `c(tree, trajectory, first_step_number, lo, hi, bound)`: the first segments in order of rank. */
+/** `c(tree, trajectory, place, lo, hi, bound)`: the first rows in order of rank, and the ranges of their steps. */
 function candidateTable(
   scope: ReadScope,
   { where, order, after }: Search,
@@ -125,33 +166,32 @@ function candidateTable(
   { count, worst }: Candidates,
 ): RawBuilder<unknown> {
   const { engine } = scope;
-  const { bound, isKnown, mayFollow } = VALUES[order.by](order);
-  const { beginning, from, of, range } = sourceOf(scope, part);
+  const terms = termsOf(order);
+  const { table, number, bound, isKnown, mayFollow } = terms;
+  const { beginning, from, of, range } = sourceOf(scope, part, terms);
   const direction = directionOf(order);
   const conditions = [
     ...of,
     ...isKnown,
-    ...segmentConditions(where),
+    ...(table === 'segments' ? segmentConditions(where) : []),
     ...(after === undefined ? [] : [mayFollow(after)]),
     ...(worst === undefined || order.by === 'UNRANKED'
       ? []
       : [sql`${bound} ${order.descending ? sql`>=` : sql`<=`} ${worst.value}`]),
   ];
   return sql`${beginning} c as materialized (
-    select b.tree, b.trajectory, b.first_step_number, ${range}, ${bound} as bound
-    from ${sql.join(
-      from.map((each) => (each === 'segments' ? sql`${engine.table(each)} as b` : each)),
-      sql` cross join `,
-    )}
+    select b.tree, b.trajectory, ${number} as place, ${range}, ${bound} as bound
+    from ${sql.join([...from, sql`${engine.table(table)} as b`], sql` cross join `)}
     where ${sql.join(conditions, sql` and `)}
-    order by bound ${direction}, b.trajectory ${direction}, b.first_step_number ${direction}
+    order by bound ${direction}, b.trajectory ${direction}, ${number} ${direction}
     limit ${sql.lit(count)})`;
 }
 
 interface Source {
   /** Common table expressions. */
   readonly beginning: RawBuilder<unknown>;
-  readonly from: readonly (RawBuilder<unknown> | 'segments')[];
+  /** What the rows `b` are joined with. */
+  readonly from: readonly RawBuilder<unknown>[];
   readonly of: readonly RawBuilder<unknown>[];
   /** Columns `lo` and `hi`: the range of the steps. */
   readonly range: RawBuilder<unknown>;
@@ -161,101 +201,30 @@ interface Source {
  * The order decides on the index, not the range, which is nearly always all of the trajectory: the sign keeps SQLite from
  * taking the range for the better choice.
  */
-function sourceOf(scope: ReadScope, part: SearchedPart): Source {
+function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: OrderTerms): Source {
   const { engine } = scope;
+  const ofSegments = table === 'segments';
   if (!isRanges(part)) {
     const of = [belongs(scope, part), sql`b.tree = o.tree and b.trajectory = o.key`];
-    return {
-      beginning: sql``,
-      from: [sql`${engine.table('trajectories')} as o`, 'segments'],
-      of,
-      range: sql`0 as lo, o.next_step_number as hi`,
-    };
+    const range = sql`0 as lo, o.next_step_number as hi`;
+    return { beginning: sql``, from: [sql`${engine.table('trajectories')} as o`], of, range };
   }
+  const own = sql`b.step_number as lo, b.step_number + 1 as hi`;
   const [only, ...others] = part;
   if (only !== undefined && others.length === 0) {
-    // Constants: the index has the segments of one trajectory in order, so that only the first of them are read.
+    // Constants: the index has the rows of one trajectory in order, so that only the first of them are read.
     const { tree, key, from, to } = only;
     const begin = columnOfSegment(engine, 'first_step_number', { tree, trajectory: key, stepNumber: from });
     const of = [
-      sql`b.tree = ${tree} and b.trajectory = ${key} and +b.first_step_number < ${to}`,
-      sql`+b.first_step_number >= coalesce(${begin}, 0)`,
+      sql`b.tree = ${tree} and b.trajectory = ${key} and +${number} < ${to}`,
+      sql`+${number} >= ${ofSegments ? sql`coalesce(${begin}, 0)` : sql`${from}`}`,
     ];
-    const range = sql`cast(${from} as bigint) as lo, cast(${to} as bigint) as hi`;
-    return { beginning: sql``, from: ['segments'], of, range };
+    const range = ofSegments ? sql`cast(${from} as bigint) as lo, cast(${to} as bigint) as hi` : own;
+    return { beginning: sql``, from: [], of, range };
   }
   const of = [
-    sql`b.tree = p.tree and b.trajectory = p.key and +b.first_step_number >= p.first and +b.first_step_number < p.hi`,
+    sql`b.tree = p.tree and b.trajectory = p.key and +${number} >= ${ofSegments ? sql`p.first` : sql`p.lo`} and +${number} < p.hi`,
   ];
   const beginning = sql`${rangeTable(engine, part)}, ${searchedSegments(engine)},`;
-  return { beginning, from: [sql`p`, 'segments'], of, range: sql`p.lo, p.hi` };
-}
-
-interface OrderTerms {
-  /** Value of a step `s`. */
-  readonly step: RawBuilder<unknown>;
-  /** Value of a stored segment `b`: none of its steps comes before. */
-  readonly bound: RawBuilder<unknown>;
-  /** Conditions on a segment that has steps in this order. */
-  readonly isKnown: readonly RawBuilder<unknown>[];
-  /** Whether a segment may have a step after this one. */
-  readonly mayFollow: (after: Rank) => RawBuilder<unknown>;
-}
-
-const VALUES: Readonly<Record<SearchOrder['by'], (order: SearchOrder) => OrderTerms>> = {
-  NUMBER: ({ descending }) => ({
-    step: sql`s.step_number`,
-    bound: descending ? sql`b.next_step_number - 1` : sql`b.first_step_number`,
-    isKnown: [],
-    mayFollow: ({ stepNumber }) =>
-      descending
-        ? sql`b.first_step_number <= cast(${stepNumber} as bigint)`
-        : sql`b.next_step_number > cast(${stepNumber} as bigint)`,
-  }),
-  TIME: ({ descending }) => ({
-    step: sql`s.commit_time`,
-    bound: descending ? LAST_COMMIT : sql`b.commit_time`,
-    isKnown: [],
-    mayFollow: ({ value }) => (descending ? sql`b.commit_time <= ${value}` : sql`${LAST_COMMIT} >= ${value}`),
-  }),
-  REWARD: ({ descending }) => ({
-    step: sql`s.reward`,
-    bound: descending ? sql`b.max_reward` : sql`b.min_reward`,
-    isKnown: [sql`b.max_reward is not null`],
-    mayFollow: ({ value }) => (descending ? sql`b.min_reward <= ${value}` : sql`b.max_reward >= ${value}`),
-  }),
-  UNRANKED: ({ descending }) => ({
-    step: sql`0`,
-    bound: sql`0`,
-    isKnown: [sql`(b.rewards like '%null%' or b.rewards like '%NaN%')`],
-    mayFollow: ({ key, stepNumber }) =>
-      descending
-        ? sql`b.trajectory <= cast(${key} as bigint)`
-        : sql`(b.trajectory > cast(${key} as bigint)
-            or (b.trajectory = cast(${key} as bigint) and b.next_step_number > cast(${stepNumber} as bigint)))`,
-  }),
-};
-
-/** Condition that comes after this rank, in the order of `orderBy`. */
-function afterRank(
-  order: SearchOrder,
-  value: RawBuilder<unknown>,
-  number: RawBuilder<unknown>,
-  trajectory: RawBuilder<unknown>,
-  rank: Rank,
-): RawBuilder<unknown> {
-  const operator = beyond(order);
-  const ties = sql`(${trajectory}, ${number}) ${operator} (cast(${rank.key} as bigint), cast(${rank.stepNumber} as bigint))`;
-  if (order.by === 'UNRANKED') return ties;
-  const { value: bound } = rank;
-  // The first condition is implied, and bounds the range of an index.
-  return sql`${value} ${operator}= ${bound} and (${value} ${operator} ${bound} or ${ties})`;
-}
-
-function directionOf({ descending }: SearchOrder): RawBuilder<unknown> {
-  return descending ? sql`desc` : sql`asc`;
-}
-
-function reverseOf({ descending }: SearchOrder): RawBuilder<unknown> {
-  return descending ? sql`asc` : sql`desc`;
+  return { beginning, from: [sql`p`], of, range: ofSegments ? sql`p.lo, p.hi` : own };
 }

@@ -25,6 +25,7 @@ export interface Rank {
  */
 export interface SearchOrder {
   readonly by: StepSort['by'] | 'UNRANKED';
+  readonly metric?: string | undefined;
   readonly descending: boolean;
 }
 

@@ -4,12 +4,16 @@ import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_st
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
-import { ATTACHED_STATES, CONTENT_STATES, SEGMENTS, STEP_STATES } from '../tables/steps.ts';
+import { ATTACHED_STATES, CONTENT_STATES, SEGMENTS, STEP_SCORES, STEP_STATES } from '../tables/steps.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
 import type { Sums } from './running_sums.ts';
 import { SegmentBuilder, StepEncoder, type StepOwner } from './segment.ts';
+
+interface ScoredOwner extends StepOwner {
+  readonly scoredMetrics: readonly string[];
+}
 
 /**
  * Gathers the rows of new steps and of their references to states in one transaction, and writes them in few
@@ -24,6 +28,7 @@ export class StepWriter {
   readonly #stepStates: RowOf<typeof STEP_STATES>[] = [];
   readonly #attachedStates: RowOf<typeof ATTACHED_STATES>[] = [];
   readonly #contentStates: RowOf<typeof CONTENT_STATES>[] = [];
+  readonly #scores: RowOf<typeof STEP_SCORES>[] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
   constructor(tx: Transaction, referred: ReferredStates, encoder = new StepEncoder()) {
@@ -39,7 +44,7 @@ export class StepWriter {
   }
 
   /** Adds accepted steps in order. Returns the sums after them. */
-  add(owner: StepOwner, before: Sums, steps: readonly PackedStep[], inline: readonly EncodedState[]): Sums {
+  add(owner: ScoredOwner, before: Sums, steps: readonly PackedStep[], inline: readonly EncodedState[]): Sums {
     const { namespace } = owner;
     this.#referred.add(namespace, inline);
     const sizes = this.#referred.sizes(namespace);
@@ -55,6 +60,7 @@ export class StepWriter {
       segment.add(step, frame);
       sums = segment.sums;
       this.#addStates(namespace, owner, step);
+      if (owner.scoredMetrics.length > 0) this.#addScores(owner, step);
     }
     return sums;
   }
@@ -85,6 +91,7 @@ export class StepWriter {
       this.#tx.engine.insertRows(this.#tx.db, STEP_STATES, this.#stepStates),
       this.#tx.engine.insertRows(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
       this.#tx.engine.insertRows(this.#tx.db, CONTENT_STATES, this.#contentStates),
+      this.#tx.engine.insertRows(this.#tx.db, STEP_SCORES, this.#scores),
     ]);
   }
 
@@ -101,6 +108,14 @@ export class StepWriter {
         digest: bindDigest(digest),
         namespace,
       });
+    }
+  }
+
+  #addScores({ tree, key, namespace, scoredMetrics }: ScoredOwner, { stepNumber, metrics }: PackedStep): void {
+    for (const metric of scoredMetrics) {
+      const value = metrics.get(metric);
+      if (value === undefined || Number.isNaN(value)) continue;
+      this.#scores.push({ tree, trajectory: key, step_number: stepNumber, metric, namespace, value });
     }
   }
 

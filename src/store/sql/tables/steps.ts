@@ -71,6 +71,16 @@ export const ATTACHED_STATES = table('attached_states', {
   data: nullable(bytes),
 });
 
+/** Values of the metrics in `scored_metrics` of the trajectory, for lists by a metric. NaN is left out. */
+export const STEP_SCORES = table('step_scores', {
+  tree: int,
+  trajectory: int,
+  step_number: int,
+  metric: text,
+  namespace: text,
+  value: real,
+});
+
 export const CONTENT_STATES = table('content_states', {
   tree: int,
   trajectory: int,

@@ -51,6 +51,8 @@ export const TRAJECTORIES = table('trajectories', {
    */
   min_reward: nullable(real),
   max_reward: nullable(real),
+  /** JSON array of the keys of metrics that have rows in `step_scores`. */
+  scored_metrics: withDefault(text),
   /** No row of steps that ends at or before this number can be merged with the next one. */
   merged_to: withDefault(int),
 });

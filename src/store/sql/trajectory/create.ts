@@ -1,10 +1,12 @@
 import {
   AnabranchError,
+  invalidField,
   stateNotFound,
   stepNotFound,
   tagNotFound,
   trajectoryNotFound,
 } from '../../../domain/errors.ts';
+import { LIMITS } from '../../../domain/limits.ts';
 import { depthFault } from '../../../domain/lineage.ts';
 import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import { ownBegin, type Trajectory, type TrajectoryRef } from '../../../domain/trajectory.ts';
@@ -59,7 +61,7 @@ export async function makeRoot(
 async function writeRoot(
   tx: CallerTransaction,
   ref: TrajectoryRef,
-  { root }: NewRoot,
+  { root, scoredMetrics = [] }: NewRoot,
   inline: readonly EncodedState[],
 ): Promise<Sums> {
   if (root === undefined) return NO_SUMS;
@@ -69,7 +71,7 @@ async function writeRoot(
   const here = new Set(inline.map(({ digest }) => digest));
   const missing = writer.missingState(tx.namespace, root, here);
   if (missing !== undefined) throw stateNotFound(missing);
-  const sums = writer.add({ ...ref, namespace: tx.namespace, writerEpoch: 0n }, NO_SUMS, [root], inline);
+  const sums = writer.add({ ...ref, namespace: tx.namespace, writerEpoch: 0n, scoredMetrics }, NO_SUMS, [root], inline);
   await writer.write();
   return sums;
 }
@@ -92,6 +94,7 @@ export async function makeBranch(
   fields: NewTrajectoryFields,
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
+  const scoredMetrics = scoredMetricsOf(source, fields);
   const owner = await ownerKey(tx, source, point);
   const [shared, key] = await inOneRoundTrip([
     lockStep(tx, source, owner, point),
@@ -100,16 +103,20 @@ export async function makeBranch(
     refuseTaken(tx, fields.id),
   ]);
   const ref = { tree: source.ref.tree, key };
-  await insertTrajectory(tx, fields, {
-    ...ref,
-    ...belonging,
-    parent: owner,
-    branch_point: point,
-    task_id: source.taskId,
-    next_step_number: point + 1n,
-    ...sumColumns(shared.sums),
-    depth: shared.ownerDepth + 1n,
-  });
+  await insertTrajectory(
+    tx,
+    { ...fields, scoredMetrics },
+    {
+      ...ref,
+      ...belonging,
+      parent: owner,
+      branch_point: point,
+      task_id: source.taskId,
+      next_step_number: point + 1n,
+      ...sumColumns(shared.sums),
+      depth: shared.ownerDepth + 1n,
+    },
+  );
   return ref;
 }
 
@@ -171,7 +178,7 @@ async function insertTrajectory(
 /** Returns the row of a RUNNING trajectory without a writer. */
 export function trajectoryRow(
   namespace: string,
-  { id, uid, name, labels, metadataJson }: NewTrajectoryFields,
+  { id, uid, name, labels, metadataJson, scoredMetrics = [] }: NewTrajectoryFields,
   now: string,
   placement: Placement,
 ): RowOf<typeof TRAJECTORIES> {
@@ -184,6 +191,7 @@ export function trajectoryRow(
     labels: bindLabels(labels),
     metadata_json: metadataJson,
     metrics: '{}',
+    scored_metrics: JSON.stringify(scoredMetrics),
     status: 'RUNNING',
     status_message: '',
     writer_id: '',
@@ -196,6 +204,16 @@ export function trajectoryRow(
     trimming: 0,
     merged_to: placement.branch_point === null ? 0n : placement.branch_point + 1n,
   };
+}
+
+/** A branch has the scored metrics of its source, and its own. Errors: INVALID_REQUEST (too many). */
+function scoredMetricsOf(source: Trajectory, { scoredMetrics = [] }: NewTrajectoryFields): string[] {
+  const all = [...new Set([...source.scoredMetrics, ...scoredMetrics])];
+  if (all.length <= LIMITS.scoredMetrics) return all;
+  throw invalidField(
+    'scored_metrics',
+    `must have at most ${LIMITS.scoredMetrics} keys together with those of trajectory ${source.id}, got ${all.length}`,
+  );
 }
 
 async function ownerKey(tx: NamespaceTransaction, source: Trajectory, at: bigint): Promise<bigint> {

@@ -5,7 +5,7 @@ import type { LockedHead } from '../engine.ts';
 import { rowUpdate, type UpdateOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
 import type { TrajectoriesTable } from '../tables.ts';
-import { isSet, readOptionalReal, readReal } from '../values.ts';
+import { isSet, readList, readOptionalReal, readReal } from '../values.ts';
 
 /** Columns that an engine's `lockHeads` selects, with the time as `now`. */
 export const HEAD_COLUMNS = [
@@ -25,6 +25,7 @@ export const HEAD_COLUMNS = [
   'branch_reward_sum',
   'min_reward',
   'max_reward',
+  'scored_metrics',
   'byte_sum',
   'timed_turns',
   'turn_seconds',
@@ -46,6 +47,7 @@ export function readHead(row: HeadRowRead): LockedHead {
     writerId: row.writer_id,
     writerEpoch: row.writer_epoch,
     nextStepNumber: row.next_step_number,
+    scoredMetrics: readList(row.scored_metrics),
     sums: {
       rewardSum: readReal(row.reward_sum),
       branchRewardSum: readOptionalReal(row.branch_reward_sum),

@@ -60,6 +60,7 @@ export async function appendToKnown(
   const step = soleStep(batch);
   if (seen === undefined || step === undefined || !isMeant(batch, seen)) return undefined;
   const { locked, sums } = seen;
+  if (locked.scoredMetrics.length > 0 && step.metrics.size > 0) return undefined;
   const head = { ...seen.head };
   if (!appends(head, batch)) return undefined;
   const segment = new SegmentBuilder(locked, sums, step.stepNumber);

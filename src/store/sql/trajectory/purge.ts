@@ -11,6 +11,8 @@ import { markBranches, markPurging } from './purge_marks.ts';
 
 /** Tables of references from steps to states. */
 const REFERENCES = ['step_states', 'content_states'] as const;
+/** Tables that may have several rows for a step. */
+const ROWS_OF_STEPS = [...REFERENCES, 'step_scores'] as const;
 
 /**
  * Removes rows of marked trajectories (see `TRAJECTORIES`): branches before their parents, and steps from the end
@@ -185,7 +187,7 @@ class TreePurge {
   }
 
   async #haveMoreReferences(keys: readonly bigint[], limit: number): Promise<boolean> {
-    for (const table of REFERENCES) {
+    for (const table of ROWS_OF_STEPS) {
       const beyond = await this.#tx.db
         .selectFrom(table)
         .select('step_number')
@@ -205,7 +207,7 @@ class TreePurge {
    */
   async #lastSteps(key: bigint, begin: bigint, end: bigint, limit: number): Promise<bigint> {
     let first = end - BigInt(limit) > begin ? end - BigInt(limit) : begin;
-    for (const table of REFERENCES) {
+    for (const table of ROWS_OF_STEPS) {
       const beyond = await this.#tx.db
         .selectFrom(table)
         .select('step_number')
@@ -225,6 +227,12 @@ class TreePurge {
     for (const table of REFERENCES) this.#states.add(await this.#deleteReferences(table, keys, from));
     // References that are also in step_states.
     await this.#deleteReferences('attached_states', keys, from);
+    await this.#tx.db
+      .deleteFrom('step_scores')
+      .where('tree', '=', this.#tree)
+      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
+      .where('step_number', '>=', from)
+      .execute();
     await this.#tx.db
       .deleteFrom('segments')
       .where('tree', '=', this.#tree)

@@ -5,7 +5,7 @@ import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Db } from '../engine.ts';
 import type { Tables, TrajectoriesTable } from '../tables.ts';
 import type { ReadScope } from '../transaction.ts';
-import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime, readReal } from '../values.ts';
+import { isSet, readLabels, readList, readMetrics, readOptionalReal, readOptionalTime, readReal } from '../values.ts';
 
 export type TrajectoryRow = Selectable<TrajectoriesTable> & {
   tree_id: string | null;
@@ -79,6 +79,7 @@ export function readTrajectory(row: TrajectoryRow): Trajectory {
     labels: readLabels(row.labels),
     metadataJson: row.metadata_json,
     metrics: readMetrics(row.metrics),
+    scoredMetrics: readList(row.scored_metrics),
     status: row.status as TrajectoryStatus,
     statusMessage: row.status_message,
     writerId: row.writer_id,
