@@ -4,6 +4,7 @@ import type { Store } from '../../src/store/contract/store.ts';
 import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
 import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { RunScene } from './run_scene.ts';
@@ -81,6 +82,32 @@ describe('rows that SQLite reads', () => {
       const plans = texts.flatMap((text) => planner.prepare(`explain query plan ${text}`).all());
       const details = plans.map(({ detail }) => String(detail));
       expect(details.join('\n')).toMatch(new RegExp(`^SEARCH \\w+ USING (?:COVERING )?INDEX ${index} `, 'mu'));
+    }
+  });
+
+  it('RD4: for a list by reward or metric come from the indexes on rewards and scores, those of one trajectory in order', async () => {
+    const here = new RunScene(store);
+    const { id: experimentId } = await here.experiment();
+    const make = () => here.create({ experimentId, root: wordStep(0n, 'a', { reward: 1 }), scoredMetrics: ['m'] });
+    const one = await make();
+    await make();
+    const tree = { tree: one.ref.tree, segments: await here.segments(one) };
+    const page = { limit: 5, after: undefined, maxBytes: 1e6 };
+    for (const by of ['REWARD', 'METRIC'] as const) {
+      const index = by === 'REWARD' ? 'segments_by_reward' : 'step_scores_by_value';
+      for (const of of [{ experimentId }, tree]) {
+        const list = () => store.listSteps(here.namespace, { of }, { by, metric: 'm', descending: true }, page, 'FULL');
+        const plans = (await sqliteTextsOf(list)).map((text) =>
+          planner
+            .prepare(`explain query plan ${text}`)
+            .all()
+            .map(({ detail }) => String(detail)),
+        );
+        expect(plans.flat().join('\n')).toMatch(new RegExp(`^SEARCH [bv] USING COVERING INDEX ${index} `, 'mu'));
+        const search = plans.find((plan) => plan.includes('MATERIALIZE c')) ?? [];
+        const candidates = search.slice(search.indexOf('MATERIALIZE c'), search.indexOf('SCAN c'));
+        if (of === tree) expect(candidates.join()).not.toContain('TEMP B-TREE');
+      }
     }
   });
 
