@@ -13,7 +13,7 @@ import { bodyBytes, searchPart } from './list_search.ts';
 import { FirstSteps, type ListedStep, type SearchOrder } from './listed_step.ts';
 import { attachedTo, readStored } from './read_stored.ts';
 import { columnOfSegment } from './segment_lookup.ts';
-import { searchedSegments } from './steps.ts';
+import { MANY_STEPS, searchedSegments } from './steps.ts';
 import { SegmentCursor, storedStep } from './stored_segment.ts';
 
 export async function listSteps(
@@ -209,6 +209,8 @@ async function readSegments(
     attached: sql`from g cross join ${engine.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
   });
+  const passed = ranges.reduce((steps, { from, to }) => steps + (to - from), 0n);
+  if (passed >= MANY_STEPS) await engine.slots.take();
   const found = new Map<string, FoundStep>();
   for (const { owner, segment } of stored.segments) {
     const { first_step_number: first, next_step_number: next } = segment;

@@ -88,8 +88,8 @@ export async function readOutlines(
 /** Bytes that one statement reads for outlines. */
 const OUTLINE_BYTES = 512 * 1024;
 
-/** The caller of `readPage` goes through fewer steps in less time than it would wait for a slot. */
-const MANY_STEPS = 32n;
+/** Whoever reads stored segments goes through fewer steps in less time than it would wait for a slot. */
+export const MANY_STEPS = 32n;
 
 interface PageRange {
   readonly from: bigint;
