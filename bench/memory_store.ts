@@ -10,11 +10,11 @@ import { wrappedStore } from '../test/support/wrapped_store.ts';
 export function memoryStore(store: Store): Store {
   const pages = new Map<string, Promise<EncodedSteps[]>>();
   return wrappedStore(store, {
-    readEncodedSteps(namespace, tree, segments, range, view) {
-      const key = `${tree}/${segments.at(-1)?.key}/${range.from}/${range.to}/${view}`;
+    readEncodedSteps(namespace, tree, lineage, range, view) {
+      const key = `${tree}/${lineage.at(-1)?.key}/${range.from}/${range.to}/${view}`;
       let page = pages.get(key);
       if (page === undefined) {
-        page = store.readEncodedSteps(namespace, tree, segments, range, view);
+        page = store.readEncodedSteps(namespace, tree, lineage, range, view);
         pages.set(key, page);
       }
       return page.then((parts) => parts.map((part) => ({ ...part })));

@@ -1,5 +1,5 @@
 /**
- * Lineage arithmetic. The steps 0 to end of a trajectory are owned by its ancestors and itself, as half-open segments
+ * Lineage arithmetic. The steps 0 to end of a trajectory are owned by its ancestors and itself, as half-open ranges
  * without gap. The parent of a branch is the owner of its branch point (B1), so every ancestor owns at least one step
  * of the lineage.
  */
@@ -14,22 +14,22 @@ export interface Link {
 }
 
 /** The steps [from, to) of a lineage that trajectory `key` owns. */
-export interface Segment {
+export interface OwnedRange {
   readonly key: bigint;
   readonly from: bigint;
   readonly to: bigint;
 }
 
 /** A range of own steps of a trajectory in any tree. */
-export interface OwnRange extends Segment {
+export interface TreeRange extends OwnedRange {
   readonly tree: bigint;
 }
 
 /**
- * Returns the segments of a lineage from the root on. `chain` begins with the root and ends with the trajectory itself,
+ * Returns the ranges of a lineage from the root on. `chain` begins with the root and ends with the trajectory itself,
  * whose end is `end`.
  */
-export function segmentsOf(chain: readonly Link[], end: bigint): Segment[] {
+export function rangesOf(chain: readonly Link[], end: bigint): OwnedRange[] {
   return chain.map((link, i) => {
     const child = chain[i + 1];
     return { key: link.key, from: firstOwn(link), to: child === undefined ? end : firstOwn(child) };
@@ -37,33 +37,33 @@ export function segmentsOf(chain: readonly Link[], end: bigint): Segment[] {
 }
 
 /**
- * Returns the part of the segments within [from, to), without empty segments. The cost depends on the result, not on
+ * Returns the part of the ranges within [from, to), without empty ranges. The cost depends on the result, not on
  * the depth of the lineage.
  */
-export function clipSegments(segments: readonly Segment[], from: bigint, to: bigint): Segment[] {
+export function clipRanges(ranges: readonly OwnedRange[], from: bigint, to: bigint): OwnedRange[] {
   if (to <= from) return [];
-  const begin = partition(segments.length, (i) => segments[i]!.to <= from);
-  const end = partition(segments.length, (i) => segments[i]!.from < to);
-  const clipped = segments.slice(begin, end);
+  const begin = partition(ranges.length, (i) => ranges[i]!.to <= from);
+  const end = partition(ranges.length, (i) => ranges[i]!.from < to);
+  const clipped = ranges.slice(begin, end);
   clipEnd(clipped, 0, from, to);
   clipEnd(clipped, clipped.length - 1, from, to);
   return clipped.at(-1)?.from === clipped.at(-1)?.to ? clipped.slice(0, -1) : clipped;
 }
 
-function clipEnd(segments: Segment[], at: number, from: bigint, to: bigint): void {
-  const segment = segments[at];
-  if (segment === undefined) return;
-  segments[at] = {
-    key: segment.key,
-    from: segment.from > from ? segment.from : from,
-    to: segment.to < to ? segment.to : to,
+function clipEnd(ranges: OwnedRange[], at: number, from: bigint, to: bigint): void {
+  const range = ranges[at];
+  if (range === undefined) return;
+  ranges[at] = {
+    key: range.key,
+    from: range.from > from ? range.from : from,
+    to: range.to < to ? range.to : to,
   };
 }
 
 /** Returns the owner of a step, or undefined if the lineage does not contain the step. */
-export function ownerOf(segments: readonly Segment[], stepNumber: bigint): bigint | undefined {
-  const segment = segments[partition(segments.length, (i) => segments[i]!.to <= stepNumber)];
-  return segment !== undefined && segment.from <= stepNumber ? segment.key : undefined;
+export function ownerOf(ranges: readonly OwnedRange[], stepNumber: bigint): bigint | undefined {
+  const range = ranges[partition(ranges.length, (i) => ranges[i]!.to <= stepNumber)];
+  return range !== undefined && range.from <= stepNumber ? range.key : undefined;
 }
 
 /** Returns the error for a branch that would be too deep (B1), or undefined. */
@@ -77,7 +77,7 @@ export function depthFault({ id, depth }: { readonly id: string; readonly depth:
 }
 
 /** Returns how many steps two lineages share: 0 if they are unrelated (RD5). */
-export function sharedSteps(one: readonly Segment[], other: readonly Segment[]): bigint {
+export function sharedSteps(one: readonly OwnedRange[], other: readonly OwnedRange[]): bigint {
   // A trajectory has one chain of ancestors, so lineages are equal up to the last owner that they have in common.
   const common = partition(Math.min(one.length, other.length), (i) => one[i]!.key === other[i]!.key);
   const [a, b] = [one[common - 1], other[common - 1]];

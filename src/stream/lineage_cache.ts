@@ -1,8 +1,8 @@
-import { clipSegments, type Link, type Segment, segmentsOf } from '../domain/lineage.ts';
+import { clipRanges, type Link, type OwnedRange, rangesOf } from '../domain/lineage.ts';
 import { ownBegin, type Trajectory } from '../domain/trajectory.ts';
 import type { Store } from '../store/contract/store.ts';
 
-/** Maximum number of cached segments: about 10 MB. */
+/** Maximum number of cached ranges: about 10 MB. */
 const MAX_SEGMENTS = 100_000;
 
 /** Number of links converted before other work runs. */
@@ -18,12 +18,12 @@ export interface LineageCache {
    * Returns the owners of the steps [from, to), at most up to `trajectory.nextStepNumber`. Reads only the ancestors
    * that these steps need.
    */
-  segments(store: Ancestors, namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<Segment[]>;
+  within(store: Ancestors, namespace: string, trajectory: Trajectory, from: bigint, to: bigint): Promise<OwnedRange[]>;
   /**
-   * Returns the owners of all steps, beginning with the root. The last segment is the trajectory's own and may be
-   * empty. Returns no segments if the trajectory was deleted.
+   * Returns the owners of all steps, beginning with the root. The last range is the trajectory's own and may be
+   * empty. Returns no ranges if the trajectory was deleted.
    */
-  whole(store: Ancestors, namespace: string, trajectory: Trajectory): Promise<readonly Segment[]>;
+  whole(store: Ancestors, namespace: string, trajectory: Trajectory): Promise<readonly OwnedRange[]>;
   forget(key: bigint): void;
 }
 
@@ -31,8 +31,8 @@ export interface LineageCache {
 type Ancestors = Pick<Store, 'getLineage'>;
 
 export function createLineageCache(): LineageCache {
-  // Segments of ancestors, without the trajectory's own, least recently used first.
-  const lineages = new Map<bigint, readonly Segment[]>();
+  // Ranges of ancestors, without the trajectory's own, least recently used first.
+  const lineages = new Map<bigint, readonly OwnedRange[]>();
   let cached = 0;
 
   const forget = (key: bigint): void => {
@@ -40,7 +40,7 @@ export function createLineageCache(): LineageCache {
     lineages.delete(key);
   };
 
-  const cache = (key: bigint, ancestors: readonly Segment[]): void => {
+  const cache = (key: bigint, ancestors: readonly OwnedRange[]): void => {
     forget(key);
     lineages.set(key, ancestors);
     cached += ancestors.length;
@@ -56,7 +56,7 @@ export function createLineageCache(): LineageCache {
     namespace: string,
     trajectory: Trajectory,
     from: bigint,
-  ): Promise<readonly Segment[]> => {
+  ): Promise<readonly OwnedRange[]> => {
     const { ref } = trajectory;
     const own = { key: ref.key, from: ownBegin(trajectory), to: trajectory.nextStepNumber };
     if (from >= own.from) return [own];
@@ -74,22 +74,22 @@ export function createLineageCache(): LineageCache {
   };
 
   return {
-    async segments(store, namespace, trajectory, from, to) {
-      return clipSegments(await ownersFrom(store, namespace, trajectory, from), from, to);
+    async within(store, namespace, trajectory, from, to) {
+      return clipRanges(await ownersFrom(store, namespace, trajectory, from), from, to);
     },
     whole: (store, namespace, trajectory) => ownersFrom(store, namespace, trajectory, 0n),
     forget,
   };
 }
 
-/** Returns the segments of all links but the last one. */
-async function ancestorsOf(chain: readonly Link[]): Promise<Segment[]> {
-  const segments: Segment[] = [];
+/** Returns the ranges of all links but the last one. */
+async function ancestorsOf(chain: readonly Link[]): Promise<OwnedRange[]> {
+  const ranges: OwnedRange[] = [];
   for (let at = 0; at + 1 < chain.length; at += PIECE) {
     if (at > 0) await new Promise((resolve) => setImmediate(resolve));
-    // Includes the next link, at which the last segment of the piece ends.
+    // Includes the next link, at which the last range of the piece ends.
     const piece = chain.slice(at, at + PIECE + 1);
-    segments.push(...segmentsOf(piece, 0n).slice(0, -1));
+    ranges.push(...rangesOf(piece, 0n).slice(0, -1));
   }
-  return segments;
+  return ranges;
 }

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { clipSegments, type Link, ownerOf, type Segment, segmentsOf, sharedSteps } from '../../src/domain/lineage.ts';
+import { clipRanges, type Link, type OwnedRange, ownerOf, rangesOf, sharedSteps } from '../../src/domain/lineage.ts';
 
 /**
  * The naive model: a trajectory is a list of its steps, each with the key of its owner, and a branch is a copy of the
- * front of the list. The results of the arithmetic on segments must equal those on lists.
+ * front of the list. The results of the arithmetic on ranges must equal those on lists.
  */
 interface Naive {
   readonly chain: readonly Link[];
@@ -26,11 +26,11 @@ function branch(source: Naive, n: number, key: bigint, own: number): Naive {
   };
 }
 
-function segments({ chain, owners }: Naive): Segment[] {
-  return segmentsOf(chain, BigInt(owners.length));
+function ranges({ chain, owners }: Naive): OwnedRange[] {
+  return rangesOf(chain, BigInt(owners.length));
 }
 
-function expand(parts: readonly Segment[]): [bigint, bigint][] {
+function expand(parts: readonly OwnedRange[]): [bigint, bigint][] {
   return parts.flatMap(({ key, from, to }) =>
     Array.from({ length: Number(to - from) }, (_, i): [bigint, bigint] => [from + BigInt(i), key]),
   );
@@ -58,11 +58,11 @@ function* grown(tree: readonly Naive[], size: number): Generator<Naive[]> {
 }
 
 describe('lineage arithmetic, exhaustively over small trees', () => {
-  it('O2: segments equal the naive copy, in order and without a gap', () => {
+  it('O2: ranges equal the naive copy, in order and without a gap', () => {
     let seen = 0;
     for (const tree of trees(4)) {
       const last = tree.at(-1) as Naive;
-      expect(expand(segments(last))).toEqual(listed(last));
+      expect(expand(ranges(last))).toEqual(listed(last));
       seen += 1;
     }
     expect(seen).toBeGreaterThan(5_000);
@@ -70,7 +70,7 @@ describe('lineage arithmetic, exhaustively over small trees', () => {
 
   it('B1: every ancestor owns a step of the lineage; only the trajectory itself may own none', () => {
     for (const tree of trees(4)) {
-      const parts = segments(tree.at(-1) as Naive);
+      const parts = ranges(tree.at(-1) as Naive);
       for (const [i, { from, to }] of parts.entries()) {
         if (i < parts.length - 1) expect(from < to).toBe(true);
         else expect(from <= to).toBe(true);
@@ -84,7 +84,7 @@ describe('lineage arithmetic, exhaustively over small trees', () => {
       const end = last.owners.length;
       for (let from = 0; from <= end + 1; from += 1)
         for (let to = 0; to <= end + 1; to += 1) {
-          const clipped = clipSegments(segments(last), BigInt(from), BigInt(to));
+          const clipped = clipRanges(ranges(last), BigInt(from), BigInt(to));
           expect(expand(clipped)).toEqual(listed(last, from, to));
           expect(clipped.every((part) => part.from < part.to)).toBe(true);
         }
@@ -94,9 +94,9 @@ describe('lineage arithmetic, exhaustively over small trees', () => {
   it('B1: the owner of a step is that of the copy; below 0 and from the end on there is none', () => {
     for (const tree of trees(3)) {
       const last = tree.at(-1) as Naive;
-      for (let n = 0; n < last.owners.length; n += 1) expect(ownerOf(segments(last), BigInt(n))).toBe(last.owners[n]);
-      expect(ownerOf(segments(last), -1n)).toBeUndefined();
-      expect(ownerOf(segments(last), BigInt(last.owners.length))).toBeUndefined();
+      for (let n = 0; n < last.owners.length; n += 1) expect(ownerOf(ranges(last), BigInt(n))).toBe(last.owners[n]);
+      expect(ownerOf(ranges(last), -1n)).toBeUndefined();
+      expect(ownerOf(ranges(last), BigInt(last.owners.length))).toBeUndefined();
     }
   });
 
@@ -106,8 +106,8 @@ describe('lineage arithmetic, exhaustively over small trees', () => {
         const last = tree.at(-1) as Naive;
         const differ = last.owners.findIndex((key, i) => key !== other.owners[i]);
         const shared = BigInt(differ === -1 ? last.owners.length : differ);
-        expect(sharedSteps(segments(last), segments(other))).toBe(shared);
-        expect(sharedSteps(segments(other), segments(last))).toBe(shared);
+        expect(sharedSteps(ranges(last), ranges(other))).toBe(shared);
+        expect(sharedSteps(ranges(other), ranges(last))).toBe(shared);
       }
   });
 });
@@ -123,12 +123,12 @@ describe('lineage arithmetic', () => {
   ])('B1: a branch %s', (_, n, keys) => {
     const child = branch(parent, n, 3n, 1);
     expect(child.chain.map(({ key }) => key)).toEqual(keys);
-    expect(expand(segments(child))).toEqual(listed(child));
+    expect(expand(ranges(child))).toEqual(listed(child));
   });
 
   it('RD5: unrelated lineages share nothing', () => {
-    expect(sharedSteps(segments(root(1n, 3)), segments(root(2n, 3)))).toBe(0n);
-    expect(sharedSteps([], segments(root(2n, 3)))).toBe(0n);
+    expect(sharedSteps(ranges(root(1n, 3)), ranges(root(2n, 3)))).toBe(0n);
+    expect(sharedSteps([], ranges(root(2n, 3)))).toBe(0n);
   });
 
   it('O2: numbers above 2^53 are handled exactly', () => {
@@ -137,14 +137,14 @@ describe('lineage arithmetic', () => {
       { key: 1n, branchPoint: undefined },
       { key: 2n, branchPoint: n },
     ];
-    const parts = segmentsOf(chain, n + 3n);
+    const parts = rangesOf(chain, n + 3n);
     expect(parts).toEqual([
       { key: 1n, from: 0n, to: n + 1n },
       { key: 2n, from: n + 1n, to: n + 3n },
     ]);
     expect(ownerOf(parts, n)).toBe(1n);
     expect(ownerOf(parts, n + 1n)).toBe(2n);
-    expect(clipSegments(parts, n, n + 2n)).toEqual([
+    expect(clipRanges(parts, n, n + 2n)).toEqual([
       { key: 1n, from: n, to: n + 1n },
       { key: 2n, from: n + 1n, to: n + 2n },
     ]);
@@ -161,13 +161,11 @@ describe('lineage arithmetic', () => {
         }
         const one = tree[a % tree.length] as Naive;
         const last = tree.at(-1) as Naive;
-        expect(expand(segments(last))).toEqual(listed(last));
+        expect(expand(ranges(last))).toEqual(listed(last));
         const from = b % (last.owners.length + 1);
-        expect(expand(clipSegments(segments(last), BigInt(from), BigInt(from + 3)))).toEqual(
-          listed(last, from, from + 3),
-        );
+        expect(expand(clipRanges(ranges(last), BigInt(from), BigInt(from + 3)))).toEqual(listed(last, from, from + 3));
         const differ = one.owners.findIndex((key, i) => key !== last.owners[i]);
-        expect(sharedSteps(segments(one), segments(last))).toBe(BigInt(differ === -1 ? one.owners.length : differ));
+        expect(sharedSteps(ranges(one), ranges(last))).toBe(BigInt(differ === -1 ? one.owners.length : differ));
       }),
     );
   });

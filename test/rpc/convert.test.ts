@@ -56,7 +56,8 @@ describe('the conversion of steps', () => {
     const step = steps[0]!;
     expect(step.reward).toBeUndefined();
     expect(step.states.map(({ digest }) => digest)).toEqual([sha256(''), sha256('x')]);
-    expect(states.map(({ data }) => data.length)).toEqual([0]);
+    expect(step.states.map(({ data }) => data?.length)).toEqual([0, undefined]);
+    expect(states).toEqual([]);
     expect(unpacked(step).actions.map(({ content }) => content)).toEqual([{ kind: 'text', text: '' }, undefined]);
   });
 

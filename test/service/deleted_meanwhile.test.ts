@@ -208,9 +208,9 @@ describeApp('a trajectory that is deleted between two reads', (on) => {
     const scene = on.scene();
     const { id } = await scene.createWith(['a', 'b', 'c', 'd', 'e']);
     const holed = wrappedStore(on.store, {
-      readEncodedSteps: (namespace, tree, segments, range, view) => {
+      readEncodedSteps: (namespace, tree, lineage, range, view) => {
         const to = range.to < missing ? range.to : missing;
-        return on.store.readEncodedSteps(namespace, tree, segments, { ...range, to }, view);
+        return on.store.readEncodedSteps(namespace, tree, lineage, { ...range, to }, view);
       },
     });
     const app = on.app({}, holed);

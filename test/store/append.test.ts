@@ -150,9 +150,9 @@ describeStore('appending', (on) => {
     const far = await scene.get(made.id);
     expect(far.nextStepNumber).toBe(end);
     await scene.append(far, [wordStep(end, 'x'), wordStep(end + 1n, 'y'), wordStep(end + 2n, 'z')]);
-    const segments = [{ key: made.ref.key, from: 0n, to: end + 3n }];
+    const lineage = [{ key: made.ref.key, from: 0n, to: end + 3n }];
     const range = { from: end + 1n, to: end + 3n, maxSteps: 10, maxBytes: 1e6 };
-    const steps = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+    const steps = await scene.store.readSteps(scene.namespace, made.ref.tree, lineage, range, 'FULL');
     expect(steps.map(({ step }) => step.stepNumber)).toEqual([end + 1n, end + 2n]);
     const child = await scene.branch(far, end + 1n);
     expect(child).toMatchObject({ nextStepNumber: end + 2n, parent: { branchPoint: end + 1n } });

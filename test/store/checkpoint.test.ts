@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { Segment } from '../../src/domain/lineage.ts';
+import type { OwnedRange } from '../../src/domain/lineage.ts';
 import type { NewState } from '../../src/domain/step.ts';
 import { makeStep, newState, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
@@ -7,7 +7,7 @@ import type { Scene } from './scene.ts';
 
 describeStore('checkpoints and the states of a lineage', (on) => {
   interface Told {
-    readonly segments: readonly Segment[];
+    readonly lineage: readonly OwnedRange[];
     readonly tree: bigint;
     readonly states: readonly NewState[];
   }
@@ -24,14 +24,14 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     await scene.append(root, [at(0, 'env'), at(1), at(2, 'agent', 'env'), at(3, 'agent'), at(4, 'env')], { states });
     const child = await scene.branch(root, 3n);
     await scene.append(child, [at(4), at(5, 'env')], { states });
-    return { tree: root.ref.tree, segments: await scene.segments(child), states };
+    return { tree: root.ref.tree, lineage: await scene.lineage(child), states };
   }
 
   it('RD3: the latest checkpoint is the last step up to a number that has a state, or that has all named states', async () => {
     const scene = on.scene();
-    const { tree, segments } = await checkpoints(scene);
+    const { tree, lineage } = await checkpoints(scene);
     const find = async (atOrBefore: bigint, ...names: string[]) =>
-      (await scene.store.findCheckpoint(scene.namespace, tree, segments, atOrBefore, names))?.step.stepNumber;
+      (await scene.store.findCheckpoint(scene.namespace, tree, lineage, atOrBefore, names))?.step.stepNumber;
     expect(await find(2n ** 63n - 1n)).toBe(5n);
     expect(await find(5n)).toBe(5n);
     expect(await find(4n)).toBe(3n);
@@ -47,9 +47,9 @@ describeStore('checkpoints and the states of a lineage', (on) => {
 
   it('RD3: the checkpoint is a complete step, with its owner', async () => {
     const scene = on.scene();
-    const { tree, segments, states } = await checkpoints(scene);
-    const found = await scene.store.findCheckpoint(scene.namespace, tree, segments, 4n, ['env']);
-    expect(found?.owner.key).toBe(segments[0]?.key);
+    const { tree, lineage, states } = await checkpoints(scene);
+    const found = await scene.store.findCheckpoint(scene.namespace, tree, lineage, 4n, ['env']);
+    expect(found?.owner.key).toBe(lineage[0]?.key);
     expect(found?.step.states).toEqual([
       stateRef(states[2] as NewState, 'agent'),
       stateRef(states[2] as NewState, 'env'),
@@ -59,19 +59,19 @@ describeStore('checkpoints and the states of a lineage', (on) => {
   it('RD3: a trajectory without states has no checkpoint', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
-    const segments = await scene.segments(made);
-    expect(await scene.store.findCheckpoint(scene.namespace, made.ref.tree, segments, 9n, [])).toBeUndefined();
+    const lineage = await scene.lineage(made);
+    expect(await scene.store.findCheckpoint(scene.namespace, made.ref.tree, lineage, 9n, [])).toBeUndefined();
   });
 
   it('S5: states of one name are listed in step order across branch points, from a given number, up to a limit', async () => {
     const scene = on.scene();
-    const { tree, segments, states } = await checkpoints(scene);
+    const { tree, lineage, states } = await checkpoints(scene);
     const read = (name: string, from = 0n, limit = 100) =>
-      scene.store.listStepStates(scene.namespace, tree, segments, { name, from, limit });
+      scene.store.listStepStates(scene.namespace, tree, lineage, { name, from, limit });
     const env = await read('env');
     expect(env.map(({ stepNumber }) => stepNumber)).toEqual([0n, 2n, 5n]);
     expect(env.map(({ state }) => state)).toEqual([0, 2, 5].map((n) => stateRef(states[n] as NewState)));
-    expect(env.map(({ owner }) => owner.key)).toEqual([segments[0]?.key, segments[0]?.key, segments[1]?.key]);
+    expect(env.map(({ owner }) => owner.key)).toEqual([lineage[0]?.key, lineage[0]?.key, lineage[1]?.key]);
     expect((await read('agent')).map(({ stepNumber }) => stepNumber)).toEqual([2n, 3n]);
     expect((await read('env', 1n)).map(({ stepNumber }) => stepNumber)).toEqual([2n, 5n]);
     expect((await read('env', 2n, 1)).map(({ stepNumber }) => stepNumber)).toEqual([2n]);
@@ -82,9 +82,9 @@ describeStore('checkpoints and the states of a lineage', (on) => {
 
   it('S5: a page is full even if states are rare; only the last page is short', async () => {
     const scene = on.scene();
-    const { tree, segments } = await checkpoints(scene);
+    const { tree, lineage } = await checkpoints(scene);
     const read = async (limit: number) =>
-      (await scene.store.listStepStates(scene.namespace, tree, segments, { name: 'env', from: 0n, limit })).map(
+      (await scene.store.listStepStates(scene.namespace, tree, lineage, { name: 'env', from: 0n, limit })).map(
         (found) => found.stepNumber,
       );
     expect(await read(1)).toEqual([0n]);

@@ -67,11 +67,11 @@ it('RD3: steps with many attached states are encoded in several parts, each well
 
 async function reading(scene: Scene, id: string) {
   const { ref } = await scene.get(id);
-  const segments = await scene.segments({ id });
+  const lineage = await scene.lineage({ id });
   const { store, namespace } = scene;
   return {
-    encoded: (range: StepRange, view: StepView) => store.readEncodedSteps(namespace, ref.tree, segments, range, view),
-    read: (range: StepRange, view: StepView) => store.readSteps(namespace, ref.tree, segments, range, view),
+    encoded: (range: StepRange, view: StepView) => store.readEncodedSteps(namespace, ref.tree, lineage, range, view),
+    read: (range: StepRange, view: StepView) => store.readSteps(namespace, ref.tree, lineage, range, view),
   };
 }
 

@@ -23,17 +23,17 @@ async function readMuch(here: RolloutScene): Promise<void> {
   const stage = await here.stage(run, { status: 'RUNNING' });
   await here.queue(stage, 3);
   const { tree } = root.ref;
-  const segments = [{ key: root.ref.key, from: 0n, to: 3n }];
+  const lineage = [{ key: root.ref.key, from: 0n, to: 3n }];
   const range = { from: 0n, to: 3n, maxSteps: 9, maxBytes: 1e6 };
-  await store.readSteps(namespace, tree, segments, range, 'FULL');
-  await store.readOutlines(namespace, tree, segments, 0n, 9);
+  await store.readSteps(namespace, tree, lineage, range, 'FULL');
+  await store.readOutlines(namespace, tree, lineage, 0n, 9);
   for (const sort of SORTS) {
-    for (const of of [{ tree, segments }, { taskId: 'T' }, { runId: run.id }]) {
+    for (const of of [{ tree, lineage }, { taskId: 'T' }, { runId: run.id }]) {
       await store.listSteps(namespace, { of, hasState: true }, sort, { ...PAGE, maxBytes: 1e6 }, 'FULL');
     }
   }
-  await store.findCheckpoint(namespace, tree, segments, 9n, ['env', 'memory']);
-  await store.listStepStates(namespace, tree, segments, { name: 'env', from: 0n, limit: 9 });
+  await store.findCheckpoint(namespace, tree, lineage, 9n, ['env', 'memory']);
+  await store.listStepStates(namespace, tree, lineage, { name: 'env', from: 0n, limit: 9 });
   await store.getLineage(namespace, leaf.ref);
   await store.listTree(namespace, tree, PAGE);
   await store.listTrajectories(namespace, { labels: new Map([['k', 'v']]) }, PAGE);
@@ -116,10 +116,10 @@ describeStoreOn(['sqlite'], 'A5: reads of SQLite', (on) => {
     const scene = new Scene(on.store, here.namespace);
     const root = await scene.createWith(['a', 'b', 'c']);
     const range = { from: 0n, to: 3n, maxSteps: 9, maxBytes: 1e6 };
-    const segments = [{ key: root.ref.key, from: 0n, to: 3n }];
+    const lineage = [{ key: root.ref.key, from: 0n, to: 3n }];
     const { serving, reading } = await sqliteTextsByThread(async () => {
       await on.store.getTrajectory(here.namespace, root.id);
-      await on.store.readSteps(here.namespace, root.ref.tree, segments, range, 'FULL');
+      await on.store.readSteps(here.namespace, root.ref.tree, lineage, range, 'FULL');
       await on.store.listTrajectories(here.namespace, {}, PAGE);
     });
     expect(serving).toEqual([]);

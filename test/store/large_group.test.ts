@@ -27,8 +27,8 @@ describeStore('large groups', (on) => {
         );
         const to = next + BigInt(batch.length);
         const range = { from: next, to, maxSteps: 1000, maxBytes: 1e7 };
-        const segments = [{ key: made.ref.key, from: 0n, to }];
-        const read = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+        const lineage = [{ key: made.ref.key, from: 0n, to }];
+        const read = await scene.store.readSteps(scene.namespace, made.ref.tree, lineage, range, 'FULL');
         next = to;
         for (const [i, { step }] of read.entries()) {
           const sent = batch[i]!.step;

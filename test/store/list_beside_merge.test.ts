@@ -21,7 +21,7 @@ describeStore('lists of steps concurrent with a merge', (on) => {
     for (let i = 0; i < STEPS; i += 1) {
       await scene.append(made, [wordStep(BigInt(i), `${i}`, { reward: (i * 37) % STEPS })]);
     }
-    const of = { tree: made.ref.tree, segments: await scene.segments(made) };
+    const of = { tree: made.ref.tree, lineage: await scene.lineage(made) };
     const list = async () => {
       const page = { limit: LISTED, after: undefined, maxBytes: 1e6 };
       const steps = await scene.store.listSteps(scene.namespace, { of }, order, page, 'FULL');

@@ -38,22 +38,22 @@ describeStore('merged rows of steps', (on) => {
   const look = async (scene: Scene, made: Trajectory) => {
     const { store, namespace } = scene;
     const { tree } = made.ref;
-    const segments = await scene.segments(made);
-    const of = { tree, segments };
+    const lineage = await scene.lineage(made);
+    const of = { tree, lineage };
     const page = { limit: 1000, after: undefined, maxBytes: 4e6 };
     const lists = await Promise.all(
       (['NUMBER', 'REWARD', 'TIME'] as const).map((by) =>
         store.listSteps(namespace, { of }, { by, descending: by === 'REWARD' }, page, 'FULL'),
       ),
     );
-    const outlines = await store.readOutlines(namespace, tree, segments, 0n, 1000);
+    const outlines = await store.readOutlines(namespace, tree, lineage, 0n, 1000);
     const seen = await on.sql.rows(
       `select step_number, terminated, truncated, cast(reward as text) as reward, cast(commit_time as text) as commit_time
         from steps where tree = ${tree} order by trajectory, step_number`,
     );
     const { nextStepNumber: to } = await scene.get(made.id);
     const range = { from: 0n, to, maxSteps: 1000, maxBytes: 4e6 };
-    const encoded = (await store.readEncodedSteps(namespace, tree, segments, range, 'FULL')).flatMap(decodedSteps);
+    const encoded = (await store.readEncodedSteps(namespace, tree, lineage, range, 'FULL')).flatMap(decodedSteps);
     return { row: await scene.get(made.id), steps: await scene.steps(made, 'FULL', 7), encoded, lists, outlines, seen };
   };
 
@@ -203,7 +203,7 @@ describeStore('merged rows of steps', (on) => {
       const read = async (from: bigint) => {
         const { ref, nextStepNumber } = await scene.get(made.id);
         const range = { from, to: nextStepNumber, maxSteps: 1000, maxBytes: 1e6 };
-        return scene.store.readSteps(scene.namespace, ref.tree, await scene.segments(made), range, 'FULL');
+        return scene.store.readSteps(scene.namespace, ref.tree, await scene.lineage(made), range, 'FULL');
       };
       await expect(read(0n)).rejects.toMatchObject({ reason: 'STEP_CORRUPT' });
       await merge(scene.store, made);

@@ -245,13 +245,13 @@ class Twin {
   async #read(naive: Naive, a: number, b: number): Promise<void> {
     const [from, to] = [Math.min(a, b), Math.max(a, b)];
     const { tree } = naive.row.ref;
-    const segments = await this.#scene.segments(naive.row);
+    const lineage = await this.#scene.lineage(naive.row);
     const range = { from: BigInt(from), to: BigInt(to), maxSteps: 1000, maxBytes: 1e6 };
-    const steps = await this.#scene.store.readSteps(this.#scene.namespace, tree, segments, range, 'FULL');
+    const steps = await this.#scene.store.readSteps(this.#scene.namespace, tree, lineage, range, 'FULL');
     expect(steps.map(({ step }) => wordOf(step))).toEqual(naive.words.slice(from, to));
     const other = this.#living()[b % this.#living().length] as Naive;
     const differ = naive.owners.findIndex((owner, i) => owner !== other.owners[i]);
-    const shared = sharedSteps(segments, await this.#scene.segments(other.row));
+    const shared = sharedSteps(lineage, await this.#scene.lineage(other.row));
     expect(Number(shared)).toBe(differ === -1 ? naive.words.length : differ);
   }
 

@@ -30,7 +30,7 @@ describeStore('namespaces', (on) => {
   function attempts(store: Store, stranger: Scene, { root, child }: { root: Trajectory; child: Trajectory }) {
     const { namespace, caller } = stranger;
     const { tree } = root.ref;
-    const segments = [{ key: root.ref.key, from: 0n, to: 2n }];
+    const lineage = [{ key: root.ref.key, from: 0n, to: 2n }];
     const open = {
       trajectoryId: root.id,
       uid: root.uid,
@@ -57,13 +57,13 @@ describeStore('namespaces', (on) => {
         listByTree: [store.listTrajectories(namespace, { treeId: root.id }, PAGE), []],
         listTree: [store.listTree(namespace, tree, PAGE), []],
         getLineage: [store.getLineage(namespace, child.ref), []],
-        readSteps: [store.readSteps(namespace, tree, segments, range, 'FULL'), []],
-        readEncodedSteps: [store.readEncodedSteps(namespace, tree, segments, range, 'FULL'), []],
-        readOutlines: [store.readOutlines(namespace, tree, segments, 0n, 9), []],
+        readSteps: [store.readSteps(namespace, tree, lineage, range, 'FULL'), []],
+        readEncodedSteps: [store.readEncodedSteps(namespace, tree, lineage, range, 'FULL'), []],
+        readOutlines: [store.readOutlines(namespace, tree, lineage, 0n, 9), []],
         listSteps: [
           store.listSteps(
             namespace,
-            { of: { tree, segments } },
+            { of: { tree, lineage } },
             { by: 'NUMBER', descending: false },
             { ...PAGE, maxBytes: 1e6 },
             'FULL',
@@ -80,8 +80,8 @@ describeStore('namespaces', (on) => {
           ),
           [],
         ],
-        findCheckpoint: [store.findCheckpoint(namespace, tree, segments, 9n, []), undefined],
-        listStepStates: [store.listStepStates(namespace, tree, segments, { name: 'env', from: 0n, limit: 9 }), []],
+        findCheckpoint: [store.findCheckpoint(namespace, tree, lineage, 9n, []), undefined],
+        listStepStates: [store.listStepStates(namespace, tree, lineage, { name: 'env', from: 0n, limit: 9 }), []],
         findStates: [store.findStates(namespace, [STATE.digest], true), []],
       },
       refused: {

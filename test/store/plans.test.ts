@@ -91,7 +91,7 @@ describe('rows that SQLite reads', () => {
     const make = () => here.create({ experimentId, root: wordStep(0n, 'a', { reward: 1 }), scoredMetrics: ['m'] });
     const one = await make();
     await make();
-    const tree = { tree: one.ref.tree, segments: await here.segments(one) };
+    const tree = { tree: one.ref.tree, lineage: await here.lineage(one) };
     const page = { limit: 5, after: undefined, maxBytes: 1e6 };
     for (const by of ['REWARD', 'METRIC'] as const) {
       const index = by === 'REWARD' ? 'segments_by_reward' : 'step_scores_by_value';

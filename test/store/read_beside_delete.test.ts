@@ -20,9 +20,9 @@ describeStore('reads concurrent with a delete', (on) => {
     const root = await createWithStates(scene, 4);
     const leaf = await scene.branch(root, 2n);
     await appendStates(scene, leaf, 3, 3);
-    const segments = await scene.segments(leaf);
+    const lineage = await scene.lineage(leaf);
     const range = { from: 1n, to: 6n, maxSteps: 10, maxBytes: 1e6 };
-    const read = () => scene.store.readSteps(scene.namespace, leaf.ref.tree, segments, range, 'FULL');
+    const read = () => scene.store.readSteps(scene.namespace, leaf.ref.tree, lineage, range, 'FULL');
     await read();
     expect(await statementsOf(on.engine, async () => expect(statesOf(await read())).toEqual([1, 2, 3, 4, 5]))).toBe(1);
     await scene.delete(leaf);
@@ -32,28 +32,28 @@ describeStore('reads concurrent with a delete', (on) => {
   it('RD1: a single step or latest checkpoint that is deleted before its states are read is not found', async () => {
     const scene = on.scene();
     for (const read of [
-      (made: Trajectory, segments: Awaited<ReturnType<Scene['segments']>>) =>
+      (made: Trajectory, lineage: Awaited<ReturnType<Scene['lineage']>>) =>
         scene.store.readSteps(
           scene.namespace,
           made.ref.tree,
-          segments,
+          lineage,
           { from: 1n, to: 2n, maxSteps: 1, maxBytes: 1 },
           'FULL',
         ),
-      async (made: Trajectory, segments: Awaited<ReturnType<Scene['segments']>>) => {
-        const found = await scene.store.findCheckpoint(scene.namespace, made.ref.tree, segments, 2n, []);
+      async (made: Trajectory, lineage: Awaited<ReturnType<Scene['lineage']>>) => {
+        const found = await scene.store.findCheckpoint(scene.namespace, made.ref.tree, lineage, 2n, []);
         return found === undefined ? [] : [found];
       },
     ]) {
       const made = await createWithStates(scene, 3);
-      const segments = await scene.segments(made);
-      expect(statesOf(await read(made, segments))).toHaveLength(1);
+      const lineage = await scene.lineage(made);
+      expect(statesOf(await read(made, lineage))).toHaveLength(1);
       expect(
         await changeBefore(
           on.engine,
           /hex|encode/,
           () => scene.delete(made),
-          () => read(made, segments),
+          () => read(made, lineage),
         ),
       ).toEqual([]);
     }

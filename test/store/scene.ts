@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import { type Segment, segmentsOf } from '../../src/domain/lineage.ts';
+import { type OwnedRange, rangesOf } from '../../src/domain/lineage.ts';
 import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../src/store/contract/append.ts';
@@ -100,20 +100,20 @@ export class Scene {
     return this.append(trajectory, [], { seal: { status, message } });
   }
 
-  /** The current segments of the lineage of a trajectory. */
-  async segments(trajectory: { readonly id: string }): Promise<Segment[]> {
+  /** The current ranges of the lineage of a trajectory. */
+  async lineage(trajectory: { readonly id: string }): Promise<OwnedRange[]> {
     const { ref, nextStepNumber } = await this.get(trajectory.id);
-    return segmentsOf(await this.store.getLineage(this.namespace, ref), nextStepNumber);
+    return rangesOf(await this.store.getLineage(this.namespace, ref), nextStepNumber);
   }
 
   /** All steps of a trajectory, read in pages of at most `pageSize`. */
   async steps(trajectory: { readonly id: string }, view: StepView = 'FULL', pageSize = 1000): Promise<OwnedStep[]> {
     const { ref, nextStepNumber } = await this.get(trajectory.id);
-    const segments = segmentsOf(await this.store.getLineage(this.namespace, ref), nextStepNumber);
+    const lineage = rangesOf(await this.store.getLineage(this.namespace, ref), nextStepNumber);
     const all: OwnedStep[] = [];
     for (let from = 0n; from < nextStepNumber; ) {
       const range = { from, to: nextStepNumber, maxSteps: pageSize, maxBytes: 1024 * 1024 };
-      const page = await this.store.readSteps(this.namespace, ref.tree, segments, range, view);
+      const page = await this.store.readSteps(this.namespace, ref.tree, lineage, range, view);
       if (page.length === 0) throw new Error(`steps ${from} to ${nextStepNumber} of ${trajectory.id} are missing`);
       all.push(...page);
       from = (page.at(-1) as OwnedStep).step.stepNumber + 1n;

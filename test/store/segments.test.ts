@@ -81,7 +81,7 @@ describeStore('stored segments', (on) => {
       made,
       rewards.map((reward, i) => makeStep(BigInt(i), { reward })),
     );
-    const of = { tree: made.ref.tree, segments: await scene.segments(made) };
+    const of = { tree: made.ref.tree, lineage: await scene.lineage(made) };
     const page = { limit: 30, after: undefined, maxBytes: 1e6 };
     const list = async (filter: object, order: StepSort) =>
       (await scene.store.listSteps(scene.namespace, { of, ...filter }, order, page, 'FULL')).map(
@@ -141,7 +141,7 @@ describeStore('stored segments', (on) => {
       expect(await refusalOf(read(scene, made, 10n))).toMatchObject(corrupt);
       expect(await refusalOf(scene.append(made, [wordStep(15n, 'x')]))).toMatchObject(corrupt);
       const page = { limit: 30, after: undefined, maxBytes: 1e6 };
-      const of30 = { tree: made.ref.tree, segments: await scene.segments(made) };
+      const of30 = { tree: made.ref.tree, lineage: await scene.lineage(made) };
       expect(await refusalOf(scene.store.listSteps(scene.namespace, { of: of30 }, NUMBER, page, 'FULL'))).toMatchObject(
         corrupt,
       );
@@ -156,8 +156,8 @@ describeStore('stored segments', (on) => {
 
   async function read(scene: Scene, made: Trajectory, from: bigint): Promise<Step[]> {
     const range = { from, to: 30n, maxSteps: 30, maxBytes: 1e6 };
-    const segments = await scene.segments(made);
-    const steps = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+    const lineage = await scene.lineage(made);
+    const steps = await scene.store.readSteps(scene.namespace, made.ref.tree, lineage, range, 'FULL');
     return steps.map(({ step }) => step);
   }
 });

@@ -26,8 +26,8 @@ describeStore('small states', (on) => {
     return Object.fromEntries([...found].map(([name, data]) => [name, Buffer.from(data).toString()]));
   };
   const listed = async (scene: Scene, of: Trajectory, name: string, from = 0n, limit = 256) => {
-    const segments = await scene.segments(of);
-    return scene.store.listStepStates(scene.namespace, of.ref.tree, segments, { name, from, limit });
+    const lineage = await scene.lineage(of);
+    return scene.store.listStepStates(scene.namespace, of.ref.tree, lineage, { name, from, limit });
   };
 
   it('S1: a small state is stored in the row of its step: it has no row, and no digest finds it', async () => {
@@ -83,8 +83,8 @@ describeStore('small states', (on) => {
     expect(await countRows(on.sql, scene.namespace)).toMatchObject({ states: 0, step_states: 0, attached_states: 1 });
     for (const each of [made, branch]) {
       expect(await read(scene, each, made, 1n, ['after', 'env'])).toEqual({ after: 'attached', env: 'own' });
-      const segments = await scene.segments(each);
-      const found = await scene.store.findCheckpoint(scene.namespace, made.ref.tree, segments, 9n, ['after', 'env']);
+      const lineage = await scene.lineage(each);
+      const found = await scene.store.findCheckpoint(scene.namespace, made.ref.tree, lineage, 9n, ['after', 'env']);
       expect(found?.step.states.map(({ name }) => name)).toEqual(['after', 'env']);
       expect((await listed(scene, each, 'after')).map(({ stepNumber }) => stepNumber)).toEqual([1n]);
     }
@@ -216,7 +216,7 @@ describeStore('small states', (on) => {
     // Attachments to a source after a branch was made are seen by the branch too.
     for (const { made } of lineages) {
       const { ref } = made;
-      const segments = await scene.segments(made);
+      const lineage = await scene.lineage(made);
       const steps = await scene.steps(made);
       const has = (number: number, wanted: readonly string[]) => {
         const here = steps[number]!.step.states.map(({ name }) => name);
@@ -225,7 +225,7 @@ describeStore('small states', (on) => {
       for (const wanted of [[], ['a'], ['b'], ['a', 'b'], ['late'], ['late', 'a'], [`"'\\%_`], ['große'], ['none']]) {
         const numbers = steps.map((_, number) => number);
         for (const end of numbers.filter((number) => number % 3 === 0)) {
-          const found = await scene.store.findCheckpoint(scene.namespace, ref.tree, segments, BigInt(end), wanted);
+          const found = await scene.store.findCheckpoint(scene.namespace, ref.tree, lineage, BigInt(end), wanted);
           const expected = numbers.filter((number) => number <= end && has(number, wanted)).at(-1);
           expect(found?.step, `${wanted} up to ${end}`).toEqual(
             expected === undefined ? undefined : steps[expected]!.step,
@@ -234,7 +234,7 @@ describeStore('small states', (on) => {
         if (wanted.length > 1) continue;
         const list = await scene.store.listSteps(
           scene.namespace,
-          { of: { tree: ref.tree, segments }, hasState: wanted[0] ?? true },
+          { of: { tree: ref.tree, lineage }, hasState: wanted[0] ?? true },
           { by: 'NUMBER', descending: false },
           { after: undefined, limit: 1000, maxBytes: 1024 * 1024 },
           'FULL',

@@ -46,11 +46,11 @@ it.each(ENGINES)(
       await scene.store.attachState(scene.caller, { ...fence, stepNumber: 9n, name, digest, data });
     }
     const look = async (here: Scene) => {
-      const segments = await here.segments(branch);
+      const lineage = await here.lineage(branch);
       const states = [];
       for (const name of ['env', 'even', 'large', 'zip', 'after', 'big']) {
         const which = { name, from: 0n, limit: 2000 };
-        const found = await here.store.listStepStates(here.namespace, made.ref.tree, segments, which);
+        const found = await here.store.listStepStates(here.namespace, made.ref.tree, lineage, which);
         states.push(
           found.map(({ state: { data, ...state }, ...each }) => ({ ...each, state, text: data && textOf(data) })),
         );

@@ -10,7 +10,7 @@ import { statementsOf as countStatements } from './statement_count.ts';
 describeStore('statements', (on) => {
   const statementsOf = (work: () => Promise<unknown>) => countStatements(on.engine, work);
 
-  it('RD1: a page over eighty segments takes the statements of a page of one segment', async () => {
+  it('RD1: a page over the steps of eighty owners takes the statements of a page of one owner', async () => {
     const scene = on.scene();
     const flat = await scene.create();
     await scene.append(
@@ -24,9 +24,9 @@ describeStore('statements', (on) => {
     }
     const range = { from: 0n, to: 81n, maxSteps: 1000, maxBytes: 1e6 };
     const read = async (trajectory: typeof deep) => {
-      const segments = await scene.segments(trajectory);
+      const lineage = await scene.lineage(trajectory);
       return statementsOf(async () => {
-        const steps = await scene.store.readSteps(scene.namespace, trajectory.ref.tree, segments, range, 'FULL');
+        const steps = await scene.store.readSteps(scene.namespace, trajectory.ref.tree, lineage, range, 'FULL');
         expect(steps).toHaveLength(81);
       });
     };

@@ -31,8 +31,8 @@ describeStore('listing steps', (on) => {
   const words = (steps: readonly OwnedStep[]) => steps.map(({ step }) => wordOf(step));
 
   async function lineage(scene: Scene) {
-    const { leaf, segments } = await threeDeep(scene);
-    return { leaf, of: { tree: leaf.ref.tree, segments } };
+    const { leaf, lineage } = await threeDeep(scene);
+    return { leaf, of: { tree: leaf.ref.tree, lineage } };
   }
 
   it('RD4: a lineage lists its steps, including inherited ones, in both orders of number', async () => {
@@ -84,7 +84,7 @@ describeStore('listing steps', (on) => {
       wordStep(6n, '0', { reward: 0 }),
       wordStep(7n, 'again NaN', { reward: Number.NaN }),
     ]);
-    return { tree: root.ref.tree, segments: await scene.segments(child) };
+    return { tree: root.ref.tree, lineage: await scene.lineage(child) };
   }
 
   it('RD4, W11: sorted by reward, missing and NaN are last in both orders, also in pages', async () => {
@@ -203,7 +203,7 @@ describeStore('listing steps', (on) => {
       wordStep(5n, 'both', { states: [stateRef(state, 'agent'), stateRef(state, 'env')] }),
     ];
     await scene.append(made, steps, { states: [state] });
-    const of = { tree: made.ref.tree, segments: await scene.segments(made) };
+    const of = { tree: made.ref.tree, lineage: await scene.lineage(made) };
     expect(words(await list(scene, { of, terminalOnly: true }))).toEqual(['terminated', 'truncated', 'agent']);
     expect(words(await list(scene, { of, terminalOnly: false }))).toHaveLength(6);
     expect(words(await list(scene, { of, hasState: true }))).toEqual(['env', 'agent', 'both']);
@@ -237,6 +237,6 @@ describeStore('listing steps', (on) => {
   it('an empty lineage lists nothing', async () => {
     const scene = on.scene();
     const made = await scene.create();
-    expect(await list(scene, { of: { tree: made.ref.tree, segments: await scene.segments(made) } })).toEqual([]);
+    expect(await list(scene, { of: { tree: made.ref.tree, lineage: await scene.lineage(made) } })).toEqual([]);
   });
 });

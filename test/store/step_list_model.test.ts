@@ -117,7 +117,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
         await Promise.all(
           Object.entries(lineages).map(async ([name, each]) => [
             name,
-            { tree: each.ref.tree, segments: await scene.segments(each) },
+            { tree: each.ref.tree, lineage: await scene.lineage(each) },
           ]),
         ),
       ) as Record<'root' | 'branch' | 'leaf', StepFilter['of']>),

@@ -11,12 +11,12 @@ const MANY = { maxSteps: 1000, maxBytes: 1024 * 1024 };
 describeStore('reading ranges of steps', (on) => {
   it('RD1, O2: every range of a lineage equals the slice of the naive copy, with its owners', async () => {
     const scene = on.scene();
-    const { root, middle, leaf, segments } = await threeDeep(scene);
+    const { root, middle, leaf, lineage } = await threeDeep(scene);
     const owners = [root, root, root, root, middle, leaf, leaf].map(({ id, ref }) => ({ id, key: ref.key }));
     for (let from = 0; from <= 7; from += 1)
       for (let to = 0; to <= 8; to += 1) {
         const range = { from: BigInt(from), to: BigInt(to), ...MANY };
-        const read = await scene.store.readSteps(scene.namespace, leaf.ref.tree, segments, range, 'FULL');
+        const read = await scene.store.readSteps(scene.namespace, leaf.ref.tree, lineage, range, 'FULL');
         expect(read.map(({ step }) => wordOf(step))).toEqual(WORDS.slice(from, to));
         expect(read.map(({ owner }) => owner)).toEqual(owners.slice(from, to));
         expect(read.map(({ step }) => Number(step.stepNumber))).toEqual(WORDS.map((_, i) => i).slice(from, to));
@@ -38,10 +38,10 @@ describeStore('reading ranges of steps', (on) => {
       made,
       Array.from({ length: 10 }, (_, i) => makeStep(BigInt(i), { infoJson: JSON.stringify(text) })),
     );
-    const segments = await scene.segments(made);
+    const lineage = await scene.lineage(made);
     const read = async (maxBytes: number, from = 0n, view: StepView = 'FULL') => {
       const range = { from, to: 10n, maxSteps: 1000, maxBytes };
-      return scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, view);
+      return scene.store.readSteps(scene.namespace, made.ref.tree, lineage, range, view);
     };
     expect(await read(1)).toHaveLength(1);
     expect(await read(1, 9n)).toHaveLength(1);
@@ -61,8 +61,8 @@ describeStore('reading ranges of steps', (on) => {
       Array.from({ length: 4 }, (_, i) => makeStep(BigInt(i), { infoJson })),
     );
     const range = { from: 0n, to: 4n, maxSteps: 1000, maxBytes: 700_000 };
-    const segments = await scene.segments(made);
-    const read = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+    const lineage = await scene.lineage(made);
+    const read = await scene.store.readSteps(scene.namespace, made.ref.tree, lineage, range, 'FULL');
     expect(read).toHaveLength(2);
     const page = { limit: 100, maxBytes: 700_000, after: undefined };
     const of = { taskId: 'wide' };
@@ -82,10 +82,10 @@ describeStore('reading ranges of steps', (on) => {
     const child = await scene.branch(root, 1n);
     await scene.append(child, [fat(2), fat(3), wordStep(4n, 'thin'), fat(5)]);
     const pages: number[] = [];
-    const segments = await scene.segments(child);
+    const lineage = await scene.lineage(child);
     for (let from = 0n; from < 6n; ) {
       const range = { from, to: 6n, maxSteps: 1000, maxBytes: 110_000 };
-      const page = await scene.store.readSteps(scene.namespace, root.ref.tree, segments, range, 'FULL');
+      const page = await scene.store.readSteps(scene.namespace, root.ref.tree, lineage, range, 'FULL');
       pages.push(page.length);
       from = (page.at(-1) as OwnedStep).step.stepNumber + 1n;
     }
@@ -120,7 +120,7 @@ describeStore('reading ranges of steps', (on) => {
     });
   });
 
-  it('RD1: a lineage of two hundred segments is read in order', async () => {
+  it('RD1: a lineage of two hundred owners is read in order', async () => {
     const scene = on.scene();
     let last = await scene.createWith(['0']);
     const words = ['0'];
@@ -130,7 +130,7 @@ describeStore('reading ranges of steps', (on) => {
       words.push(`${depth}`);
     }
     expect(await scene.words(last)).toEqual(words);
-    const read = await scene.store.readOutlines(scene.namespace, last.ref.tree, await scene.segments(last), 150n, 10);
+    const read = await scene.store.readOutlines(scene.namespace, last.ref.tree, await scene.lineage(last), 150n, 10);
     expect(read.map(({ stepNumber }) => Number(stepNumber))).toEqual([
       150, 151, 152, 153, 154, 155, 156, 157, 158, 159,
     ]);
@@ -138,12 +138,12 @@ describeStore('reading ranges of steps', (on) => {
 
   it('RD1: steps deleted meanwhile are missing, never an error and never another step', async () => {
     const scene = on.scene();
-    const { root, leaf, segments } = await threeDeep(scene);
+    const { root, leaf, lineage } = await threeDeep(scene);
     await scene.delete(root, 'CASCADE');
     const range = { from: 0n, to: 7n, ...MANY };
-    expect(await scene.store.readSteps(scene.namespace, leaf.ref.tree, segments, range, 'FULL')).toEqual([]);
-    expect(await scene.store.readOutlines(scene.namespace, leaf.ref.tree, segments, 0n, 100)).toEqual([]);
-    expect(await scene.store.findCheckpoint(scene.namespace, leaf.ref.tree, segments, 7n, [])).toBeUndefined();
+    expect(await scene.store.readSteps(scene.namespace, leaf.ref.tree, lineage, range, 'FULL')).toEqual([]);
+    expect(await scene.store.readOutlines(scene.namespace, leaf.ref.tree, lineage, 0n, 100)).toEqual([]);
+    expect(await scene.store.findCheckpoint(scene.namespace, leaf.ref.tree, lineage, 7n, [])).toBeUndefined();
     expect(await scene.store.getLineage(scene.namespace, leaf.ref)).toEqual([]);
   });
 
@@ -155,7 +155,7 @@ describeStore('reading ranges of steps', (on) => {
     const child = await scene.branch(root, 1n);
     await scene.append(child, [wordStep(2n, 'other', { reward: 7 })]);
     const outline = async (trajectory: Trajectory, from: bigint, limit: number) =>
-      scene.store.readOutlines(scene.namespace, root.ref.tree, await scene.segments(trajectory), from, limit);
+      scene.store.readOutlines(scene.namespace, root.ref.tree, await scene.lineage(trajectory), from, limit);
     const frameHash = expect.stringMatching(/^[0-9a-f]{64}$/);
     const whole = await outline(root, 0n, 100);
     expect(whole).toEqual(steps.map(({ stepNumber, reward }) => ({ stepNumber, reward, frameHash })));

@@ -64,7 +64,7 @@ describeStore('scores of steps', (on) => {
     const scene = new RunScene(on.store);
     const { id: experimentId } = await scene.experiment();
     const made = await scene.create({ experimentId, root: scored(0, { a: 1, b: 2 }), scoredMetrics: ['b'] });
-    const tree = { tree: made.ref.tree, segments: await scene.segments(made) };
+    const tree = { tree: made.ref.tree, lineage: await scene.lineage(made) };
     const list = async (metric: string, of: { experimentId: string } | typeof tree) => {
       const page = { limit: 5, after: undefined, maxBytes: 1e6 };
       const sort = { by: 'METRIC', metric, descending: true } as const;

@@ -9,7 +9,7 @@ export async function threeDeep(scene: Scene) {
   await scene.appendWords(middle, ['b4', 'b5']);
   const leaf = await scene.branch(middle, 4n);
   await scene.appendWords(leaf, ['c5', 'c6']);
-  return { root, middle, leaf: await scene.get(leaf.id), segments: await scene.segments(leaf) };
+  return { root, middle, leaf: await scene.get(leaf.id), lineage: await scene.lineage(leaf) };
 }
 
 /** The words of the leaf's steps. */

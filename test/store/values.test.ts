@@ -23,9 +23,9 @@ describeStore('values of steps', (on) => {
       fc.asyncProperty(fc.array(anyStep, { minLength: 1, maxLength: 5 }), async (steps) => {
         const batch = steps.map((step, i) => makeStep(next + BigInt(i), { ...step, stepNumber: next + BigInt(i) }));
         await scene.append(made, batch);
-        const segments = [{ key: made.ref.key, from: 0n, to: next + BigInt(batch.length) }];
+        const lineage = [{ key: made.ref.key, from: 0n, to: next + BigInt(batch.length) }];
         const range = { from: next, to: next + BigInt(batch.length), maxSteps: 100, maxBytes: 1e6 };
-        const read = await scene.store.readSteps(scene.namespace, made.ref.tree, segments, range, 'FULL');
+        const read = await scene.store.readSteps(scene.namespace, made.ref.tree, lineage, range, 'FULL');
         next += BigInt(batch.length);
         for (const [i, { step }] of read.entries()) {
           const sent = batch[i]!;

@@ -16,9 +16,9 @@ describeStore('readers concurrent with writers', (on) => {
     const look = async () => {
       const { nextStepNumber, ref } = await scene.get(made.id);
       // The lineage is requested as if the steps existed, so that rows beyond the end would show.
-      const segments = [{ key: ref.key, from: 0n, to: BigInt(STEPS) }];
+      const lineage = [{ key: ref.key, from: 0n, to: BigInt(STEPS) }];
       const range = { from: 0n, to: BigInt(STEPS), maxSteps: STEPS, maxBytes: 1e9 };
-      const rows = await on.store.readSteps(scene.namespace, ref.tree, segments, range, 'BASIC');
+      const rows = await on.store.readSteps(scene.namespace, ref.tree, lineage, range, 'BASIC');
       const states = await on.store.findStates(scene.namespace, [state.digest], false);
       seen.push({ steps: nextStepNumber, rows: rows.length, states: states.length, told });
     };

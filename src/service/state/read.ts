@@ -87,10 +87,10 @@ async function* pickStates(
   const { namespace } = caller;
   let from = args.startStepNumber;
   const end = endOfRange(trajectory, args.endStepNumber);
-  const segments = await app.lineages.segments(app.store, namespace, trajectory, from, end);
+  const lineage = await app.lineages.within(app.store, namespace, trajectory, from, end);
   let found = 0n;
   for (;;) {
-    const page = await app.store.listStepStates(namespace, trajectory.ref.tree, segments, { name, from, limit: PAGE });
+    const page = await app.store.listStepStates(namespace, trajectory.ref.tree, lineage, { name, from, limit: PAGE });
     for (const state of page) {
       if (found % every === 0n) yield state;
       found += 1n;

@@ -49,8 +49,8 @@ async function findCheckpoint(
   }
   const last = trajectory.nextStepNumber - 1n;
   const from = atOrBefore === undefined || atOrBefore > last ? last : atOrBefore;
-  const segments = await app.lineages.whole(app.store, caller.namespace, trajectory);
-  const found = await app.store.findCheckpoint(caller.namespace, trajectory.ref.tree, segments, from, names);
+  const lineage = await app.lineages.whole(app.store, caller.namespace, trajectory);
+  const found = await app.store.findCheckpoint(caller.namespace, trajectory.ref.tree, lineage, from, names);
   if (found !== undefined) return found;
   await requireStillThere(app, caller, trajectory);
   const searched = last < 0n ? 'there is no step with a' : `no step up to ${from} has a`;

@@ -10,7 +10,7 @@ import {
 import type { Caller } from '../../domain/caller.ts';
 import { stepDifference } from '../../domain/compare.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { type Segment, sharedSteps } from '../../domain/lineage.ts';
+import { type OwnedRange, sharedSteps } from '../../domain/lineage.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type { StepOutline } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
@@ -36,7 +36,7 @@ export async function compareTrajectories(
   range: ListRange,
 ): Promise<CompareTrajectoriesResponse> {
   const [one, other] = [await openSide(app, caller, a), await openSide(app, caller, b)];
-  const shared = sharedSteps(one.segments, other.segments);
+  const shared = sharedSteps(one.lineage, other.lineage);
   return create(CompareTrajectoriesResponseSchema, {
     sharedSteps: shared,
     rewardSum: a.rewardSum,
@@ -72,11 +72,11 @@ interface Side {
   readonly app: App;
   readonly caller: Caller;
   readonly trajectory: Trajectory;
-  readonly segments: readonly Segment[];
+  readonly lineage: readonly OwnedRange[];
 }
 
 async function openSide(app: App, caller: Caller, trajectory: Trajectory): Promise<Side> {
-  return { app, caller, trajectory, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
+  return { app, caller, trajectory, lineage: await app.lineages.whole(app.store, caller.namespace, trajectory) };
 }
 
 /** Requires a valid range of at most `most` steps. Errors: INVALID_REQUEST. */
@@ -158,8 +158,8 @@ async function rewardsOf(side: Side, start: bigint, end: bigint): Promise<(numbe
 
 /** Returns an outline of each step of [from, to). Errors: TRAJECTORY_DELETED. */
 async function readOutlines(side: Side, from: bigint, to: bigint): Promise<StepOutline[]> {
-  const { app, caller, trajectory, segments } = side;
-  const found = await app.store.readOutlines(caller.namespace, trajectory.ref.tree, segments, from, Number(to - from));
+  const { app, caller, trajectory, lineage } = side;
+  const found = await app.store.readOutlines(caller.namespace, trajectory.ref.tree, lineage, from, Number(to - from));
   const isComplete =
     found.length === Number(to - from) && found.every((outline, i) => outline.stepNumber === from + BigInt(i));
   if (!isComplete) throw trajectoryDeleted(trajectory.id);

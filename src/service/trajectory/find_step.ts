@@ -20,9 +20,9 @@ export async function stepAt(
   const { stepNumber } = 'tag' in at ? await app.store.getTag(namespace, trajectory.id, at.tag) : at;
   const end = trajectory.nextStepNumber;
   if (stepNumber < 0n || stepNumber >= end) throw stepNotFound(trajectory.id, stepNumber, end);
-  const segments = await app.lineages.segments(app.store, namespace, trajectory, stepNumber, stepNumber + 1n);
+  const lineage = await app.lineages.within(app.store, namespace, trajectory, stepNumber, stepNumber + 1n);
   const range = { from: stepNumber, to: stepNumber + 1n, maxSteps: 1, maxBytes: 1 };
-  const [found] = await app.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
+  const [found] = await app.store.readSteps(namespace, trajectory.ref.tree, lineage, range, view);
   if (found === undefined) throw trajectoryNotFound(trajectory.id);
   return found;
 }

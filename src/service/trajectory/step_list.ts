@@ -97,7 +97,7 @@ async function toStepsOf(
   trajectory: Trajectory | undefined,
 ): Promise<StepFilter['of']> {
   if (trajectory !== undefined) {
-    return { tree: trajectory.ref.tree, segments: await app.lineages.whole(app.store, caller.namespace, trajectory) };
+    return { tree: trajectory.ref.tree, lineage: await app.lineages.whole(app.store, caller.namespace, trajectory) };
   }
   if (runId !== '') return { runId };
   return experimentId === '' ? { taskId } : { experimentId };

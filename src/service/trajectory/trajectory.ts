@@ -104,25 +104,25 @@ export const trajectoryMethods: Methods<
     }
   },
 
-  /** Lists the owners of all steps, from the root on. The last segment is the trajectory's own and may be empty. */
+  /** Lists the owners of all steps, from the root on. The last range is the trajectory's own and may be empty. */
   async getLineage(request, { app, caller }) {
     const trajectory = await findTrajectory(app, caller, request.trajectoryId);
     const args = pageArgsOf(caller, rpc.getLineage, request);
     const binding = `${args.binding}/${trajectory.ref.key}`;
     const cursor = readPageToken({ ...args, binding });
-    const segments = await app.lineages.whole(app.store, caller.namespace, trajectory);
+    const lineage = await app.lineages.whole(app.store, caller.namespace, trajectory);
     const begin = cursor === undefined ? 0 : Number(cursorInt(cursor, 0));
     const end = begin + pageLimit(args.pageSize);
-    const page = segments.slice(begin, end);
+    const page = lineage.slice(begin, end);
     // Owners are not cached: ancestors can be renamed and deleted.
     const keys = page.map(({ key }) => key);
     const owners = await app.store.getOwners(caller.namespace, trajectory.ref.tree, keys);
-    if (segments.length === 0 || owners.size < page.length) throw trajectoryNotFound(trajectory.id);
+    if (lineage.length === 0 || owners.size < page.length) throw trajectoryNotFound(trajectory.id);
     const shown = page.map(({ key, from, to }) => {
       const { id, name, hidden } = owners.get(key)!;
       return { trajectoryId: id, name, startStepNumber: from, endStepNumber: to, deleted: hidden };
     });
-    return { segments: shown, nextPageToken: end < segments.length ? makePageToken(binding, [`${end}`]) : '' };
+    return { segments: shown, nextPageToken: end < lineage.length ? makePageToken(binding, [`${end}`]) : '' };
   },
 
   /** Lists each parent before its branches. Includes deleted trajectories whose steps are shared. */

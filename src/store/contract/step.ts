@@ -1,6 +1,6 @@
 import type { Digest } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
-import type { Segment } from '../../domain/lineage.ts';
+import type { OwnedRange } from '../../domain/lineage.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
 import type { Page } from './page.ts';
 
@@ -8,12 +8,12 @@ export interface StepStore {
   /**
    * RD1: returns steps of a lineage in order, in one statement: [range.from, range.to), at most `range.maxSteps`, and
    * about `range.maxBytes` (but at least one step). Ends before a step that was deleted, and before a damaged one. Errors:
-   * STEP_CORRUPT, if the first step is damaged. `segments` must cover the range.
+   * STEP_CORRUPT, if the first step is damaged. `lineage` must cover the range.
    */
   readSteps(
     namespace: string,
     tree: bigint,
-    segments: readonly Segment[],
+    lineage: readonly OwnedRange[],
     range: StepRange,
     view: StepView,
   ): Promise<OwnedStep[]>;
@@ -22,7 +22,7 @@ export interface StepStore {
   readEncodedSteps(
     namespace: string,
     tree: bigint,
-    segments: readonly Segment[],
+    lineage: readonly OwnedRange[],
     range: StepRange,
     view: StepView,
   ): Promise<EncodedSteps[]>;
@@ -31,7 +31,7 @@ export interface StepStore {
   readOutlines(
     namespace: string,
     tree: bigint,
-    segments: readonly Segment[],
+    lineage: readonly OwnedRange[],
     from: bigint,
     limit: number,
   ): Promise<StepOutline[]>;
@@ -51,7 +51,7 @@ export interface StepStore {
   findCheckpoint(
     namespace: string,
     tree: bigint,
-    segments: readonly Segment[],
+    lineage: readonly OwnedRange[],
     atOrBefore: bigint,
     names: readonly string[],
   ): Promise<OwnedStep | undefined>;
@@ -63,7 +63,7 @@ export interface StepStore {
   listStepStates(
     namespace: string,
     tree: bigint,
-    segments: readonly Segment[],
+    lineage: readonly OwnedRange[],
     states: { readonly name: string; readonly from: bigint; readonly limit: number },
   ): Promise<OwnedState[]>;
 
@@ -126,7 +126,7 @@ export interface StepOutline {
 export interface StepFilter {
   /** Steps of a lineage, or own steps of all trajectories of a task, a run or an experiment. */
   readonly of:
-    | { readonly tree: bigint; readonly segments: readonly Segment[] }
+    | { readonly tree: bigint; readonly lineage: readonly OwnedRange[] }
     | { readonly taskId: string }
     | { readonly runId: string }
     | { readonly experimentId: string };

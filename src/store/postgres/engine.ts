@@ -1,6 +1,6 @@
 import { CompiledQuery, Kysely, type PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
-import type { OwnRange } from '../../domain/lineage.ts';
+import type { TreeRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope } from '../contract/store.ts';
 import {
@@ -318,7 +318,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return sql<boolean>`exists (select 1 from json_array_elements_text(${column}::json) as item (value) where item.value = ${item})`;
   }
 
-  selectRanges(ranges: readonly OwnRange[]) {
+  selectRanges(ranges: readonly TreeRange[]) {
     const columns = (['tree', 'key', 'from', 'to'] as const).map(
       (name) => sql`${ranges.map((range) => range[name])}::bigint[]`,
     );

@@ -1,7 +1,7 @@
 import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
-import type { OwnRange } from '../../domain/lineage.ts';
+import type { TreeRange } from '../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope, Slots } from '../contract/store.ts';
@@ -216,7 +216,7 @@ export interface Engine {
   hasItem(column: Expression<string>, item: string): Expression<SqlBool>;
 
   /** Returns a select of the rows `(tree, key, from, to)`. Its text is the same for any number of ranges. */
-  selectRanges(ranges: readonly OwnRange[]): RawBuilder<unknown>;
+  selectRanges(ranges: readonly TreeRange[]): RawBuilder<unknown>;
 
   readonly aggregates: Aggregates;
 

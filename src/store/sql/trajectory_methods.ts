@@ -89,23 +89,23 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     return this.engine.onChange(listener);
   },
 
-  readSteps(namespace, tree, segments, range, view) {
-    return readSteps(scopeOf(this.engine, namespace), tree, segments, range, view);
+  readSteps(namespace, tree, lineage, range, view) {
+    return readSteps(scopeOf(this.engine, namespace), tree, lineage, range, view);
   },
-  readEncodedSteps(namespace, tree, segments, range, view) {
-    return readEncodedSteps(scopeOf(this.engine, namespace), tree, segments, range, view);
+  readEncodedSteps(namespace, tree, lineage, range, view) {
+    return readEncodedSteps(scopeOf(this.engine, namespace), tree, lineage, range, view);
   },
-  readOutlines(namespace, tree, segments, from, limit) {
-    return readOutlines(scopeOf(this.engine, namespace), tree, segments, from, limit);
+  readOutlines(namespace, tree, lineage, from, limit) {
+    return readOutlines(scopeOf(this.engine, namespace), tree, lineage, from, limit);
   },
   listSteps(namespace, where, order, page, view) {
     return listSteps(scopeOf(this.engine, namespace), where, order, page, view);
   },
-  findCheckpoint(namespace, tree, segments, atOrBefore, names) {
-    return findCheckpoint(scopeOf(this.engine, namespace), tree, segments, atOrBefore, names);
+  findCheckpoint(namespace, tree, lineage, atOrBefore, names) {
+    return findCheckpoint(scopeOf(this.engine, namespace), tree, lineage, atOrBefore, names);
   },
-  listStepStates(namespace, tree, segments, states) {
-    return listStepStates(scopeOf(this.engine, namespace), tree, segments, states);
+  listStepStates(namespace, tree, lineage, states) {
+    return listStepStates(scopeOf(this.engine, namespace), tree, lineage, states);
   },
   readSmallStates(namespace, place, names) {
     return readSmallStates(scopeOf(this.engine, namespace), place, names);

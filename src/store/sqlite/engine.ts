@@ -1,6 +1,6 @@
 import { type CompiledQuery, Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
-import type { OwnRange } from '../../domain/lineage.ts';
+import type { TreeRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope } from '../contract/store.ts';
 import {
@@ -279,7 +279,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     return sql<boolean>`exists (select 1 from json_each(${column}) as item where item.value = ${item})`;
   }
 
-  selectRanges(ranges: readonly OwnRange[]) {
+  selectRanges(ranges: readonly TreeRange[]) {
     const json = `[${ranges.map(({ tree, key, from, to }) => `[${tree},${key},${from},${to}]`).join()}]`;
     return sql`select value ->> 0, value ->> 1, value ->> 2, value ->> 3 from json_each(${json})`;
   }
@@ -297,7 +297,6 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
 }
 
 function markOf(rows: readonly { readonly mark: bigint }[]): bigint {
-  const row = rows[0];
-  if (row === undefined) throw new Error('the schema has no mark of changes');
-  return row.mark;
+  if (rows[0] === undefined) throw new Error('the schema has no mark of changes');
+  return rows[0].mark;
 }

@@ -1,5 +1,5 @@
 import { AnabranchError } from '../../domain/errors.ts';
-import type { Segment } from '../../domain/lineage.ts';
+import type { OwnedRange } from '../../domain/lineage.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { EncodedSteps, OwnedStep, StepRange, StepView } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
@@ -25,8 +25,8 @@ export async function readPage(
   [start, end]: readonly [bigint, bigint],
   view: StepView,
 ): Promise<OwnedStep[]> {
-  const { segments, range } = await pageFrom(source, namespace, trajectory, start, end);
-  const page = await source.store.readSteps(namespace, trajectory.ref.tree, segments, range, view);
+  const { lineage, range } = await pageFrom(source, namespace, trajectory, start, end);
+  const page = await source.store.readSteps(namespace, trajectory.ref.tree, lineage, range, view);
   if (page.length === 0) throw trajectoryDeleted(trajectory.id);
   return page;
 }
@@ -39,8 +39,8 @@ export async function readEncodedPage(
   [start, end]: readonly [bigint, bigint],
   view: StepView,
 ): Promise<EncodedSteps[]> {
-  const { segments, range } = await pageFrom(source, namespace, trajectory, start, end);
-  const parts = await source.store.readEncodedSteps(namespace, trajectory.ref.tree, segments, range, view);
+  const { lineage, range } = await pageFrom(source, namespace, trajectory, start, end);
+  const parts = await source.store.readEncodedSteps(namespace, trajectory.ref.tree, lineage, range, view);
   if (parts.length === 0) throw trajectoryDeleted(trajectory.id);
   return parts;
 }
@@ -51,9 +51,9 @@ async function pageFrom(
   trajectory: Trajectory,
   from: bigint,
   to: bigint,
-): Promise<{ readonly segments: readonly Segment[]; readonly range: StepRange }> {
-  const segments = await lineages.segments(store, namespace, trajectory, from, from + BigInt(PAGE_STEPS));
-  return { segments, range: { from, to, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES } };
+): Promise<{ readonly lineage: readonly OwnedRange[]; readonly range: StepRange }> {
+  const lineage = await lineages.within(store, namespace, trajectory, from, from + BigInt(PAGE_STEPS));
+  return { lineage, range: { from, to, maxSteps: PAGE_STEPS, maxBytes: PAGE_BYTES } };
 }
 
 export function trajectoryDeleted(trajectoryId: string): AnabranchError {

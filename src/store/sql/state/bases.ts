@@ -1,5 +1,5 @@
 import type { Digest } from '../../../domain/ids.ts';
-import { segmentsOf } from '../../../domain/lineage.ts';
+import { rangesOf } from '../../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Engine } from '../engine.ts';
 import { getLineage } from '../trajectory/lineage.ts';
@@ -42,7 +42,7 @@ export async function findLastState(
   name: string,
 ): Promise<Digest | undefined> {
   const lineage = await getLineage(scope, ref, stepNumber - 1n);
-  for (const { key, to } of segmentsOf(lineage, stepNumber).reverse()) {
+  for (const { key, to } of rangesOf(lineage, stepNumber).reverse()) {
     const row = await scope.db
       .selectFrom('step_states')
       .select('digest')

@@ -4,7 +4,7 @@ import { AnabranchError, stateNotFound, trajectoryNotFound } from '../../../doma
 import type { Digest } from '../../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
-import { ownerOf, segmentsOf } from '../../../domain/lineage.ts';
+import { ownerOf, rangesOf } from '../../../domain/lineage.ts';
 import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
@@ -226,8 +226,8 @@ class Group {
     if (inherited.length === 0) return;
     const first = inherited.reduce((least, n) => (n < least ? n : least));
     const chain = await getLineage(this.#tx.in(batch.caller.namespace), member.locked, first);
-    const segments = segmentsOf(chain, member.locked.ownBegin);
-    for (const [owner, owned] of Map.groupBy(inherited, (n) => ownerOf(segments, n))) {
+    const lineage = rangesOf(chain, member.locked.ownBegin);
+    for (const [owner, owned] of Map.groupBy(inherited, (n) => ownerOf(lineage, n))) {
       if (owner !== undefined) await this.#loadFrom(member, owner, owned);
     }
   }

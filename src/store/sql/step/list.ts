@@ -1,11 +1,11 @@
 import { sql } from 'kysely';
-import { clipSegments } from '../../../domain/lineage.ts';
+import { clipRanges } from '../../../domain/lineage.ts';
 import type { StoredStep } from '../../../domain/step.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
-import { MOST_SEGMENTS, rangeTable, segmentTable } from '../trajectory/segments.ts';
+import { lineageTable, MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { cursorRank, stepConditions } from './list_conditions.ts';
 import { partsOf } from './list_parts.ts';
@@ -39,7 +39,7 @@ async function findListed(
   order: StepSort,
   page: StepPage,
 ): Promise<readonly ListedStep[]> {
-  if ('tree' in where.of && where.of.segments.length === 0) return [];
+  if ('tree' in where.of && where.of.lineage.length === 0) return [];
   if ('tree' in where.of && order.by === 'NUMBER') return listLineage(scope, { ...where, of: where.of }, order, page);
   const found = await listInOrder(scope, where, order, page);
   if (order.by !== 'REWARD' || where.minReward !== undefined || where.maxReward !== undefined) return found;
@@ -77,27 +77,22 @@ async function listLineage(
   { descending }: StepSort,
   { after, limit }: Pick<StepPage, 'after' | 'limit'>,
 ): Promise<ListedStep[]> {
-  const { segments } = where.of;
+  const { lineage } = where.of;
   const rows: ListedStep[] = [];
   let low = descending || after === undefined ? 0n : after.stepNumber + 1n;
-  let high = descending && after !== undefined ? after.stepNumber : (segments.at(-1)?.to ?? 0n);
+  let high = descending && after !== undefined ? after.stepNumber : (lineage.at(-1)?.to ?? 0n);
   for (let width = BigInt(limit); low < high && rows.length < limit; width *= 4n) {
     if (width > BigInt(limit)) await nextIteration();
-    const whole = clipSegments(
-      segments,
+    const whole = clipRanges(
+      lineage,
       descending && high - width > low ? high - width : low,
       !descending && low + width < high ? low + width : high,
     );
-    const window = descending ? whole.slice(-MOST_SEGMENTS) : whole.slice(0, MOST_SEGMENTS);
+    const window = descending ? whole.slice(-MOST_RANGES) : whole.slice(0, MOST_RANGES);
     const [first, last] = [window[0], window.at(-1)];
     if (first === undefined || last === undefined) break;
     rows.push(
-      ...(await listWindow(
-        scope,
-        { ...where, of: { ...where.of, segments: window } },
-        descending,
-        limit - rows.length,
-      )),
+      ...(await listWindow(scope, { ...where, of: { ...where.of, lineage: window } }, descending, limit - rows.length)),
     );
     if (descending) high = first.from;
     else low = last.to;
@@ -121,7 +116,7 @@ async function listWindow(
   const rows = await engine.rows<
     [tree: number, key: number, ownerId: string, stepNumber: number, first: number, bodyBytes: number]
   >(sql`
-    with ${segmentTable(engine, where.of.tree, where.of.segments)}, ${searchedSegments(engine)}
+    with ${lineageTable(engine, where.of.tree, where.of.lineage)}, ${searchedSegments(engine)}
     select s.tree, s.trajectory, o.id, s.step_number, s.first_step_number, ${bodyBytes(engine)}
     from p cross join ${engine.table('trajectories')} as o cross join ${engine.table('steps')} as s
     where ${sql.join(conditions, sql` and `)}

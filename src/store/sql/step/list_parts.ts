@@ -1,9 +1,9 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { OwnRange, Segment } from '../../../domain/lineage.ts';
+import type { OwnedRange, TreeRange } from '../../../domain/lineage.ts';
 import type { StepFilter } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
-import { piecesOf, segmentTable } from '../trajectory/segments.ts';
+import { lineageTable, piecesOf } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { type Belonging, belongs, rewardConditions } from './list_conditions.ts';
 import { compareRanks, type Rank } from './listed_step.ts';
@@ -26,11 +26,11 @@ export async function* partsOf(scope: ReadScope, search: Search): AsyncGenerator
   if (!('tree' in of)) {
     if (isByTrajectory) yield* partsOfBelonging(scope, search, of);
     else yield { part: of, rank: undefined };
-  } else if (isByTrajectory && of.segments.length > 1) {
+  } else if (isByTrajectory && of.lineage.length > 1) {
     const ranges = await rangesOfLineage(scope, search, of);
     yield* inRankedParts(ranges.sort((a, b) => compareRanks(search.order)(a.rank, b.rank)));
   } else {
-    for (const piece of piecesOf(of.segments)) yield { part: inTree(of.tree, piece), rank: undefined };
+    for (const piece of piecesOf(of.lineage)) yield { part: inTree(of.tree, piece), rank: undefined };
   }
 }
 
@@ -49,12 +49,12 @@ export async function* smallParts(scope: ReadScope, search: Search, part: Search
   else for await (const { part: some } of partsOfBelonging(scope, search, part)) yield some;
 }
 
-function* piecesOfRange({ from, to, ...trajectory }: OwnRange): Generator<OwnRange> {
+function* piecesOfRange({ from, to, ...trajectory }: TreeRange): Generator<TreeRange> {
   const most = BigInt(PART_STEPS);
   for (let at = from; at < to; at += most) yield { ...trajectory, from: at, to: at + most < to ? at + most : to };
 }
 
-function* inParts<Range extends OwnRange>(ranges: readonly Range[]): Generator<Range[]> {
+function* inParts<Range extends TreeRange>(ranges: readonly Range[]): Generator<Range[]> {
   let part: Range[] = [];
   let steps = 0n;
   for (const range of ranges) {
@@ -68,7 +68,7 @@ function* inParts<Range extends OwnRange>(ranges: readonly Range[]): Generator<R
   if (part.length > 0) yield part;
 }
 
-interface RankedRange extends OwnRange {
+interface RankedRange extends TreeRange {
   readonly rank: Rank;
 }
 
@@ -114,14 +114,14 @@ function rankedRange([tree, key, from, to, bound]: RangeRow): RankedRange[] {
 async function rangesOfLineage(
   { engine, namespace }: ReadScope,
   search: Search,
-  { tree, segments }: Extract<StepFilter['of'], { readonly tree: bigint }>,
+  { tree, lineage }: Extract<StepFilter['of'], { readonly tree: bigint }>,
 ): Promise<RankedRange[]> {
   const ranges: RankedRange[] = [];
-  for (const piece of piecesOf(segments)) {
+  for (const piece of piecesOf(lineage)) {
     if (ranges.length > 0) await nextIteration();
     const own = sql`o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}`;
     const rows = await engine.rows<RangeRow>(sql`
-      with ${segmentTable(engine, tree, piece)}
+      with ${lineageTable(engine, tree, piece)}
       select g.tree, g.key, g.lo, g.hi, ${boundOf(engine, search)}
       from g cross join ${engine.table('trajectories')} as o
       where ${sql.join([own, ...conditionsOf(engine, search)], sql` and `)}`);
@@ -158,6 +158,6 @@ function conditionsOf(engine: Engine, { where, order, after }: Search): RawBuild
   ];
 }
 
-function inTree(tree: bigint, segments: readonly Segment[]): OwnRange[] {
-  return segments.map(({ key, from, to }) => ({ tree, key, from, to }));
+function inTree(tree: bigint, lineage: readonly OwnedRange[]): TreeRange[] {
+  return lineage.map(({ key, from, to }) => ({ tree, key, from, to }));
 }

@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
-import { rangeTable } from '../trajectory/segments.ts';
+import { rangeTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { belongs, segmentConditions, stepConditions } from './list_conditions.ts';
 import { afterRank, directionOf, type OrderTerms, reverseOf, termsOf } from './list_orders.ts';

@@ -1,4 +1,4 @@
-import type { OwnRange } from '../../../domain/lineage.ts';
+import type { TreeRange } from '../../../domain/lineage.ts';
 import type { StepFilter } from '../../contract/step.ts';
 import type { Belonging } from './list_conditions.ts';
 import type { Rank, SearchOrder } from './listed_step.ts';
@@ -13,8 +13,8 @@ export interface Search {
 }
 
 /** Trajectories that are searched together: ranges of own steps, or all trajectories of a task, run or experiment. */
-export type SearchedPart = readonly OwnRange[] | Belonging;
+export type SearchedPart = readonly TreeRange[] | Belonging;
 
-export function isRanges(part: SearchedPart): part is readonly OwnRange[] {
+export function isRanges(part: SearchedPart): part is readonly TreeRange[] {
   return Array.isArray(part);
 }

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import { clipSegments, type Segment } from '../../../domain/lineage.ts';
+import { clipRanges, type OwnedRange } from '../../../domain/lineage.ts';
 import { stateDigest } from '../../../domain/state_digest.ts';
 import type { StateRef } from '../../../domain/step.ts';
 import { SmallStates } from '../../../domain/step_codec/small_states.ts';
@@ -7,7 +7,7 @@ import type { OwnedState, OwnedStep, StepPlace } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { stateCorrupt } from '../state/bytes.ts';
-import { MOST_SEGMENTS, segmentTable } from '../trajectory/segments.ts';
+import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 import { segmentsOver } from './read_stored.ts';
@@ -19,20 +19,20 @@ import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 export async function findCheckpoint(
   scope: ReadScope,
   tree: bigint,
-  segments: readonly Segment[],
+  lineage: readonly OwnedRange[],
   atOrBefore: bigint,
   names: readonly string[],
 ): Promise<OwnedStep | undefined> {
-  const searched = clipSegments(segments, 0n, atOrBefore + 1n);
-  // From the leaf to the root, with few segments first: a near checkpoint is found quickly, and a deep lineage needs
+  const searched = clipRanges(lineage, 0n, atOrBefore + 1n);
+  // From the leaf to the root, with few ranges first: a near checkpoint is found quickly, and a deep lineage needs
   // few statements.
   let end = searched.length;
-  for (let count = 1; end > 0; count = Math.min(count * 4, MOST_SEGMENTS)) {
+  for (let count = 1; end > 0; count = Math.min(count * 4, MOST_RANGES)) {
     const piece = searched.slice(Math.max(end - count, 0), end);
     const number = await latestWith(scope.engine, tree, piece, names);
     if (number !== undefined) {
       const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
-      const [found] = await readSteps(scope, tree, segments, range, 'FULL');
+      const [found] = await readSteps(scope, tree, lineage, range, 'FULL');
       return found;
     }
     end -= piece.length;
@@ -55,12 +55,12 @@ interface LatestRow {
 async function latestWith(
   engine: Engine,
   tree: bigint,
-  segments: readonly Segment[],
+  lineage: readonly OwnedRange[],
   names: readonly string[],
 ): Promise<bigint | undefined> {
   const stored = engine.table('segments');
   const found = await sql<LatestRow>`
-    with ${segmentTable(engine, tree, segments)}, ${searchedSegments(engine)},
+    with ${lineageTable(engine, tree, lineage)}, ${searchedSegments(engine)},
     f as materialized (select p.tree, p.key, p.lo, p.hi, (
       select s.first_step_number from ${stored} as s
       where s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
@@ -107,10 +107,10 @@ interface NamedStates {
 export async function listStepStates(
   scope: ReadScope,
   tree: bigint,
-  segments: readonly Segment[],
+  lineage: readonly OwnedRange[],
   { name, from, limit }: NamedStates,
 ): Promise<OwnedState[]> {
-  const end = segments.at(-1)?.to ?? 0n;
+  const end = lineage.at(-1)?.to ?? 0n;
   const found: OwnedState[] = [];
   let most = FEWEST_ROWS;
   // States may be rare. Windows of step numbers grow until the page is full, so that no statement sorts a whole
@@ -118,8 +118,8 @@ export async function listStepStates(
   let width = BigInt(limit);
   for (let begin = from; begin < end && found.length < limit; ) {
     if (begin > from) await nextIteration();
-    const whole = clipSegments(segments, begin, begin + width);
-    const window = whole.slice(0, MOST_SEGMENTS);
+    const whole = clipRanges(lineage, begin, begin + width);
+    const window = whole.slice(0, MOST_RANGES);
     const windowEnd = window.length < whole.length ? window.at(-1)!.to : begin + width;
     if (window.length === 0) return found;
     const rows = await readNamed(scope, tree, window, name, most);
@@ -154,12 +154,12 @@ interface NamedRow extends StoredSegment, StoredStates {
 async function readNamed(
   { engine, namespace }: ReadScope,
   tree: bigint,
-  window: readonly Segment[],
+  window: readonly OwnedRange[],
   name: string,
   most: number,
 ): Promise<readonly NamedRow[]> {
   const { rows } = await sql<NamedRow>`
-    with ${segmentTable(engine, tree, window)}, ${searchedSegments(engine)}
+    with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)}
     select s.first_step_number, s.next_step_number, s.writer_epoch, s.commit_time, s.commits, s.reward_sum,
       s.checksum, s.encoding, s.body_bytes, s.body,
       s.trajectory, cast(o.id as text) as id, p.lo, p.hi, s.state_names, s.states, s.states_bytes
@@ -202,14 +202,14 @@ async function attachedIn(
       .filter(({ from, to }) => from < to),
   );
   if (named.reduce((sum, { from, to }) => sum + Number(to - from), 0) <= sent) return [];
-  const ranges = [...Map.groupBy(named, ({ trajectory }) => trajectory)].map(([key, runs]): Segment => {
+  const ranges = [...Map.groupBy(named, ({ trajectory }) => trajectory)].map(([key, runs]): OwnedRange => {
     const from = runs.reduce((least, run) => (run.from < least ? run.from : least), runs[0]!.from);
     const to = runs.reduce((most, run) => (run.to > most ? run.to : most), 0n);
     return { key, from, to };
   });
   const owners = new Map(named.map(({ trajectory, id }) => [trajectory, id]));
   const found = await sql<AttachedRow>`
-    with ${segmentTable(engine, tree, ranges)}
+    with ${lineageTable(engine, tree, ranges)}
     select a.trajectory, a.step_number, a.digest, a.media_type, a.size, a.data
     from g cross join ${engine.table('attached_states')} as a
     where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi

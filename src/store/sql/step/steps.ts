@@ -1,11 +1,11 @@
 import { hash } from 'node:crypto';
 import { type RawBuilder, sql } from 'kysely';
 import { AnabranchError } from '../../../domain/errors.ts';
-import { clipSegments, ownerOf, type Segment } from '../../../domain/lineage.ts';
+import { clipRanges, type OwnedRange, ownerOf } from '../../../domain/lineage.ts';
 import type { EncodedSteps, OwnedStep, StepOutline, StepRange, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
-import { segmentTable } from '../trajectory/segments.ts';
+import { lineageTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
 import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
@@ -16,11 +16,11 @@ import { SegmentCursor, storedStep } from './stored_segment.ts';
 export async function readSteps(
   scope: ReadScope,
   tree: bigint,
-  segments: readonly Segment[],
+  lineage: readonly OwnedRange[],
   range: StepRange,
   view: StepView,
 ): Promise<OwnedStep[]> {
-  const { page, attached } = await readRange(scope, tree, segments, range);
+  const { page, attached } = await readRange(scope, tree, lineage, range);
   const steps: OwnedStep[] = [];
   forEachStep(page, ({ owner, at }) => {
     steps.push({ owner, step: storedStep(at, attachedTo(attached, owner.key, at.stepNumber), view) });
@@ -32,11 +32,11 @@ export async function readSteps(
 export async function readEncodedSteps(
   scope: ReadScope,
   tree: bigint,
-  segments: readonly Segment[],
+  lineage: readonly OwnedRange[],
   range: StepRange,
   view: StepView,
 ): Promise<EncodedSteps[]> {
-  const { page, attached } = await readRange(scope, tree, segments, range);
+  const { page, attached } = await readRange(scope, tree, lineage, range);
   const encoder = new PageEncoder(view, encodedBytes(page.rows));
   forEachStep(page, (found) => encoder.add(found, attachedTo(attached, found.owner.key, found.at.stepNumber)));
   return encoder.parts();
@@ -55,18 +55,18 @@ function encodedBytes(rows: readonly PageSegment[]): number {
   return Math.ceil(bytes);
 }
 
-async function readRange(scope: ReadScope, tree: bigint, segments: readonly Segment[], range: StepRange) {
+async function readRange(scope: ReadScope, tree: bigint, lineage: readonly OwnedRange[], range: StepRange) {
   const { from, maxBytes } = range;
   const last = from + BigInt(range.maxSteps);
   const to = last < range.to ? last : range.to;
-  const { rows, attached } = await readPage(scope, tree, segments, { from, to, maxBytes });
+  const { rows, attached } = await readPage(scope, tree, lineage, { from, to, maxBytes });
   return { page: { rows, from, maxBytes, cutAt: to < range.to ? to : undefined }, attached };
 }
 
 export async function readOutlines(
   scope: ReadScope,
   tree: bigint,
-  segments: readonly Segment[],
+  lineage: readonly OwnedRange[],
   from: bigint,
   limit: number,
 ): Promise<StepOutline[]> {
@@ -74,7 +74,7 @@ export async function readOutlines(
   const outlines: StepOutline[] = [];
   for (let next = from; next < to; ) {
     if (next > from) await nextIteration();
-    const { rows } = await readPage(scope, tree, segments, { from: next, to, maxBytes: OUTLINE_BYTES });
+    const { rows } = await readPage(scope, tree, lineage, { from: next, to, maxBytes: OUTLINE_BYTES });
     const before = outlines.length;
     forEachStep({ rows, from: next, maxBytes: OUTLINE_BYTES, cutAt: undefined }, ({ at }) => {
       outlines.push({ stepNumber: at.stepNumber, reward: at.reward, frameHash: hash('sha256', at.frame, 'hex') });
@@ -117,21 +117,21 @@ interface SegmentPage {
 async function readPage(
   { engine, namespace }: ReadScope,
   tree: bigint,
-  segments: readonly Segment[],
+  lineage: readonly OwnedRange[],
   { from, to, maxBytes }: PageRange,
 ): Promise<SegmentPage> {
-  const window = clipSegments(segments, from, to);
+  const window = clipRanges(lineage, from, to);
   if (window.length === 0) return { rows: [], attached: undefined };
   const stored = await readStored(engine, {
     from,
-    beginning: sql`with ${segmentTable(engine, tree, window)}, ${searchedSegments(engine)}`,
+    beginning: sql`with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)}`,
     segments: sql`from p
       cross join ${engine.table('trajectories')} as o
       cross join ${engine.table('segments')} as s
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
         and (s.first_step_number <= ${from}
-          or s.byte_sum + ${BODY_BYTES} <= ${bytesBefore(engine, tree, segments, from)} + ${BigInt(maxBytes)})`,
+          or s.byte_sum + ${BODY_BYTES} <= ${bytesBefore(engine, tree, lineage, from)} + ${BigInt(maxBytes)})`,
     attached: sql`from g
       cross join ${engine.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
@@ -162,8 +162,8 @@ export function searchedSegments(engine: Engine): RawBuilder<unknown> {
 }
 
 /** Running byte sum before the stored segment that has a step; 0 if there is none. */
-function bytesBefore(engine: Engine, tree: bigint, segments: readonly Segment[], from: bigint): RawBuilder<bigint> {
-  const owner = ownerOf(segments, from);
+function bytesBefore(engine: Engine, tree: bigint, lineage: readonly OwnedRange[], from: bigint): RawBuilder<bigint> {
+  const owner = ownerOf(lineage, from);
   if (owner === undefined) return sql`0`;
   return sql`coalesce(${columnOfSegment(engine, 'byte_sum', { tree, trajectory: owner, stepNumber: from })}, 0)`;
 }
