@@ -35,7 +35,7 @@ export interface StateRef {
   readonly digest: Digest;
   readonly mediaType: string;
   readonly size: number;
-  /** The bytes, of a state that came inline, or of a small state that is read with its bytes. Unset in steps that are read. */
+  /** The bytes of a state that came inline, or of a small state that is read with them. Unset in steps that are read. */
   readonly data?: Uint8Array | undefined;
 }
 

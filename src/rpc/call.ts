@@ -85,7 +85,7 @@ function handlerOf(wire: Wire, method: DescMethod, implementation: AnyMethod): H
   }
 }
 
-/** The request keeps its rules, and whatever is thrown goes out as an error of ours. */
+/** Validates the request, and converts all errors to errors of Connect. */
 function unary(wire: Wire, method: DescMethod, answer: Unary<DescMethodUnary>): Handler {
   const purpose = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS ? 'read' : 'write';
   return (request: Message, context) => {
@@ -102,7 +102,7 @@ function framesToOne(wire: Wire, { output }: DescMethod, answer: ClientStream<De
     once(wire, context, 'write', async () => create(output, await answer(frames, callOf(wire, context))));
 }
 
-/** The request keeps its rules, and a reader that takes nothing for too long is cut off (R3). */
+/** Validates the request. The call ends if its client reads nothing for too long (R3). */
 function serverStream(
   wire: Wire,
   { input }: DescMethod,

@@ -1,6 +1,6 @@
 import type { TrajectoryRef } from '../domain/trajectory.ts';
 import type { MergeRequest } from '../store/contract/merge.ts';
-import type { Store } from '../store/contract/store.ts';
+import { isOutage, type Store } from '../store/contract/store.ts';
 import type { Logger } from './logger.ts';
 import type { AppSettings } from './settings.ts';
 
@@ -8,7 +8,7 @@ import type { AppSettings } from './settings.ts';
 export interface Appended {
   readonly ref: TrajectoryRef;
   readonly steps: number;
-  /** About the size of their encodings. */
+  /** About their size in memory. */
   readonly bytes: number;
   /** No steps follow. */
   readonly sealed: boolean;
@@ -116,15 +116,33 @@ export class Merging {
       const requests = [...this.#due.values()].slice(0, PER_CALL);
       for (const { ref } of requests) this.#due.delete(ref.key);
       try {
-        for (const left of await this.#store.mergeSteps(requests))
-          if (!this.#stopped) this.#due.set(left.ref.key, left);
+        this.#keep(await this.#store.mergeSteps(requests));
       } catch (error) {
-        // The rows stay as they are. The sweep finds them again.
-        this.#logger.warn({ err: error, waiting: this.#due.size }, 'rows of steps could not be merged');
-        this.#due.clear();
+        await this.#workAlone(requests, error);
       }
     }
     this.#hasOverflowed = false;
+  }
+
+  /** After a failure, merges the trajectories one by one, so that one of them does not stop the others. */
+  async #workAlone(requests: readonly MergeRequest[], failure: unknown): Promise<void> {
+    if (isOutage(failure) || requests.length === 1) {
+      // The rows stay as they are. The sweep finds them again.
+      this.#logger.warn({ err: failure, waiting: this.#due.size }, 'rows of steps could not be merged');
+      if (isOutage(failure)) this.#due.clear();
+      return;
+    }
+    for (const request of requests) {
+      try {
+        this.#keep(await this.#store.mergeSteps([request]));
+      } catch (error) {
+        await this.#workAlone([request], error);
+      }
+    }
+  }
+
+  #keep(left: readonly MergeRequest[]): void {
+    if (!this.#stopped) for (const request of left) this.#merge(request);
   }
 
   #round(): void {

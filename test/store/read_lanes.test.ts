@@ -71,6 +71,43 @@ describe('A5: lanes of reads', () => {
     await Promise.all(reads);
   });
 
+  it('rest after several reads that together take as long as a long one, but never after short reads', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    const rests: number[] = [];
+    const scene = new Scene(1, 0, QUICK_MS, (milliseconds) => {
+      rests.push(milliseconds);
+      return milliseconds;
+    });
+    const run = async (milliseconds: number) => {
+      const read = scene.ask('read', 'list');
+      await scene.end('read', milliseconds);
+      await read;
+    };
+    for (let i = 0; i < 100; i += 1) await run(5);
+    expect(rests).toEqual([]);
+    for (let i = 0; i < 3; i += 1) await run(20);
+    expect(rests).toEqual([60]);
+    const next = scene.ask('next', 'list');
+    await vi.advanceTimersByTimeAsync(59);
+    expect(scene.begun).not.toContain('next');
+    await vi.advanceTimersByTimeAsync(1);
+    expect(scene.begun).toContain('next');
+    await scene.end('next', 1);
+    await next;
+  });
+
+  it('rest for longer while other lanes are busy, so that many reads take no more of the processors than one', async () => {
+    const rests: number[] = [];
+    const scene = new Scene(3, 0, QUICK_MS, (milliseconds) => {
+      rests.push(milliseconds);
+      return 0;
+    });
+    const reads = ['a', 'b', 'c'].map((name) => scene.ask(name, 'list'));
+    for (const name of ['a', 'b', 'c']) await scene.end(name, 60);
+    await Promise.all(reads);
+    expect(rests).toEqual([180, 120, 60]);
+  });
+
   it('reserve a lane for quick kinds of reads: other kinds never run there', async () => {
     const scene = new Scene(1, 1);
     await scene.learn('row');

@@ -67,7 +67,8 @@ describeStore('deleting runs and experiments', (on) => {
       taskId: '',
       runId: run.id,
       experimentId: undefined,
-      root: packed(wordStep(0n, 'side')),
+      scoredMetrics: ['score'],
+      root: packed(wordStep(0n, 'side', { metrics: new Map([['score', 1]]) })),
       states: [],
     });
     await here.store.attachState(here.caller, {

@@ -45,6 +45,24 @@ describeStore('states that are stored as changes', (on) => {
     await readBack(scene, states);
   });
 
+  it('S8: a state that was uploaded in chunks is no base, though the same bytes come inline as well', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const states = Array.from({ length: 3 }, (_, i) => stateOf(9, 300 * KIB, [i]));
+    const [uploaded, ...changed] = states;
+    await putState(scene.store, scene.namespace, uploaded!.data);
+    await appendStates(scene, made, 0, [uploaded!]);
+    for (const [i, state] of changed.entries()) await appendStates(scene, made, i + 1, [state]);
+    await readBack(scene, states);
+    await scene.delete(made);
+    const kept = await scene.create();
+    await appendStates(scene, kept, 0, changed);
+    await collectUnused(scene.store);
+    await readBack(scene, changed);
+    await putState(scene.store, scene.namespace, uploaded!.data);
+    await readBack(scene, states);
+  });
+
   it('S8: at most 4 MiB are decoded to read a state', async () => {
     const scene = on.scene();
     const made = await scene.create();

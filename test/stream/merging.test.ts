@@ -71,6 +71,23 @@ describeApp('merging', (on) => {
     await merging.stop();
   });
 
+  it('a trajectory that cannot be merged does not stop the others', async () => {
+    const scene = new Scene(on.store);
+    const [broken, whole] = [await scene.create(), await scene.create()];
+    for (const made of [broken, whole]) await appendSingly(scene, made, 5);
+    const flaky = wrappedStore(on.store, {
+      mergeSteps: (requests) =>
+        requests.some(({ ref }) => ref.key === broken.ref.key)
+          ? Promise.reject(new Error('broken'))
+          : on.store.mergeSteps(requests),
+    });
+    const merging = new Merging(flaky, logger, { mergeIdleMs: HOUR });
+    for (const { ref } of [broken, whole]) merging.note({ ref, steps: 5, bytes: 500, sealed: true });
+    await merging.idle();
+    expect([await rowsOf(on, broken), await rowsOf(on, whole)].map((rows) => rows.length)).toEqual([5, 1]);
+    await merging.stop();
+  });
+
   it('stops after the transaction that is under way, and merges nothing later', async () => {
     const scene = new Scene(on.store);
     const made = await scene.create();

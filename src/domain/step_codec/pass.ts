@@ -82,16 +82,22 @@ class Pass {
     const steps: PackedStep[] = [];
     while (this.#input.has(FRAME_STEPS)) steps.push(this.#step());
     this.#input.finish();
-    demand(steps.length > 0 && this.#values <= LIMITS.messageValues);
+    demand(steps.length > 0);
     if (this.#out === undefined) return steps;
     const stored = this.#out.take();
     for (const { step, from, to } of this.#rewritten ?? []) step.bytes = stored.subarray(from, to);
     return steps;
   }
 
+  /** Counts a message or map entry. Declines before a frame with many of them takes much memory. */
+  #count(): void {
+    this.#values += 1;
+    demand(this.#values <= LIMITS.messageValues);
+  }
+
   #step(): PackedStep {
     const input = this.#input;
-    this.#values += 1;
+    this.#count();
     this.#contentStates = undefined;
     this.#contentRefs = 0;
     const outer = input.enter();
@@ -154,7 +160,7 @@ class Pass {
   #action(index: number): void {
     const input = this.#input;
     demand(index < MOST_PARTS);
-    this.#values += 1;
+    this.#count();
     const outer = input.enter();
     if (input.has(ACTION.type)) this.#text(1, TYPE_BYTES);
     if (input.has(ACTION.name)) this.#text(1, NAME_BYTES);
@@ -168,7 +174,7 @@ class Pass {
   #observation(index: number): void {
     const input = this.#input;
     demand(index < MOST_PARTS);
-    this.#values += 1;
+    this.#count();
     const outer = input.enter();
     if (input.has(OBSERVATION.type)) this.#text(1, TYPE_BYTES);
     if (input.has(OBSERVATION.callId)) this.#text(1, NAME_BYTES);
@@ -180,7 +186,7 @@ class Pass {
   /** Large data, which becomes a state (FM4), is left to decoding. */
   #content(): void {
     const input = this.#input;
-    this.#values += 1;
+    this.#count();
     const outer = input.enter();
     if (input.has(CONTENT.text)) this.#text(0, LIMITS.stepBytes);
     else if (input.has(CONTENT.json)) this.#json();
@@ -205,7 +211,7 @@ class Pass {
     const input = this.#input;
     const metrics = new Map<string, number>();
     do {
-      this.#values += 1;
+      this.#count();
       const outer = input.enter();
       input.expect(ENTRY.key);
       const key = this.#textValue(LIMITS.metricKeyBytes);
@@ -220,7 +226,7 @@ class Pass {
 
   #time(): Instant {
     const input = this.#input;
-    this.#values += 1;
+    this.#count();
     const outer = input.enter();
     const seconds = input.has(TIMESTAMP.seconds) ? nonZero(input.signed()) : 0;
     const nanos = input.has(TIMESTAMP.nanos) ? nonZero(input.unsigned()) : 0;
@@ -243,7 +249,7 @@ class Pass {
 
   #state(): StateRef {
     const input = this.#input;
-    this.#values += 1;
+    this.#count();
     const outer = input.enter();
     const name = input.has(STATE.name) ? this.#textValue(LIMITS.stateNameBytes) : DEFAULT_STATE_NAME;
     const data = input.has(STATE.data) ? input.bytes() : undefined;

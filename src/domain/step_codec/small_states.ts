@@ -2,8 +2,8 @@ import { isSmall, type StateRef } from '../step.ts';
 
 /**
  * Bytes of the small states of consecutive steps, in order of step and of the state's place in it. Each state of a step
- * has a byte: 1 if its bytes follow, and 0 if it has a row of its own. Sizes are in the steps. So the bytes of consecutive
- * segments can be joined.
+ * has a byte: 1 if its bytes follow, and 0 if it has a row of its own. Sizes are in the steps. So the bytes of
+ * consecutive segments can be joined.
  */
 export function writeSmallStates(states: readonly StateRef[]): Uint8Array {
   const parts: Uint8Array[] = [];

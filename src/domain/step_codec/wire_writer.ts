@@ -22,6 +22,11 @@ export class WireWriter {
     return taken;
   }
 
+  /** Drops what was written. */
+  clear(): void {
+    this.#at = 0;
+  }
+
   /** Returns the written bytes without copying them. The writer must not be used afterwards. */
   finish(): Uint8Array {
     return this.#bytes.subarray(0, this.#at);

@@ -66,10 +66,12 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
 
   async next(): Promise<IteratorResult<Received, undefined>> {
     while (this.#at === this.#piece.length) {
+      // A stream that waits keeps no piece in memory.
+      this.#piece = NOTHING;
+      this.#at = 0;
       const piece = await this.#pieces.next();
       if (piece.done === true) return { done: true, value: undefined };
       this.#piece = piece.value;
-      this.#at = 0;
     }
     return { done: false, value: this.#take() };
   }

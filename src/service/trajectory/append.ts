@@ -99,13 +99,15 @@ function toOpenRequest(frame: Frame, { check }: FramesCall): OpenRequest {
 /** Minimum size of a step, action or observation in memory. */
 const PART_BYTES = 128;
 
-/** Minimum size of a packed step in memory. */
+/** Minimum sizes of a packed step and of a state of it in memory. */
 const PACKED_STEP_BYTES = 400;
+const PACKED_STATE_BYTES = 300;
 
 /** Converts a frame after the first. Errors: INVALID_REQUEST. */
 export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>): AppendFrame {
   if (frame instanceof PackedFrame) {
-    const bytes = Math.max(frame.bytes, frame.steps.length * PACKED_STEP_BYTES);
+    const states = frame.steps.reduce((count, step) => count + step.states.length, 0);
+    const bytes = Math.max(frame.bytes, frame.steps.length * PACKED_STEP_BYTES + states * PACKED_STATE_BYTES);
     return { ...withInlineStates(frame.steps), seal: undefined, bytes };
   }
   const { open, steps, seal } = frame;

@@ -1,5 +1,7 @@
 /** Run time in milliseconds above which a read marks its kind as slow. */
 const QUICK_MS = 50;
+/** Reads up to this run time do not tire a lane. */
+const SHORT_MS = 5;
 /** A kind stays slow for this multiple of the duration of its slow read. */
 const SLOW_TIMES = 20;
 /** Bound on the kinds that are remembered. The least recently used are forgotten. */
@@ -17,7 +19,7 @@ export interface ReadLanesOptions {
   /** Additional lanes for quick reads only. */
   readonly quick: number;
   readonly quickMs?: number | undefined;
-  /** For how long a lane stays empty after a read that was not quick, in milliseconds. Default: 0. */
+  /** For how long a lane stays empty after work of this duration, in milliseconds. Default: 0. */
   readonly restFor?: (milliseconds: number) => number;
 }
 
@@ -42,6 +44,8 @@ export class ReadLanes {
   /** Lanes that stay empty for a while. */
   readonly #resting = new Set<number>();
   readonly #restFor: (milliseconds: number) => number;
+  /** By lane, for how long reads that were not short have run in it since it rested, in milliseconds. */
+  readonly #worked: number[];
   /** By kind, until when it counts as slow. A kind that is not here has not ended yet, and counts as slow. */
   readonly #slowUntil = new Map<string, number>();
   readonly #waiting: Entry[] = [];
@@ -52,6 +56,7 @@ export class ReadLanes {
   constructor({ long, quick, quickMs = QUICK_MS, restFor = () => 0 }: ReadLanesOptions) {
     this.#restFor = restFor;
     this.#running = Array.from({ length: quick + long }, () => undefined);
+    this.#worked = this.#running.map(() => 0);
     this.#quickLanes = quick;
     this.#quickMs = quickMs;
   }
@@ -167,8 +172,17 @@ export class ReadLanes {
     });
   }
 
+  /**
+   * Lets a lane rest once its reads have run as long as one read that is not quick. Reads of several lanes share the
+   * processors, so each counts as often as lanes are busy: however many callers there are, they take about as much as one.
+   */
   #rest(lane: number, milliseconds: number): void {
-    const restMs = milliseconds > this.#quickMs ? this.#restFor(milliseconds) : 0;
+    if (milliseconds <= SHORT_MS) return;
+    const worked = this.#worked[lane]! + milliseconds;
+    this.#worked[lane] = worked > this.#quickMs ? 0 : worked;
+    if (worked <= this.#quickMs) return;
+    const busy = 1 + this.#running.filter((entry) => entry !== undefined).length;
+    const restMs = this.#restFor(worked * busy);
     if (restMs === 0) return;
     this.#resting.add(lane);
     setTimeout(() => {

@@ -34,7 +34,13 @@ export interface BaseState extends Pick<ChainPlace, 'depth' | 'baseBytes'> {
   turn: Promise<unknown> | undefined;
 }
 
-/** Returns the latest state of this name before a step. Looks at own steps, and at those of the step's parent. */
+/** Steps before a state that are searched for the last one of its name. */
+const SEARCHED = 256n;
+
+/**
+ * Returns the latest state of this name before a step, unless it is far back. Looks at own steps, and at those of the
+ * step's parent.
+ */
 export async function findLastState(
   scope: ReadScope,
   ref: TrajectoryRef,
@@ -49,6 +55,7 @@ export async function findLastState(
       .where('tree', '=', ref.tree)
       .where('trajectory', '=', key)
       .where('step_number', '<', to)
+      .where('step_number', '>=', to - SEARCHED)
       .where('name', '=', name)
       .orderBy('step_number', 'desc')
       .limit(1)

@@ -96,7 +96,7 @@ async function markReferenced(engine: Engine, { namespace, digest, version }: Ca
  * deleted after them (`releaseBases`).
  */
 async function collectState(engine: Engine, { namespace, digest, version, upload }: Candidate): Promise<boolean> {
-  const isCollected = await write(engine, async (tx) => {
+  const outcome = await write(engine, async (tx) => {
     const query = tx.db
       .selectFrom('states')
       .select('digest')
@@ -104,7 +104,7 @@ async function collectState(engine: Engine, { namespace, digest, version, upload
       .where('digest', '=', digest)
       .where('version', '=', version)
       .where('referenced', '=', 0);
-    if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return false;
+    if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 'changed';
     if (!(await deleteUnlessBase(tx, namespace, digest))) {
       await tx.db
         .updateTable('states')
@@ -112,14 +112,16 @@ async function collectState(engine: Engine, { namespace, digest, version, upload
         .where('namespace', '=', namespace)
         .where('digest', '=', digest)
         .execute();
-    } else if (upload !== null) {
+      return 'kept as base';
+    }
+    if (upload !== null) {
       // If this process ends before the chunks are deleted, they are the rest of a broken upload.
       await tx.db.insertInto('state_uploads').values({ upload, namespace, renew_time: LONG_AGO }).execute();
     }
-    return true;
+    return 'deleted';
   });
-  if (isCollected && upload !== null) await dropUpload(engine, upload);
-  return isCollected;
+  if (outcome === 'deleted' && upload !== null) await dropUpload(engine, upload);
+  return outcome !== 'changed';
 }
 
 const LONG_AGO = '2000-01-01T00:00:00.000000Z';
@@ -144,7 +146,7 @@ async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number
     .where('renew_time', '<', engine.hoursAgo(ttlHours))
     .limit(limit)
     .execute();
-  for (const { upload } of broken) await dropUpload(engine, upload);
+  for (const { upload } of broken) await dropUpload(engine, upload, ttlHours);
 }
 
 interface CollectedBase {

@@ -83,13 +83,20 @@ export async function lockPiece(tx: Transaction, owner: string, ordinal: bigint)
 /** Pieces that one transaction hands over, each of at most 256 KiB. */
 const HANDED_OVER = 16;
 
-/** Deletes the chunks of an upload, in bounded transactions. References to its pieces take their bytes before. */
-export async function dropUpload(engine: Engine, upload: string): Promise<void> {
-  while (!(await engine.giveWayAfter(() => write(engine, (tx) => dropSome(tx, upload)))));
+/**
+ * Deletes the chunks of an upload, in bounded transactions. References to its pieces take their bytes before. Does
+ * nothing if the upload was finished meanwhile, or, with `idleHours`, if chunks have arrived since then.
+ */
+export async function dropUpload(engine: Engine, upload: string, idleHours?: number): Promise<void> {
+  while (!(await engine.giveWayAfter(() => write(engine, (tx) => dropSome(tx, upload, idleHours)))));
 }
 
-/** Returns whether the whole upload is deleted. */
-async function dropSome(tx: Transaction, upload: string): Promise<boolean> {
+/** Returns whether nothing is left to delete. */
+async function dropSome(tx: Transaction, upload: string, idleHours: number | undefined): Promise<boolean> {
+  // Until the last transaction the upload has all its chunks, so it can still be finished.
+  let query = tx.db.selectFrom('state_uploads').select('upload').where('upload', '=', upload);
+  if (idleHours !== undefined) query = query.where('renew_time', '<', tx.engine.hoursAgo(idleHours));
+  if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return true;
   const own = tx.db.selectFrom('state_chunks').select('ordinal').where('upload', '=', upload).orderBy('ordinal');
   // Locked before references are looked for, so that none is stored in between.
   await tx.engine.lock(own, 'delete').execute();

@@ -234,7 +234,9 @@ async function checkBases(tx: Transaction, namespace: string, stored: readonly E
     ])
     .where('s.namespace', '=', namespace)
     .where('s.digest', 'in', padded(bases).map(bindDigest))
-    .where('s.collected', '=', 0);
+    .where('s.collected', '=', 0)
+    // A state that was uploaded in chunks is no base, though the same bytes may have come inline as well.
+    .where('s.upload', 'is', null);
   const rows = await tx.engine.ask(tx.db, query.compile());
   const found = new Map(rows.map((row) => [readDigest(row.digest), row]));
   for (const { base, depth, baseBytes } of deltas) {

@@ -79,7 +79,9 @@ export async function readStored(
       const [, , , name, size, , , , , , , , mediaType, digest] = row;
       const place = tupleKey(key, number);
       states ??= new Map();
-      states.set(place, [...(states.get(place) ?? []), { name, digest, mediaType, size }]);
+      const there = states.get(place) ?? [];
+      // The ranges of a list can overlap, if rows were merged since it found them.
+      if (there.every((state) => state.name !== name)) states.set(place, [...there, { name, digest, mediaType, size }]);
       continue;
     }
     const [, next, , id, epoch, commit_time, commits, reward_sum, checksum, encoding, bodyBytes, body] = row;

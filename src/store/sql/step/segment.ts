@@ -31,12 +31,14 @@ export type StateSizes = ReadonlyMap<string, number>;
 export const SEGMENT_BYTES = 64 * 1024;
 export const SEGMENT_STEPS = 256;
 
-/** Encodes steps as they are stored. Keeps one buffer, so that a step costs one copy. */
+/** Encodes steps as they are stored. Keeps one buffer for all of them. */
 export class StepEncoder {
   readonly #out = new WireWriter(4096);
 
   /** Returns the message of the step after its length, with the sizes of stored states. */
   encode(step: PackedStep, sizes: StateSizes): Uint8Array {
+    // An earlier call may have failed in the middle of a step.
+    this.#out.clear();
     const bytes = namesStates(step) ? withStateSizes(this.#out, step.bytes, sizes) : step.bytes;
     this.#out.delimited(bytes);
     return this.#out.take();

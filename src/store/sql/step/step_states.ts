@@ -12,8 +12,8 @@ import type { ReadScope } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 import { segmentsOver } from './read_stored.ts';
 import { lastWithStates, readStateNames, runBegin, runEnd, runName, stateRuns } from './state_names.ts';
-import { readSteps, searchedSegments } from './steps.ts';
-import { readStates, type StoredStates } from './stored_body.ts';
+import { MANY_STEPS, readSteps, searchedSegments } from './steps.ts';
+import { bytesOf, readStates, type StoredStates } from './stored_body.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 
 export async function findCheckpoint(
@@ -123,6 +123,7 @@ export async function listStepStates(
     const windowEnd = window.length < whole.length ? window.at(-1)!.to : begin + width;
     if (window.length === 0) return found;
     const rows = await readNamed(scope, tree, window, name, most);
+    if (rows.reduce((steps, { lo, hi }) => steps + (hi - lo), 0n) >= MANY_STEPS) await scope.engine.slots.take();
     const states = rows.flatMap((row) => statesIn(row, name));
     found.push(...states, ...(await attachedIn(scope, tree, rows, name, states.length)));
     const last = rows.at(-1);
@@ -130,7 +131,7 @@ export async function listStepStates(
       begin = windowEnd;
       width *= 4n;
     } else begin = last.next_step_number < last.hi ? last.next_step_number : last.hi;
-    const bytes = rows.reduce((sum, { body, states }) => sum + body.length + states.length, 0);
+    const bytes = rows.reduce((sum, row) => sum + bytesOf(row) + Number(row.states_bytes ?? row.states.length), 0);
     most = bytes < READ_BYTES ? Math.min(most * 2, limit) : FEWEST_ROWS;
   }
   found.sort((a, b) => (a.stepNumber < b.stepNumber ? -1 : 1));
@@ -235,7 +236,7 @@ interface AttachedRow {
   readonly data: Uint8Array | null;
 }
 
-/** Goes through steps of [from, to) with their states, which have their bytes if they are small. Errors: STEP_CORRUPT. */
+/** Goes through steps of [from, to) with their states. Small ones have their bytes. Errors: STEP_CORRUPT. */
 function* smallStatesIn(
   segment: StoredSegment & StoredStates,
   from: bigint,

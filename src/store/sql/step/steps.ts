@@ -37,20 +37,23 @@ export async function readEncodedSteps(
   view: StepView,
 ): Promise<EncodedSteps[]> {
   const { page, attached } = await readRange(scope, tree, lineage, range);
-  const encoder = new PageEncoder(view, encodedBytes(page.rows));
+  const encoder = new PageEncoder(view, encodedBytes(page.rows, view));
   forEachStep(page, (found) => encoder.add(found, attachedTo(attached, found.owner.key, found.at.stepNumber)));
   return encoder.parts();
 }
 
 /** Bytes that the server adds to a step: its tag and length, commit time, epoch and reward sum. */
 const ADDED_BYTES = 40;
+/** Usual size of a step of the BASIC view. */
+const BASIC_BYTES = 64;
 
-/** Estimates the size of encoded steps. */
-function encodedBytes(rows: readonly PageSegment[]): number {
+/** Estimates the size of encoded steps. Those of the BASIC view are small, whatever the steps have. */
+function encodedBytes(rows: readonly PageSegment[], view: StepView): number {
   let bytes = 0;
   for (const { segment, begin, end } of rows) {
     const share = Number(end - begin) / Number(segment.next_step_number - segment.first_step_number);
-    bytes += bytesOf(segment) * share + ADDED_BYTES * Number(end - begin);
+    const sent = view === 'BASIC' ? Number(end - begin) * BASIC_BYTES : bytesOf(segment) * share;
+    bytes += sent + ADDED_BYTES * Number(end - begin);
   }
   return Math.ceil(bytes);
 }
@@ -88,7 +91,7 @@ export async function readOutlines(
 /** Bytes that one statement reads for outlines. */
 const OUTLINE_BYTES = 512 * 1024;
 
-/** Whoever reads stored segments goes through fewer steps in less time than it would wait for a slot. */
+/** Pages with fewer steps do not wait for a slot, because waiting takes longer than reading them. */
 export const MANY_STEPS = 32n;
 
 interface PageRange {

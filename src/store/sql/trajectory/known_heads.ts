@@ -44,10 +44,10 @@ const SET_BY_ENGINE = '';
 const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /**
- * Appends one step without states of their own rows to one trajectory, as sent by a client that waits for each ack. The cached head decides, and
- * `Engine.appendOne` writes only if the locked row still equals that head. A cached head never causes a rejection:
- * everything but a plain append is left to a transaction, which reads the locked row. Returns undefined if nothing was
- * written.
+ * Appends one step, whose states are all stored in its row, to one trajectory, as a client that waits for each ack
+ * sends it. The cached head decides, and `Engine.appendOne` writes only if the locked row still equals that head. A
+ * cached head never causes a rejection: everything but a plain append is left to a transaction, which reads the locked
+ * row. Returns undefined if nothing was written.
  */
 export async function appendToKnown(
   engine: Engine,
