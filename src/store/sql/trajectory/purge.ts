@@ -225,7 +225,7 @@ class TreePurge {
 
   async #deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
     for (const table of REFERENCES) this.#states.add(await this.#deleteReferences(table, keys, from));
-    // References that are also in step_states.
+    // These are also in step_states, unless they are small.
     await this.#deleteReferences('attached_states', keys, from);
     await this.#tx.db
       .deleteFrom('step_scores')
