@@ -34,6 +34,9 @@ const decline = () => DECLINED;
 /** The tag of `AppendStepsRequest.steps`. */
 const FRAME_STEPS = 0x12;
 
+/** Frames with more steps are decoded: before these take memory, their values are counted. */
+const MOST_STEPS = 8192;
+
 /** As in the rules of the protos. */
 const MOST_PARTS = 1024;
 const TYPE_BYTES = 128;
@@ -80,7 +83,10 @@ class Pass {
 
   frame(): PackedStep[] {
     const steps: PackedStep[] = [];
-    while (this.#input.has(FRAME_STEPS)) steps.push(this.#step());
+    while (this.#input.has(FRAME_STEPS)) {
+      demand(steps.length < MOST_STEPS);
+      steps.push(this.#step());
+    }
     this.#input.finish();
     demand(steps.length > 0);
     if (this.#out === undefined) return steps;

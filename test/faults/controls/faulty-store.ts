@@ -1,6 +1,8 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { PackedStep } from '../../../src/domain/step_codec/packed_step.ts';
 import type { AppendBatch, AppendOutcome } from '../../../src/store/contract/append.ts';
 import type { Store } from '../../../src/store/contract/store.ts';
+import { packed, unpacked } from '../../support/packed_steps.ts';
 import { wrappedStore } from '../../support/wrapped_store.ts';
 
 /** Deliberate mistakes in a store: the proofs must fail over each of them. */
@@ -75,6 +77,10 @@ async function currentEpoch(real: Store, { caller, trajectoryId }: AppendBatch):
   return (await real.getTrajectory(caller.namespace, trajectoryId))?.writerEpoch;
 }
 
+function numbered(step: PackedStep, stepNumber: bigint): Pick<PackedStep, 'stepNumber' | 'bytes'> {
+  return { stepNumber, bytes: packed({ ...unpacked(step), stepNumber }).bytes };
+}
+
 /** Treats every step as new: a step that was stored already is stored again at the end. */
 function appendAll(real: Store): AppendCall {
   return async (batches, wait) => {
@@ -85,7 +91,7 @@ function appendAll(real: Store): AppendCall {
       let end =
         ends.get(key) ?? (await real.getTrajectory(batch.caller.namespace, batch.trajectoryId))?.nextStepNumber ?? 0n;
       const steps = batch.steps.map((step) => {
-        const moved = { ...step, stepNumber: end };
+        const moved = { ...step, ...numbered(step, end) };
         end += 1n;
         return moved;
       });
