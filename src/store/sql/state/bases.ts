@@ -1,7 +1,7 @@
 import type { Digest } from '../../../domain/ids.ts';
 import { rangesOf } from '../../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { Engine } from '../engine.ts';
+import type { Db, Engine } from '../engine.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
@@ -65,11 +65,15 @@ export async function findLastState(
   return undefined;
 }
 
-/** Reads a state as a base. Returns undefined if it cannot be one. */
-export async function restoreBase(engine: Engine, namespace: string, digest: Digest): Promise<BaseState | undefined> {
-  const row = await engine.db
+/**
+ * Selects the states that can be bases, with their numbers of dependents. One that was uploaded in chunks cannot, though
+ * the same bytes may have come inline as well.
+ */
+export function selectBases(db: Db, namespace: string) {
+  return db
     .selectFrom('states as s')
     .select(({ selectFrom, fn }) => [
+      's.digest',
       's.size',
       's.depth',
       's.base_bytes',
@@ -80,10 +84,13 @@ export async function restoreBase(engine: Engine, namespace: string, digest: Dig
         .as('dependents'),
     ])
     .where('s.namespace', '=', namespace)
-    .where('s.digest', '=', bindDigest(digest))
     .where('s.collected', '=', 0)
-    .where('s.upload', 'is', null)
-    .executeTakeFirst();
+    .where('s.upload', 'is', null);
+}
+
+/** Reads a state as a base. Returns undefined if it cannot be one. */
+export async function restoreBase(engine: Engine, namespace: string, digest: Digest): Promise<BaseState | undefined> {
+  const row = await selectBases(engine.db, namespace).where('s.digest', '=', bindDigest(digest)).executeTakeFirst();
   if (row === undefined) return undefined;
   // A damaged state is no base, so that its trajectory can still be appended to.
   const data = await restoreIfPossible(engine, namespace, digest);

@@ -7,6 +7,7 @@ import { STATES } from '../tables/states.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
+import { selectBases } from './bases.ts';
 import type { EncodedState } from './bytes.ts';
 import { MOST_DEPENDENTS } from './chain.ts';
 
@@ -219,24 +220,7 @@ async function checkBases(tx: Transaction, namespace: string, stored: readonly E
   const deltas = stored.filter((state) => state.base !== undefined);
   if (deltas.length === 0) return;
   const bases = [...new Set(deltas.flatMap(({ base }) => base ?? []))];
-  const query = tx.db
-    .selectFrom('states as s')
-    .select(({ selectFrom, fn }) => [
-      's.digest',
-      's.depth',
-      's.base_bytes',
-      's.size',
-      selectFrom('states as d')
-        .select(fn.countAll<bigint>().as('n'))
-        .whereRef('d.namespace', '=', 's.namespace')
-        .whereRef('d.base', '=', 's.digest')
-        .as('dependents'),
-    ])
-    .where('s.namespace', '=', namespace)
-    .where('s.digest', 'in', padded(bases).map(bindDigest))
-    .where('s.collected', '=', 0)
-    // A state that was uploaded in chunks is no base, though the same bytes may have come inline as well.
-    .where('s.upload', 'is', null);
+  const query = selectBases(tx.db, namespace).where('s.digest', 'in', padded(bases).map(bindDigest));
   const rows = await tx.engine.ask(tx.db, query.compile());
   const found = new Map(rows.map((row) => [readDigest(row.digest), row]));
   for (const { base, depth, baseBytes } of deltas) {
