@@ -1,5 +1,4 @@
-import { type DescMessage, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
-import { reflect } from '@bufbuild/protobuf/reflect';
+import { fromBinary, toBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { StepSchema, type Step as WireStep } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -15,6 +14,7 @@ import { writeCommit, writeRewardSum, writeStep, writeStoredStep } from '../../s
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { fromStoredStep } from '../../src/service/trajectory/step_out.ts';
 import { anyDouble, anyInstant, anyStep, anyText } from '../support/arbitrary-steps.ts';
+import { fieldsOf, noteFields } from '../support/message_fields.ts';
 import { STEP_VECTORS, stepOf } from '../support/step_vectors.ts';
 import { makeStep, textAction, textObservation } from '../support/steps.ts';
 
@@ -369,25 +369,4 @@ function hex(bytes: Uint8Array): string {
 
 function varint(value: number): number {
   return value < 128 ? 1 : 1 + varint(Math.floor(value / 128));
-}
-
-/** Names of the fields of a message and of the messages in it. */
-function fieldsOf(schema: DescMessage, found = new Set<string>()): Set<string> {
-  for (const field of schema.fields) {
-    found.add(`${schema.typeName}.${field.name}`);
-    if (field.message !== undefined) fieldsOf(field.message, found);
-  }
-  return found;
-}
-
-/** Adds the names of the fields that are set. */
-function noteFields(schema: DescMessage, message: Message, seen: Set<string>): void {
-  const reflected = reflect(schema, message);
-  for (const field of schema.fields) {
-    if (!reflected.isSet(field)) continue;
-    seen.add(`${schema.typeName}.${field.name}`);
-    const values = field.fieldKind === 'list' ? [...reflected.get(field)] : [reflected.get(field)];
-    if (field.message === undefined) continue;
-    for (const value of values) noteFields(field.message, (value as { message: Message }).message, seen);
-  }
 }

@@ -1,5 +1,4 @@
-import { create, type DescMessage, fromBinary, type Message } from '@bufbuild/protobuf';
-import { reflect } from '@bufbuild/protobuf/reflect';
+import { create, fromBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -11,6 +10,7 @@ import { stepDigest } from '../../src/domain/step_digest.ts';
 import { packSteps } from '../../src/service/trajectory/step_in.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { stepMessage } from '../support/given_steps.ts';
+import { fieldsOf, noteFields } from '../support/message_fields.ts';
 import { unpacked } from '../support/packed_steps.ts';
 import { anyWireStep, encodeFrame } from '../support/step_frames.ts';
 import { agreedPass, passChangedFrames } from '../support/step_pass.ts';
@@ -135,22 +135,3 @@ describe('the pass over the bytes of steps', () => {
     expect(passFrame(frameOf(...full, withParts(left)))).toBeUndefined();
   });
 });
-
-function fieldsOf(schema: DescMessage, found = new Set<string>()): Set<string> {
-  for (const field of schema.fields) {
-    found.add(`${schema.typeName}.${field.name}`);
-    if (field.message !== undefined) fieldsOf(field.message, found);
-  }
-  return found;
-}
-
-function noteFields(schema: DescMessage, message: Message, seen: Set<string>): void {
-  const reflected = reflect(schema, message);
-  for (const field of schema.fields) {
-    if (!reflected.isSet(field)) continue;
-    seen.add(`${schema.typeName}.${field.name}`);
-    const values = field.fieldKind === 'list' ? [...reflected.get(field)] : [reflected.get(field)];
-    if (field.message === undefined) continue;
-    for (const value of values) noteFields(field.message, (value as { message: Message }).message, seen);
-  }
-}

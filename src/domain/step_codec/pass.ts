@@ -46,7 +46,7 @@ const URI_BYTES = 2048;
 const DIGEST = /^[0-9a-f]{64}$/;
 const NUMBER = /^[0-9]+$/;
 /** Maximum size of `Content.size`, which the server adds to each content that refers to a state (W3). */
-const SIZE_BYTES = 6;
+export const SIZE_BYTES = 6;
 
 /** Text of at most so many bytes is checked byte by byte, which costs less than a native call. */
 const SHORT_TEXT = 64;

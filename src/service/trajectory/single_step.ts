@@ -5,6 +5,7 @@ import type { SealRequest } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
+import { SIZE_BYTES } from '../../domain/step_codec/pass.ts';
 import type { NewTrajectory } from '../../store/contract/trajectory.ts';
 import { toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
@@ -42,9 +43,6 @@ export function requireStepSize(step: Step, field: string): void {
     );
   }
 }
-
-/** Maximum size of `Content.size`, which the server adds to each content that refers to a state. */
-const SIZE_BYTES = 6;
 
 function referredStates({ actions, observations }: Step): number {
   let count = 0;
