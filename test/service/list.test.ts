@@ -1,5 +1,5 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
@@ -10,6 +10,7 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { refusalOf } from '../store/scene.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, describeApp, shownWord, state, step } from './on_app.ts';
 import { collect } from './services.ts';
 
@@ -24,6 +25,37 @@ describeApp('lists', (on) => {
     }
     const last = await list(scene, { pageSize: 7 });
     expect([last.trajectories.length, last.nextPageToken]).toEqual([7, '']);
+  });
+
+  it('A5: a page of many steps waits for a slot after its last read, before it is encoded', async () => {
+    const slots: (() => void)[] = [];
+    const calls: string[] = [];
+    const take = () => {
+      calls.push('slot');
+      return new Promise<void>((resolve) => slots.push(resolve));
+    };
+    const store = wrappedStore(on.store, {
+      slots: { take },
+      getTrajectory: (...args) => {
+        calls.push('read');
+        return on.store.getTrajectory(...args);
+      },
+    });
+    const app = on.app({}, store);
+    const scene = on.scene(app);
+    const made = await scene.create();
+    await scene.write(
+      made,
+      Array.from({ length: 40 }, (_, i) => step(BigInt(i), `${i}`)),
+    );
+    const few = await steps(scene, made, { pageSize: 31 });
+    expect([few.steps.length, calls.includes('slot')]).toEqual([31, false]);
+    const many = steps(scene, made, { pageSize: 32 });
+    await vi.waitUntil(() => slots.length === 1);
+    expect(calls.at(-1)).toBe('slot');
+    slots[0]!();
+    expect((await many).steps.length).toBe(32);
+    await app.close();
   });
 
   it('RD4: steps by a declared metric, in pages of any size; other orders take no metric_key', async () => {

@@ -32,6 +32,8 @@ import { fromStoredStep } from './step_out.ts';
 const PAGE_BYTES = 512 * 1024;
 /** Maximum size of encoded steps in a page. Leaves room for the page token. */
 const MESSAGE_BYTES = LIMITS.messageBytes - 1024;
+/** Pages with at least this many steps wait for a slot, because they take long to encode. */
+const MANY_STEPS = 32;
 
 /** Lists steps (RD4). Pages of large steps are shorter, but have at least one step. Errors: as ListSteps. */
 export async function listSteps(request: ListStepsRequest, { app, caller }: Call): Promise<ListStepsResponse> {
@@ -55,6 +57,7 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const more =
     last !== undefined && (found.length > page.length || (await list(1, afterStep(last, request))).length > 0);
   await requireThere(app, caller, request, trajectory);
+  if (page.length >= MANY_STEPS) await app.store.slots.take();
   return create(ListStepsResponseSchema, {
     steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
     nextPageToken: more ? makePageToken(binding, cursorText(afterStep(last, request))) : '',

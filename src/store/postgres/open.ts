@@ -54,8 +54,8 @@ export async function openPostgres(
   });
 }
 
-/** Readers pause for longer than they work while somebody writes: what they read costs Postgres processor time, too. */
-const PAUSE_PER_WORK = 1.5;
+/** Longer than on SQLite, because Postgres uses processors of the same machine, too. */
+const PAUSE_PER_WORK = 3;
 
 /** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */
 function lanesOf(poolSize: number): { long: number; quick: number } {

@@ -6,6 +6,8 @@ const WORK_MS = 2;
 const LONGEST_REST_MS = 2000;
 /** Writes are expected to go on for this long after the last one, in milliseconds. */
 const WRITER_MS = 20;
+/** Readers pause for longer than they work while somebody writes: their clients and read threads use processors, too. */
+const PAUSE_PER_WORK = 2;
 /** Results with fewer rows do not wait for a slot: processing them takes less time than waiting. */
 const MANY_ROWS = 32;
 
@@ -32,7 +34,7 @@ export class ReadSlots implements Slots {
   /** True while slots are granted to waiting readers. */
   #granting = false;
 
-  constructor(pausePerWork = 1) {
+  constructor(pausePerWork = PAUSE_PER_WORK) {
     this.#pausePerWork = pausePerWork;
   }
 
