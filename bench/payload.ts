@@ -6,9 +6,17 @@ import { Random } from '../src/demo/random.ts';
 /**
  * What a step of a bench holds. `step`: one of CartPole; `step-with-state`: the same with its state, about 430 bytes
  * encoded; `json`: one JSON text of exactly 430 bytes, what the same work is for other systems; `big-state`: a state of
- * 256,000 bytes and nothing else.
+ * 256,000 bytes and nothing else. All but the last have a thousand variants, in turn: a single one would flatter
+ * compression.
  */
 export type Payload = 'step' | 'step-with-state' | 'json' | 'big-state';
+
+const MOST_VARIANTS = 1000;
+
+/** How many different steps there are. Those whose numbers differ by a multiple of it are equal. */
+export function variantsOf(payload: Payload): number {
+  return payload === 'big-state' ? 1 : MOST_VARIANTS;
+}
 
 /**
  * Encoded append frames, made by patching a template. A message costs the load generator only a copy of bytes, so the
@@ -44,7 +52,7 @@ export class FrameTemplate {
   #patched(firstStep: number): PatchedFrame {
     const width = numberWidth(firstStep);
     const ofWidth = Math.min(this.#steps, 128 ** width - firstStep);
-    const key = width * 2 ** 32 + ofWidth;
+    const key = (width * 2 ** 32 + ofWidth) * MOST_VARIANTS + (firstStep % variantsOf(this.#payload));
     const known = this.#frames.get(key);
     if (known !== undefined) return known;
     const made = patchedFrame(this.#payload, firstStep, this.#steps);
@@ -65,7 +73,7 @@ function patchedFrame(payload: Payload, firstStep: number, count: number): Patch
   const numbers: number[] = [];
   let length = 0;
   for (let number = firstStep; number < firstStep + count; number += 1) {
-    const step = toBinary(StepSchema, create(StepSchema, { ...stepOf(payload), stepNumber: BigInt(number) }));
+    const step = toBinary(StepSchema, create(StepSchema, { ...stepOf(payload, number), stepNumber: BigInt(number) }));
     const header = Buffer.concat([Buffer.of(STEPS_TAG), varint(BigInt(step.length))]);
     numbers.push(length + header.length + 1);
     parts.push(header, step);
@@ -138,8 +146,8 @@ export interface RowPayload {
   readonly nonceAt: number;
 }
 
-export function rowPayload(payload: Payload): RowPayload {
-  const step = stepOf(payload);
+export function rowPayload(payload: Payload, stepNumber: number): RowPayload {
+  const step = stepOf(payload, stepNumber);
   const state = step.states?.[0]?.data;
   const bytes = state === undefined ? undefined : Buffer.from(state);
   return {
@@ -179,41 +187,41 @@ export const NONCE_MARK = Buffer.from('NONCE-16-LETTERS');
 const BIG_STATE_BYTES = 256_000;
 const JSON_STEP_BYTES = 430;
 
-function stepOf(payload: Payload): StepInit {
-  if (payload === 'json') return { observations: [{ type: 'json', content: { json: jsonStep() } }] };
+function stepOf(payload: Payload, stepNumber: number): StepInit {
   if (payload === 'big-state') return { states: [{ data: stateBody(BIG_STATE_BYTES), mediaType: 'application/json' }] };
+  const random = Random.seeded(FIRST_SEED + (stepNumber % MOST_VARIANTS));
+  if (payload === 'json') return { observations: [{ type: 'json', content: { json: jsonStep(random) } }] };
+  const observation = Array.from({ length: 4 }, () => random.uniform(-0.05, 0.05));
   return {
-    actions: [{ type: 'discrete', content: { json: '1' } }],
-    observations: [
-      {
-        type: 'box',
-        content: { json: '[0.027395540848374367,-0.006112155970185995,0.03585979342460632,0.019736802205443382]' },
-      },
-    ],
+    actions: [{ type: 'discrete', content: { json: `${whole(random, 2)}` } }],
+    observations: [{ type: 'box', content: { json: JSON.stringify(observation) } }],
     reward: 1,
-    metrics: { tick: 1 },
-    states: payload === 'step-with-state' ? [{ data: CARTPOLE_STATE, mediaType: 'application/json' }] : [],
+    metrics: { tick: 1 + (stepNumber % MOST_VARIANTS) },
+    states: payload === 'step-with-state' ? [{ data: cartPoleState(random), mediaType: 'application/json' }] : [],
   };
 }
 
-const CARTPOLE_STATE = Buffer.from(
-  JSON.stringify({
-    environment: 'CartPole-v1',
-    state: ['0x3f9c0d9d5a0b1c2d', '0xbf7909a1b2c3d4e5', '0x3fa25c2f6a7b8c9d', '0x3f9435d8e9fa0b1c'],
-    generator: { name: 'xoshiro128**', words: [2463534242, 1812433253, 2147483647, 305419896] },
-    steps: 200,
-    nonce: NONCE_MARK.toString(),
-  }),
-);
+const FIRST_SEED = 20_240_607;
+
+/** Returns the state of a CartPole environment: its numbers as the hexadecimal digits of doubles, and its generator. */
+function cartPoleState(random: Random): Buffer {
+  return Buffer.from(
+    JSON.stringify({
+      environment: 'CartPole-v1',
+      state: Array.from({ length: 4 }, () => `0x3f${hex(random, 14)}`),
+      generator: { name: 'xoshiro128**', words: random.state },
+      steps: 200,
+      nonce: NONCE_MARK.toString(),
+    }),
+  );
+}
 
 /** Returns one agent's step for other systems: compact JSON of exactly 430 bytes. */
-function jsonStep(): string {
-  const random = Random.seeded(20_240_607);
-  const hex = (digits: number) => Array.from({ length: digits }, () => whole(random, 16).toString(16)).join('');
+function jsonStep(random: Random): string {
   const step = {
     i: 17,
     tool: 'bash',
-    call_id: hex(32),
+    call_id: hex(random, 32),
     reward: whole(random, 1e6) / 1e6,
     tokens: [whole(random, 4000), whole(random, 900)],
     thought: '',
@@ -224,6 +232,10 @@ function jsonStep(): string {
   step.thought = text.slice(0, room / 2);
   step.observation = text.slice(step.thought.length);
   return JSON.stringify(step);
+}
+
+function hex(random: Random, digits: number): string {
+  return Array.from({ length: digits }, () => whole(random, 16).toString(16)).join('');
 }
 
 const WORDS =

@@ -7,7 +7,7 @@ import type { PostgresType } from '../src/store/sql/tables/column.ts';
 import { SEGMENTS } from '../src/store/sql/tables/steps.ts';
 import { valuesOf } from '../src/store/sql/tables/table.ts';
 import type { Engine } from './bench.ts';
-import { type Payload, type RowPayload, rowPayload, writeNonce } from './payload.ts';
+import { type Payload, type RowPayload, rowPayload, variantsOf, writeNonce } from './payload.ts';
 
 /**
  * The tables that a driver fills: a row for each step, as the service had them before it stored segments. Drivers
@@ -77,20 +77,20 @@ const NOW = '2026-11-21T12:15:00.123456Z';
  * random instead of computed, because hashing is not part of a driver's work.
  */
 export class RowMaker {
-  readonly #payload: RowPayload;
+  readonly #payloads: readonly RowPayload[];
   readonly #out = new WireWriter(4096);
   readonly #encoder = new StepEncoder();
   readonly #yes: unknown;
   readonly #no: unknown;
 
   constructor(payload: Payload, engine: Engine) {
-    this.#payload = rowPayload(payload);
+    this.#payloads = Array.from({ length: variantsOf(payload) }, (_, stepNumber) => rowPayload(payload, stepNumber));
     this.#yes = engine === 'sqlite' ? 1 : true;
     this.#no = engine === 'sqlite' ? 0 : false;
   }
 
   add(rows: RowSet, tree: number, stepNumber: number): void {
-    const { actions, observations, metrics } = this.#payload;
+    const { actions, observations, metrics } = this.#of(stepNumber);
     const [key, number] = [BigInt(tree), BigInt(stepNumber)];
     const texts = [JSON.stringify(metrics), JSON.stringify(actions), JSON.stringify(observations), '', ''];
     const digest = scatteredDigest(tree, stepNumber);
@@ -126,6 +126,10 @@ export class RowMaker {
     rows.segments?.push(valuesOf(segment.row(NOW), SEGMENTS.order));
   }
 
+  #of(stepNumber: number): RowPayload {
+    return this.#payloads[stepNumber % this.#payloads.length]!;
+  }
+
   #addState(rows: RowSet, tree: number, stepNumber: number, digest: Buffer): void {
     const bytes = this.#state(tree, stepNumber);
     if (bytes === undefined) return;
@@ -136,7 +140,7 @@ export class RowMaker {
   }
 
   #state(tree: number, stepNumber: number): Buffer | undefined {
-    const { state, nonceAt } = this.#payload;
+    const { state, nonceAt } = this.#of(stepNumber);
     if (state === undefined) return undefined;
     const bytes = Buffer.from(state);
     writeNonce(bytes, nonceAt, tree, stepNumber);
@@ -144,7 +148,7 @@ export class RowMaker {
   }
 
   #step(tree: number, stepNumber: number): Step {
-    const { actions, observations, metrics } = this.#payload;
+    const { actions, observations, metrics } = this.#of(stepNumber);
     const data = this.#state(tree, stepNumber);
     const digest = scatteredDigest(tree, stepNumber).toString('hex');
     const content = (json: string) => ({ kind: 'json', json }) as const;
