@@ -8,6 +8,7 @@ import { fanIn, ingestBatch, ingestSingle, sharedStates } from './benches/ingest
 import { lineage, lineageAppend } from './benches/lineage.ts';
 import { listBest } from './benches/list_best.ts';
 import { lockstep } from './benches/lockstep.ts';
+import { merge, mergeBacklog } from './benches/merge.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
 import { peers } from './benches/peers.ts';
 import { read } from './benches/read.ts';
@@ -16,6 +17,7 @@ import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } fr
 import { runList, runTree } from './benches/runs.ts';
 import { start } from './benches/start.ts';
 import { storage } from './benches/storage.ts';
+import { storageSteps } from './benches/storage_steps.ts';
 
 /** All benches, in the order in which they run. */
 export const BENCHES: readonly Bench[] = [
@@ -47,7 +49,10 @@ export const BENCHES: readonly Bench[] = [
   progress,
   readRollouts,
   start,
+  merge,
+  mergeBacklog,
   ...storage,
+  ...storageSteps,
   growth,
   peers,
 ];

@@ -35,7 +35,6 @@ function openSqlite(path: string): Driver {
   const inserts = {
     states: database.prepare(text('states')),
     former_steps: database.prepare(text('former_steps')),
-    segments: database.prepare(text('segments')),
     step_states: database.prepare(text('step_states')),
   };
   const selects = SELECTS.map((select) => {

@@ -58,10 +58,15 @@ export class BenchResources {
   }
 
   /** Starts a server on a database (default: a new one), stopped by `clear`. */
-  async server(kind: ServerSettings['kind'], engine: Engine, database?: string): Promise<BenchServer> {
+  async server(
+    kind: ServerSettings['kind'],
+    engine: Engine,
+    database?: string,
+    settings: Pick<ServerSettings, 'mergeIdleMs'> = {},
+  ): Promise<BenchServer> {
     const url = database ?? (await this.database(engine));
     const server = await spawnServer(
-      { kind, database: url } satisfies ServerSettings,
+      { kind, database: url, ...settings } satisfies ServerSettings,
       kind === 'real' ? this.#profileDir : undefined,
     );
     const postgres = engine === 'postgres' ? await this.#postgres : undefined;

@@ -1,11 +1,4 @@
-import type { Step } from '../src/domain/step.ts';
-import { packStep } from '../src/domain/step_codec/packed_step.ts';
-import { WireWriter } from '../src/domain/step_codec/wire_writer.ts';
-import { NO_SUMS } from '../src/store/sql/step/running_sums.ts';
-import { SegmentBuilder, StepEncoder } from '../src/store/sql/step/segment.ts';
 import type { PostgresType } from '../src/store/sql/tables/column.ts';
-import { SEGMENTS } from '../src/store/sql/tables/steps.ts';
-import { valuesOf } from '../src/store/sql/tables/table.ts';
 import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, variantsOf, writeNonce } from './payload.ts';
 
@@ -15,10 +8,7 @@ import { type Payload, type RowPayload, rowPayload, variantsOf, writeNonce } fro
  */
 export const ROW_TABLES = ['states', 'former_steps', 'step_states'] as const;
 
-/** The table in which the service stores steps with small states. */
-export const LOADED_TABLES = ['segments'] as const;
-
-export type RowTable = (typeof ROW_TABLES)[number] | (typeof LOADED_TABLES)[number];
+export type RowTable = (typeof ROW_TABLES)[number];
 
 /** Rows by table. Values are in the order of COLUMNS. */
 export type RowSet = Partial<Record<RowTable, unknown[][]>>;
@@ -56,7 +46,6 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
     ['info_json', 'text'],
     ['metadata_json', 'text'],
   ],
-  segments: SEGMENTS.order.map(({ name, type }) => [name, type] as const),
   step_states: [
     ['tree', 'int8'],
     ['trajectory', 'int8'],
@@ -78,8 +67,6 @@ const NOW = '2026-11-21T12:15:00.123456Z';
  */
 export class RowMaker {
   readonly #payloads: readonly RowPayload[];
-  readonly #out = new WireWriter(4096);
-  readonly #encoder = new StepEncoder();
   readonly #yes: unknown;
   readonly #no: unknown;
 
@@ -114,18 +101,6 @@ export class RowMaker {
     this.#addState(rows, tree, stepNumber, digest);
   }
 
-  /** Adds consecutive steps of a trajectory, with small states, as the service stores them. */
-  addSegment(rows: RowSet, tree: number, firstStep: number, count: number): void {
-    const owner = { tree: BigInt(tree), key: BigInt(tree), namespace: 'default', writerEpoch: 1n };
-    const before = { ...NO_SUMS, rewardSum: firstStep, byteSum: BigInt(firstStep) * 300n };
-    const segment = new SegmentBuilder(owner, before, BigInt(firstStep));
-    for (let number = firstStep; number < firstStep + count; number += 1) {
-      const step = packStep(this.#out, this.#step(tree, number));
-      segment.add(step, this.#encoder.encode(step, NO_SIZES));
-    }
-    rows.segments?.push(valuesOf(segment.row(NOW), SEGMENTS.order));
-  }
-
   #of(stepNumber: number): RowPayload {
     return this.#payloads[stepNumber % this.#payloads.length]!;
   }
@@ -146,40 +121,7 @@ export class RowMaker {
     writeNonce(bytes, nonceAt, tree, stepNumber);
     return bytes;
   }
-
-  #step(tree: number, stepNumber: number): Step {
-    const { actions, observations, metrics } = this.#of(stepNumber);
-    const data = this.#state(tree, stepNumber);
-    const digest = scatteredDigest(tree, stepNumber).toString('hex');
-    const content = (json: string) => ({ kind: 'json', json }) as const;
-    return {
-      stepNumber: BigInt(stepNumber),
-      actions: actions.map(({ type, content: { json } }) => ({
-        type,
-        name: '',
-        callId: '',
-        content: content(json),
-        tokenIds: [],
-        logprobs: [],
-      })),
-      observations: observations.map(({ type, content: { json } }) => {
-        return { type, callId: '', isError: false, content: content(json) };
-      }),
-      reward: 1,
-      terminated: false,
-      truncated: false,
-      infoJson: '',
-      metadataJson: '',
-      metrics: new Map(Object.entries(metrics)),
-      startTime: undefined,
-      endTime: undefined,
-      states:
-        data === undefined ? [] : [{ name: 'env', digest, mediaType: 'application/json', size: data.length, data }],
-    };
-  }
 }
-
-const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /** Returns 32 bytes that are spread over an index like a hash, but cost almost nothing. */
 function scatteredDigest(tree: number, stepNumber: number): Buffer {

@@ -1,4 +1,5 @@
 import { alternate, type Bench, compare, type Run } from '../bench.ts';
+import type { Payload } from '../payload.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
@@ -11,20 +12,39 @@ const FAR_KEY = 1_000_000_000;
 
 /** Creates a trajectory with at least this many steps, each with its state. */
 export async function longTrajectory(run: Run, server: BenchServer, steps: number): Promise<string> {
-  const [trajectory] = await server.trajectories(1);
-  run.showProgress(`writing ${steps} steps`);
+  const { trajectories } = await longTrajectories(run, server, { count: 1, steps });
+  return trajectories[0]!;
+}
+
+export interface Filled {
+  readonly count: number;
+  /** Of each. */
+  readonly steps: number;
+  /** Default: `step-with-state`. */
+  readonly payload?: Payload;
+}
+
+/** Creates trajectories with at least this many steps, side by side. Returns their ids, and the steps per second. */
+export async function longTrajectories(
+  run: Run,
+  server: BenchServer,
+  { count, steps, payload = 'step-with-state' }: Filled,
+): Promise<{ readonly trajectories: readonly string[]; readonly stepsPerSecond: number }> {
+  const trajectories = await server.trajectories(count);
+  run.showProgress(`writing ${count * steps} steps`);
+  const begun = performance.now();
   await runProgram<AppendFigures>('append', {
     address: server.address,
-    trajectories: [trajectory!],
-    connections: 1,
+    trajectories,
+    connections: count,
     window: 1024,
     stepsPerFrame: 100,
-    payload: 'step-with-state',
+    payload,
     warmupSeconds: 0,
     seconds: 0,
     steps,
   } satisfies AppendSettings);
-  return trajectory!;
+  return { trajectories, stepsPerSecond: (count * steps * 1000) / (performance.now() - begun) };
 }
 
 export const read: Bench = {
@@ -68,7 +88,7 @@ export const read: Bench = {
     const note = `${bytesPerStep.toFixed(0)} B a step`;
     return [
       compare(run, { bench: 'read', aim: '>= 0.5', unit: 'steps/s', note }, samples.real, samples.memory),
-      compare(run, { bench: 'read-driver', aim: '>= 0.25', unit: 'steps/s' }, samples.real, samples.driver),
+      compare(run, { bench: 'read-driver', aim: '>= 1', unit: 'steps/s' }, samples.real, samples.driver),
     ];
   },
 };

@@ -1,7 +1,6 @@
-import { stat } from 'node:fs/promises';
-import pg from 'pg';
 import type { Bench, Result, Run } from '../bench.ts';
 import { figure, median } from '../bench.ts';
+import { databaseBytes } from '../database_size.ts';
 import { runProgram } from '../processes.ts';
 import type { StoreStatesFigures, StoreStatesSettings } from '../programs/store_states.ts';
 import type { StateWorkload } from '../state_workloads.ts';
@@ -130,17 +129,4 @@ async function measure(run: Run, workload: StateWorkload, streams: number, round
   const bare = await store('null', 0);
   const real = await store('real', workload === 'conversation' ? 5 : READ_BACK);
   return { ...real, nullCpuMs: bare.cpuMs, nullPutP50Ms: bare.stored.putP50Ms };
-}
-
-/** Returns the size of a database, with indexes and free pages. */
-async function databaseBytes(database: string): Promise<number> {
-  if (database.startsWith('sqlite:')) return (await stat(database.slice('sqlite:'.length))).size;
-  const client = new pg.Client(database);
-  await client.connect();
-  try {
-    const { rows } = await client.query('select pg_database_size(current_database())::float8 as bytes');
-    return (rows[0] as { bytes: number }).bytes;
-  } finally {
-    await client.end();
-  }
 }

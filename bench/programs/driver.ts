@@ -1,15 +1,15 @@
 import { openDriver } from '../drivers.ts';
 import type { Payload } from '../payload.ts';
-import { LOADED_TABLES, ROW_TABLES, RowMaker, type RowSet } from '../rows.ts';
+import { ROW_TABLES, RowMaker, type RowSet } from '../rows.ts';
 import { percentile, program } from './program.ts';
 
 /**
  * What a database's own driver does with the rows of steps. `insert`: 1000 steps a commit, as fast as it can.
  * `insert-one`: one step's row a commit, each awaited. `select`: the rows of one trajectory, in order; they are inserted
- * first. `load`: a given number of steps.
+ * first.
  */
 export interface DriverSettings {
-  readonly task: 'insert' | 'insert-one' | 'insert-states' | 'select' | 'load';
+  readonly task: 'insert' | 'insert-one' | 'insert-states' | 'select';
   readonly database: string;
   readonly payload: Payload;
   /** First row key of the invented trajectories: this one and the next 3. */
@@ -27,7 +27,6 @@ export interface DriverFigures {
 
 const STEPS_PER_COMMIT = 1000;
 const TREES = 4;
-const STEPS_PER_SEGMENT = 64;
 
 await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   const driver = await openDriver(settings.database);
@@ -55,16 +54,7 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
       return 1;
     },
     select: () => driver.select(settings.firstTree),
-    load: async () => 0,
   };
-  if (settings.task === 'load') {
-    return load(settings.steps ?? 0, (firstStep, count) => {
-      const sets: RowSet = { segments: [] };
-      for (let i = 0; i < TREES; i += 1) maker.addSegment(sets, settings.firstTree + i, firstStep, count);
-      return driver.insert(LOADED_TABLES, sets);
-    });
-  }
-
   if (settings.task === 'select' && (await driver.select(settings.firstTree)) === 0) {
     for (let made = 0; made < (settings.steps ?? 0); made += STEPS_PER_COMMIT) {
       const sets: RowSet = { former_steps: [], step_states: [], states: [] };
@@ -90,13 +80,3 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   const perSecond = await until(settings.seconds);
   return { perSecond, p50Ms: percentile(latencies, 0.5), p99Ms: percentile(latencies, 0.99) };
 });
-
-/** Fills the trajectories side by side, each with segments of `STEPS_PER_SEGMENT` steps. */
-async function load(
-  steps: number,
-  insert: (firstStep: number, count: number) => Promise<void>,
-): Promise<DriverFigures> {
-  const begun = performance.now();
-  for (let first = 0; first < steps / TREES; first += STEPS_PER_SEGMENT) await insert(first, STEPS_PER_SEGMENT);
-  return { perSecond: steps / ((performance.now() - begun) / 1000), p50Ms: Number.NaN, p99Ms: Number.NaN };
-}

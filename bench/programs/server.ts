@@ -17,6 +17,8 @@ export interface ServerSettings {
   readonly kind: 'real' | 'null' | 'memory' | 'bare';
   /** Database in the form of `--database`. */
   readonly database: string;
+  /** Default: as the service. 0: rows of steps are never merged. */
+  readonly mergeIdleMs?: number;
 }
 
 const settings = JSON.parse(process.argv[2] ?? '{}') as ServerSettings;
@@ -28,7 +30,7 @@ await once(process.stdin, 'end');
 await server.drain();
 process.exit(0);
 
-async function serve({ kind, database }: ServerSettings) {
+async function serve({ kind, database, mergeIdleMs }: ServerSettings) {
   const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1' };
   const config: Config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: 'error' }, process.stderr);
@@ -38,5 +40,5 @@ async function serve({ kind, database }: ServerSettings) {
     { logger },
   );
   const chosen = kind === 'null' ? nullStore(store) : kind === 'memory' ? memoryStore(store) : store;
-  return serveStore(chosen, config, { logger });
+  return serveStore(chosen, config, { logger, settings: mergeIdleMs === undefined ? {} : { mergeIdleMs } });
 }

@@ -1,0 +1,90 @@
+import { type Bench, compare, figure, median, type Result, type Run } from '../bench.ts';
+import { countSegments, databaseBytes } from '../database_size.ts';
+import { FrameTemplate, type Payload } from '../payload.ts';
+import { pause } from '../programs/program.ts';
+import { longTrajectories } from './read.ts';
+
+const STREAMS = 4;
+const STEPS = 1_000_000;
+/** Rows of trajectories that do not grow are merged after this time. The service waits longer. */
+const MERGE_IDLE_MS = 1000;
+/** Merging has caught up if the number of rows does not change for this time. */
+const SETTLED_SECONDS = 5;
+
+/** Sizes of small steps, once they are merged. */
+export const storageSteps: readonly Bench[] = [
+  {
+    names: ['storage-cartpole', 'storage-cartpole-bytes'],
+    about:
+      'steps/s of 1,000,000 CartPole steps with states, 4 streams; against the same without states. Stored bytes by sent bytes',
+    engines: ['sqlite', 'postgres'],
+    async run(run): Promise<Result[]> {
+      const rounds = await measure(run, 'step-with-state', 'step');
+      const rates = (of: 'stored' | 'other') => rounds.map((round) => round[of].stepsPerSecond);
+      const about = { bench: 'storage-cartpole', aim: '>= 0.67', unit: 'steps/s' };
+      return [compare(run, about, rates('stored'), rates('other')), bytesOf(run, 'storage-cartpole', '<= 0.6', rounds)];
+    },
+  },
+  {
+    names: ['storage-json', 'storage-json-bytes'],
+    about: 'steps/s of 1,000,000 steps of 430 bytes of JSON, 4 streams. Stored bytes by sent bytes',
+    engines: ['sqlite', 'postgres'],
+    async run(run): Promise<Result[]> {
+      const rounds = await measure(run, 'json');
+      const rates = rounds.map(({ stored }) => stored.stepsPerSecond);
+      return [
+        figure(run, { bench: 'storage-json', unit: 'steps/s' }, rates),
+        bytesOf(run, 'storage-json', '<= 0.4', rounds),
+      ];
+    },
+  },
+];
+
+interface Stored {
+  readonly stepsPerSecond: number;
+  readonly sentBytes: number;
+  readonly storedBytes: number;
+}
+
+interface Round {
+  readonly stored: Stored;
+  readonly other: Stored;
+}
+
+/** Stores steps, and steps of the other payload, by turns. */
+async function measure(run: Run, payload: Payload, other = payload): Promise<Round[]> {
+  const rounds: Round[] = [];
+  for (let round = 0; round < run.rounds; round += 1) {
+    const stored = await store(run, payload);
+    rounds.push({ stored, other: other === payload ? stored : await store(run, other) });
+  }
+  return rounds;
+}
+
+async function store(run: Run, payload: Payload): Promise<Stored> {
+  const server = await run.resources.server('real', run.engine, undefined, { mergeIdleMs: MERGE_IDLE_MS });
+  const before = await databaseBytes(server.database);
+  const { stepsPerSecond } = await longTrajectories(run, server, { count: STREAMS, steps: STEPS / STREAMS, payload });
+  run.showProgress('waiting until it is merged');
+  for (let rows = -1, now = 0; rows !== now; ) {
+    rows = now;
+    await pause(SETTLED_SECONDS);
+    now = await countSegments(server.database);
+  }
+  await server.stop();
+  const storedBytes = (await databaseBytes(server.database)) - before;
+  return { stepsPerSecond, sentBytes: STEPS * new FrameTemplate(payload, 1).size, storedBytes };
+}
+
+function bytesOf(run: Run, name: string, aim: string, rounds: readonly Round[]): Result {
+  const stored = rounds.map((round) => round.stored);
+  return {
+    ...figure(
+      run,
+      { bench: `${name}-bytes`, unit: 'bytes/step' },
+      stored.map(({ storedBytes }) => storedBytes / STEPS),
+    ),
+    ratio: median(stored.map(({ storedBytes, sentBytes }) => storedBytes / sentBytes)),
+    aim,
+  };
+}
