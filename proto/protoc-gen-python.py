@@ -1,7 +1,8 @@
 """A protoc plugin that writes Python messages, their types and, for files with services, gRPC stubs and theirs.
 
 The generators of messages and of stubs are linked into grpc_tools' own protoc and are no plugins, so `buf generate` cannot run them by
-itself. Going through a plugin lets buf choose the files and strip `buf.validate` first: what comes out needs grpcio and protobuf only.
+itself. Going through a plugin lets buf choose the files and strip `buf.validate` first. Files of google/ are left out: the package
+googleapis-common-protos has them, and a process can load only one copy. So what comes out needs grpcio, protobuf and that package.
 """
 
 import sys
@@ -20,10 +21,11 @@ def generate(request: CodeGeneratorRequest, folder: Path) -> bool:
     descriptors.write_bytes(FileDescriptorSet(file=request.proto_file).SerializeToString())
     out = folder / "out"
     out.mkdir()
+    own = [name for name in request.file_to_generate if not name.startswith("google/")]
     with_services = {file.name for file in request.proto_file if file.service}
     runs = [
-        (["python", "mypy"], list(request.file_to_generate)),
-        (["grpc_python", "mypy_grpc"], [name for name in request.file_to_generate if name in with_services]),
+        (["python", "mypy"], own),
+        (["grpc_python", "mypy_grpc"], [name for name in own if name in with_services]),
     ]
     for generators, files in runs:
         arguments = ["protoc", f"--descriptor_set_in={descriptors}"]

@@ -16,7 +16,12 @@ const GO_PROGRAMS = {
 } as const;
 
 /** Everything that a Python client with gen/python needs (README): nothing from buf, and no generators. */
-const PYTHON_PACKAGES = ['grpcio==1.85.1', 'protobuf==7.36.2', 'typing_extensions==4.16.0'];
+const PYTHON_PACKAGES = [
+  'grpcio==1.85.1',
+  'protobuf==7.36.2',
+  'googleapis-common-protos==1.76.0',
+  'typing_extensions==4.16.0',
+];
 
 export const GO_BIN = path.join(CACHE, 'go-bin');
 export const GRPCURL = path.join(GO_BIN, 'grpcurl');

@@ -3,32 +3,32 @@
 isort:skip_file
 """
 
-from anabranch.v1 import run_pb2 as _run_pb2
-from anabranch.v1 import status_pb2 as _status_pb2
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
-from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import anabranch.v1.run_pb2
+import anabranch.v1.status_pb2
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.duration_pb2
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _OnSuccess:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _OnSuccessEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnSuccess.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _OnSuccessEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_OnSuccess.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ON_SUCCESS_UNSPECIFIED: _OnSuccess.ValueType  # 0
     """Same as CONTINUE."""
     ON_SUCCESS_CONTINUE: _OnSuccess.ValueType  # 1
@@ -51,636 +51,592 @@ ON_SUCCESS_CANCEL_PENDING: OnSuccess.ValueType  # 2
 its result, a validation or an override. Rollouts that are requeued later are cancelled, too. If the success is
 withdrawn, they stay cancelled; RetryRollout returns them to the queue one by one.
 """
-Global___OnSuccess: _TypeAlias = OnSuccess  # noqa: Y015
+Global___OnSuccess: typing_extensions.TypeAlias = OnSuccess
 
-@_typing.final
-class Task(_message.Message):
+@typing.final
+class Task(google.protobuf.message.Message):
     """A catalogue entry: something that an agent can be asked to do."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    DIFFICULTY_FIELD_NUMBER: _builtins.int
-    CATEGORY_FIELD_NUMBER: _builtins.int
-    APP_NAME_FIELD_NUMBER: _builtins.int
-    SOURCE_TYPE_FIELD_NUMBER: _builtins.int
-    MAX_TURNS_FIELD_NUMBER: _builtins.int
-    TAGS_FIELD_NUMBER: _builtins.int
-    PREREQUISITES_FIELD_NUMBER: _builtins.int
-    INPUT_JSON_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    UPDATE_TIME_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    DIFFICULTY_FIELD_NUMBER: builtins.int
+    CATEGORY_FIELD_NUMBER: builtins.int
+    APP_NAME_FIELD_NUMBER: builtins.int
+    SOURCE_TYPE_FIELD_NUMBER: builtins.int
+    MAX_TURNS_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    PREREQUISITES_FIELD_NUMBER: builtins.int
+    INPUT_JSON_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    id: builtins.str
     """Id in the catalogue, chosen by the client and unique in the namespace."""
-    name: _builtins.str
+    name: builtins.str
     """Human-readable title. Optional."""
-    description: _builtins.str
+    description: builtins.str
     """Description of the task. Optional."""
-    difficulty: _builtins.str
+    difficulty: builtins.str
     """Difficulty label chosen by the client, for example `easy`. Optional."""
-    category: _builtins.str
+    category: builtins.str
     """Category chosen by the client, for example `settings`. Optional."""
-    app_name: _builtins.str
+    app_name: builtins.str
     """App or environment in which the task is done. Optional."""
-    source_type: _builtins.str
+    source_type: builtins.str
     """Source of the task, for example `demo_training`. Optional."""
-    max_turns: _builtins.int
+    max_turns: builtins.int
     """Maximum number of turns of a rollout of this task. Optional."""
-    input_json: _builtins.str
+    input_json: builtins.str
     """Further input for workers as strict JSON text. Optional. Left out in the BASIC view."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
-    @_builtins.property
-    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Words to filter by."""
 
-    @_builtins.property
-    def prerequisites(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def prerequisites(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Conditions that must hold before the task begins."""
 
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of creation, by the clock of the database."""
 
-    @_builtins.property
-    def update_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the last update, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        description: _builtins.str = ...,
-        difficulty: _builtins.str = ...,
-        category: _builtins.str = ...,
-        app_name: _builtins.str = ...,
-        source_type: _builtins.str = ...,
-        max_turns: _builtins.int | None = ...,
-        tags: _abc.Iterable[_builtins.str] | None = ...,
-        prerequisites: _abc.Iterable[_builtins.str] | None = ...,
-        input_json: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-        update_time: _timestamp_pb2.Timestamp | None = ...,
+        id: builtins.str = ...,
+        name: builtins.str = ...,
+        description: builtins.str = ...,
+        difficulty: builtins.str = ...,
+        category: builtins.str = ...,
+        app_name: builtins.str = ...,
+        source_type: builtins.str = ...,
+        max_turns: builtins.int | None = ...,
+        tags: collections.abc.Iterable[builtins.str] | None = ...,
+        prerequisites: collections.abc.Iterable[builtins.str] | None = ...,
+        input_json: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "create_time", b"create_time", "max_turns", b"max_turns", "update_time", b"update_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "app_name", b"app_name", "category", b"category", "create_time", b"create_time", "description", b"description", "difficulty", b"difficulty", "id", b"id", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags", "update_time", b"update_time"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
-    _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turns) -> _WhichOneofReturnType__max_turns | None: ...
+    def HasField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "create_time", b"create_time", "max_turns", b"max_turns", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "app_name", b"app_name", "category", b"category", "create_time", b"create_time", "description", b"description", "difficulty", b"difficulty", "id", b"id", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags", "update_time", b"update_time"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_max_turns", b"_max_turns"]) -> typing.Literal["max_turns"] | None: ...
 
-Global___Task: _TypeAlias = Task  # noqa: Y015
+Global___Task: typing_extensions.TypeAlias = Task
 
-@_typing.final
-class Validator(_message.Message):
+@typing.final
+class Validator(google.protobuf.message.Message):
     """How the success of a task is judged."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ID_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    TYPE_FIELD_NUMBER: _builtins.int
-    QUERY_FIELD_NUMBER: _builtins.int
-    METHOD_FIELD_NUMBER: _builtins.int
-    EXPECTED_RESULT_FIELD_NUMBER: _builtins.int
-    CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    ADVISORY_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    UPDATE_TIME_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    QUERY_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    EXPECTED_RESULT_FIELD_NUMBER: builtins.int
+    CONFIG_JSON_FIELD_NUMBER: builtins.int
+    ADVISORY_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    id: builtins.str
     """Output only. UUID generated by the server."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """Id of the task."""
-    type: _builtins.str
+    type: builtins.str
     """Type, for example `state`, `screenshot` or `api`. Unique in its task."""
-    query: _builtins.str
+    query: builtins.str
     """What the validator queries. Optional."""
-    method: _builtins.str
+    method: builtins.str
     """How the validator queries it. Optional."""
-    expected_result: _builtins.str
+    expected_result: builtins.str
     """Expected result. Optional."""
-    config_json: _builtins.str
+    config_json: builtins.str
     """Config as strict JSON text. Optional."""
-    advisory: _builtins.bool
+    advisory: builtins.bool
     """If true, results of this validator are recorded but do not affect the rollout's verdict."""
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of creation, by the clock of the database."""
 
-    @_builtins.property
-    def update_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the last update, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        task_id: _builtins.str = ...,
-        type: _builtins.str = ...,
-        query: _builtins.str = ...,
-        method: _builtins.str = ...,
-        expected_result: _builtins.str = ...,
-        config_json: _builtins.str = ...,
-        advisory: _builtins.bool = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-        update_time: _timestamp_pb2.Timestamp | None = ...,
+        id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        type: builtins.str = ...,
+        query: builtins.str = ...,
+        method: builtins.str = ...,
+        expected_result: builtins.str = ...,
+        config_json: builtins.str = ...,
+        advisory: builtins.bool = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "update_time", b"update_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["advisory", b"advisory", "config_json", b"config_json", "create_time", b"create_time", "expected_result", b"expected_result", "id", b"id", "method", b"method", "query", b"query", "task_id", b"task_id", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["advisory", b"advisory", "config_json", b"config_json", "create_time", b"create_time", "expected_result", b"expected_result", "id", b"id", "method", b"method", "query", b"query", "task_id", b"task_id", "type", b"type", "update_time", b"update_time"]) -> None: ...
 
-Global___Validator: _TypeAlias = Validator  # noqa: Y015
+Global___Validator: typing_extensions.TypeAlias = Validator
 
-@_typing.final
-class Group(_message.Message):
+@typing.final
+class Group(google.protobuf.message.Message):
     """Rollouts that are compared with each other, for example all tries of one task in a training step."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ID_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
-    ON_SUCCESS_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    STATISTICS_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    UPDATE_TIME_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    ON_SUCCESS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    STATISTICS_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    id: builtins.str
     """Output only. UUID generated by the server."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """Id of the run."""
-    stage_id: _builtins.str
+    stage_id: builtins.str
     """Id of the stage."""
-    number: _builtins.int
+    number: builtins.int
     """Number, unique in the stage."""
-    batch: _builtins.int
+    batch: builtins.int
     """Number of the batch, chosen by the client. Optional."""
     on_success: Global___OnSuccess.ValueType
     """What happens to the other rollouts when one of them succeeds."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
-    status: _status_pb2.Status.ValueType
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Output only. PENDING if no rollout has started; RUNNING until all rollouts are terminal. Then COMPLETED if any
     rollout is COMPLETED, else FAILED if any is FAILED, else CANCELLED.
     """
-    revision: _builtins.int
+    revision: builtins.int
     """Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Key-value pairs of the client."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Named numbers of the client. NaN and infinities are stored as they are."""
 
-    @_builtins.property
+    @property
     def statistics(self) -> Global___GroupStatistics:
         """Output only. Statistics of the rollouts."""
 
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of creation, by the clock of the database."""
 
-    @_builtins.property
-    def update_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the last change of the row, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        run_id: _builtins.str = ...,
-        stage_id: _builtins.str = ...,
-        number: _builtins.int = ...,
-        batch: _builtins.int | None = ...,
+        id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        stage_id: builtins.str = ...,
+        number: builtins.int = ...,
+        batch: builtins.int | None = ...,
         on_success: Global___OnSuccess.ValueType = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        metadata_json: _builtins.str = ...,
-        status: _status_pb2.Status.ValueType = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        metadata_json: builtins.str = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
         statistics: Global___GroupStatistics | None = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-        update_time: _timestamp_pb2.Timestamp | None = ...,
-        revision: _builtins.int = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        revision: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "batch", b"batch", "create_time", b"create_time", "statistics", b"statistics", "update_time", b"update_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "batch", b"batch", "create_time", b"create_time", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "number", b"number", "on_success", b"on_success", "revision", b"revision", "run_id", b"run_id", "stage_id", b"stage_id", "statistics", b"statistics", "status", b"status", "update_time", b"update_time"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
-    _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch) -> _WhichOneofReturnType__batch | None: ...
+    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "batch", b"batch", "create_time", b"create_time", "statistics", b"statistics", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "batch", b"batch", "create_time", b"create_time", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "number", b"number", "on_success", b"on_success", "revision", b"revision", "run_id", b"run_id", "stage_id", b"stage_id", "statistics", b"statistics", "status", b"status", "update_time", b"update_time"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_batch", b"_batch"]) -> typing.Literal["batch"] | None: ...
 
-Global___Group: _TypeAlias = Group  # noqa: Y015
+Global___Group: typing_extensions.TypeAlias = Group
 
-@_typing.final
-class GroupStatistics(_message.Message):
+@typing.final
+class GroupStatistics(google.protobuf.message.Message):
     """Statistics of the rollouts of a group. Missing and NaN rewards are left out."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_COUNT_FIELD_NUMBER: _builtins.int
-    PENDING_COUNT_FIELD_NUMBER: _builtins.int
-    LIVE_COUNT_FIELD_NUMBER: _builtins.int
-    COMPLETED_COUNT_FIELD_NUMBER: _builtins.int
-    FAILED_COUNT_FIELD_NUMBER: _builtins.int
-    CANCELLED_COUNT_FIELD_NUMBER: _builtins.int
-    JUDGED_COUNT_FIELD_NUMBER: _builtins.int
-    SUCCESS_COUNT_FIELD_NUMBER: _builtins.int
-    SUCCESS_RATE_FIELD_NUMBER: _builtins.int
-    REWARD_COUNT_FIELD_NUMBER: _builtins.int
-    REWARD_MEAN_FIELD_NUMBER: _builtins.int
-    REWARD_STD_FIELD_NUMBER: _builtins.int
-    BEST_REWARD_FIELD_NUMBER: _builtins.int
-    BEST_ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    rollout_count: _builtins.int
+    ROLLOUT_COUNT_FIELD_NUMBER: builtins.int
+    PENDING_COUNT_FIELD_NUMBER: builtins.int
+    LIVE_COUNT_FIELD_NUMBER: builtins.int
+    COMPLETED_COUNT_FIELD_NUMBER: builtins.int
+    FAILED_COUNT_FIELD_NUMBER: builtins.int
+    CANCELLED_COUNT_FIELD_NUMBER: builtins.int
+    JUDGED_COUNT_FIELD_NUMBER: builtins.int
+    SUCCESS_COUNT_FIELD_NUMBER: builtins.int
+    SUCCESS_RATE_FIELD_NUMBER: builtins.int
+    REWARD_COUNT_FIELD_NUMBER: builtins.int
+    REWARD_MEAN_FIELD_NUMBER: builtins.int
+    REWARD_STD_FIELD_NUMBER: builtins.int
+    BEST_REWARD_FIELD_NUMBER: builtins.int
+    BEST_ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    rollout_count: builtins.int
     """Number of rollouts."""
-    pending_count: _builtins.int
+    pending_count: builtins.int
     """Number of rollouts that are PENDING."""
-    live_count: _builtins.int
+    live_count: builtins.int
     """Number of rollouts that are INITIALIZING or RUNNING."""
-    completed_count: _builtins.int
+    completed_count: builtins.int
     """Number of rollouts that are COMPLETED."""
-    failed_count: _builtins.int
+    failed_count: builtins.int
     """Number of rollouts that are FAILED."""
-    cancelled_count: _builtins.int
+    cancelled_count: builtins.int
     """Number of rollouts that are CANCELLED."""
-    judged_count: _builtins.int
+    judged_count: builtins.int
     """Number of rollouts that are COMPLETED with a verdict or FAILED."""
-    success_count: _builtins.int
+    success_count: builtins.int
     """Number of COMPLETED rollouts that succeeded."""
-    success_rate: _builtins.float
+    success_rate: builtins.float
     """success_count / judged_count. Unset if judged_count is 0. In a group with CANCEL_PENDING it is a share of the
     rollouts that were tried.
     """
-    reward_count: _builtins.int
+    reward_count: builtins.int
     """Number of terminal rollouts that have a reward."""
-    reward_mean: _builtins.float
+    reward_mean: builtins.float
     """Mean reward. Unset without a reward."""
-    reward_std: _builtins.float
+    reward_std: builtins.float
     """Sample standard deviation of the rewards. Unset with fewer than two."""
-    best_reward: _builtins.float
+    best_reward: builtins.float
     """Largest reward. Unset without a reward."""
-    best_rollout_id: _builtins.str
+    best_rollout_id: builtins.str
     """Id of the rollout with the largest reward; of several, the one with the lowest number. Empty without a reward."""
     def __init__(
         self,
         *,
-        rollout_count: _builtins.int = ...,
-        pending_count: _builtins.int = ...,
-        live_count: _builtins.int = ...,
-        completed_count: _builtins.int = ...,
-        failed_count: _builtins.int = ...,
-        cancelled_count: _builtins.int = ...,
-        judged_count: _builtins.int = ...,
-        success_count: _builtins.int = ...,
-        success_rate: _builtins.float | None = ...,
-        reward_count: _builtins.int = ...,
-        reward_mean: _builtins.float | None = ...,
-        reward_std: _builtins.float | None = ...,
-        best_reward: _builtins.float | None = ...,
-        best_rollout_id: _builtins.str = ...,
+        rollout_count: builtins.int = ...,
+        pending_count: builtins.int = ...,
+        live_count: builtins.int = ...,
+        completed_count: builtins.int = ...,
+        failed_count: builtins.int = ...,
+        cancelled_count: builtins.int = ...,
+        judged_count: builtins.int = ...,
+        success_count: builtins.int = ...,
+        success_rate: builtins.float | None = ...,
+        reward_count: builtins.int = ...,
+        reward_mean: builtins.float | None = ...,
+        reward_std: builtins.float | None = ...,
+        best_reward: builtins.float | None = ...,
+        best_rollout_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_best_reward", b"_best_reward", "_reward_mean", b"_reward_mean", "_reward_std", b"_reward_std", "_success_rate", b"_success_rate", "best_reward", b"best_reward", "reward_mean", b"reward_mean", "reward_std", b"reward_std", "success_rate", b"success_rate"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best_reward", b"_best_reward", "_reward_mean", b"_reward_mean", "_reward_std", b"_reward_std", "_success_rate", b"_success_rate", "best_reward", b"best_reward", "best_rollout_id", b"best_rollout_id", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "judged_count", b"judged_count", "live_count", b"live_count", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_mean", b"reward_mean", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "success_count", b"success_count", "success_rate", b"success_rate"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__best_reward: _TypeAlias = _typing.Literal["best_reward"]  # noqa: Y015
-    _WhichOneofArgType__best_reward: _TypeAlias = _typing.Literal["_best_reward", b"_best_reward"]  # noqa: Y015
-    _WhichOneofReturnType__reward_mean: _TypeAlias = _typing.Literal["reward_mean"]  # noqa: Y015
-    _WhichOneofArgType__reward_mean: _TypeAlias = _typing.Literal["_reward_mean", b"_reward_mean"]  # noqa: Y015
-    _WhichOneofReturnType__reward_std: _TypeAlias = _typing.Literal["reward_std"]  # noqa: Y015
-    _WhichOneofArgType__reward_std: _TypeAlias = _typing.Literal["_reward_std", b"_reward_std"]  # noqa: Y015
-    _WhichOneofReturnType__success_rate: _TypeAlias = _typing.Literal["success_rate"]  # noqa: Y015
-    _WhichOneofArgType__success_rate: _TypeAlias = _typing.Literal["_success_rate", b"_success_rate"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__best_reward) -> _WhichOneofReturnType__best_reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_mean) -> _WhichOneofReturnType__reward_mean | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_std) -> _WhichOneofReturnType__reward_std | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success_rate) -> _WhichOneofReturnType__success_rate | None: ...
+    def HasField(self, field_name: typing.Literal["_best_reward", b"_best_reward", "_reward_mean", b"_reward_mean", "_reward_std", b"_reward_std", "_success_rate", b"_success_rate", "best_reward", b"best_reward", "reward_mean", b"reward_mean", "reward_std", b"reward_std", "success_rate", b"success_rate"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_best_reward", b"_best_reward", "_reward_mean", b"_reward_mean", "_reward_std", b"_reward_std", "_success_rate", b"_success_rate", "best_reward", b"best_reward", "best_rollout_id", b"best_rollout_id", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "judged_count", b"judged_count", "live_count", b"live_count", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_mean", b"reward_mean", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "success_count", b"success_count", "success_rate", b"success_rate"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_best_reward", b"_best_reward"]) -> typing.Literal["best_reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_mean", b"_reward_mean"]) -> typing.Literal["reward_mean"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_std", b"_reward_std"]) -> typing.Literal["reward_std"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success_rate", b"_success_rate"]) -> typing.Literal["success_rate"] | None: ...
 
-Global___GroupStatistics: _TypeAlias = GroupStatistics  # noqa: Y015
+Global___GroupStatistics: typing_extensions.TypeAlias = GroupStatistics
 
-@_typing.final
-class StartPoint(_message.Message):
+@typing.final
+class StartPoint(google.protobuf.message.Message):
     """A step of a trajectory to start from."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Last step to share. Required."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step_number: _builtins.int | None = ...,
+        trajectory_id: builtins.str = ...,
+        step_number: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "step_number", b"step_number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "step_number", b"step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
 
-Global___StartPoint: _TypeAlias = StartPoint  # noqa: Y015
+Global___StartPoint: typing_extensions.TypeAlias = StartPoint
 
-@_typing.final
-class Rollout(_message.Message):
+@typing.final
+class Rollout(google.protobuf.message.Message):
     """One try of a task within a group. Its turns are the steps of the trajectories of its attempts. A rollout shows the
     verdict, reward, metrics and timings of the last attempt that began; while it is PENDING it shows none.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class TimingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class TimingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _run_pb2.TimeSpan: ...
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> anabranch.v1.run_pb2.TimeSpan: ...
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _run_pb2.TimeSpan | None = ...,
+            key: builtins.str = ...,
+            value: anabranch.v1.run_pb2.TimeSpan | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ID_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    GROUP_ID_FIELD_NUMBER: _builtins.int
-    GROUP_NUMBER_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    INPUT_JSON_FIELD_NUMBER: _builtins.int
-    PRIORITY_FIELD_NUMBER: _builtins.int
-    MAX_TURNS_FIELD_NUMBER: _builtins.int
-    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    START_FROM_FIELD_NUMBER: _builtins.int
-    MODEL_URI_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    TURNS_FIELD_NUMBER: _builtins.int
-    WORKER_ID_FIELD_NUMBER: _builtins.int
-    LEASE_END_TIME_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
-    VALIDATION_PASSED_FIELD_NUMBER: _builtins.int
-    OVERRIDE_FIELD_NUMBER: _builtins.int
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    REWARD_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    TIMINGS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    START_TIME_FIELD_NUMBER: _builtins.int
-    END_TIME_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    UPDATE_TIME_FIELD_NUMBER: _builtins.int
-    REVISION_FIELD_NUMBER: _builtins.int
-    ATTEMPT_TIMEOUT_FIELD_NUMBER: _builtins.int
-    RETRY_DELAY_FIELD_NUMBER: _builtins.int
-    CLAIMABLE_TIME_FIELD_NUMBER: _builtins.int
-    REFUNDED_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    GROUP_NUMBER_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    INPUT_JSON_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    MAX_TURNS_FIELD_NUMBER: builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: builtins.int
+    START_FROM_FIELD_NUMBER: builtins.int
+    MODEL_URI_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    STATUS_MESSAGE_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    TURNS_FIELD_NUMBER: builtins.int
+    WORKER_ID_FIELD_NUMBER: builtins.int
+    LEASE_END_TIME_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    VALIDATION_PASSED_FIELD_NUMBER: builtins.int
+    OVERRIDE_FIELD_NUMBER: builtins.int
+    SUCCESS_FIELD_NUMBER: builtins.int
+    REWARD_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    TIMINGS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    REVISION_FIELD_NUMBER: builtins.int
+    ATTEMPT_TIMEOUT_FIELD_NUMBER: builtins.int
+    RETRY_DELAY_FIELD_NUMBER: builtins.int
+    CLAIMABLE_TIME_FIELD_NUMBER: builtins.int
+    REFUNDED_ATTEMPTS_FIELD_NUMBER: builtins.int
+    id: builtins.str
     """UUID. Chosen by the client, or a UUIDv7 generated by the server."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """Id of the run."""
-    stage_id: _builtins.str
+    stage_id: builtins.str
     """Id of the stage."""
-    group_id: _builtins.str
+    group_id: builtins.str
     """Id of the group."""
-    group_number: _builtins.int
+    group_number: builtins.int
     """Number of the group."""
-    number: _builtins.int
+    number: builtins.int
     """Number, unique in the group."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """Id of the task. Empty if none."""
-    input_json: _builtins.str
+    input_json: builtins.str
     """Input for the worker besides the task, as strict JSON text. Optional. Left out in the BASIC view."""
-    priority: _builtins.int
+    priority: builtins.int
     """Rollouts with a higher priority are claimed first."""
-    max_turns: _builtins.int
+    max_turns: builtins.int
     """Maximum number of turns. Default: that of the task, else that of the plan."""
-    max_attempts: _builtins.int
+    max_attempts: builtins.int
     """Maximum number of counted attempts (`attempt` - `refunded_attempts`). The rollout fails when the last of them is
     released or loses its lease.
     """
-    model_uri: _builtins.str
+    model_uri: builtins.str
     """Location of the weights that the rollout samples with. Optional."""
-    status: _status_pb2.Status.ValueType
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Output only. Status."""
-    status_message: _builtins.str
+    status_message: builtins.str
     """Last message about the status. Empty if none."""
-    phase: _builtins.str
+    phase: builtins.str
     """Phase within the status, chosen by the worker, for example `env_creation`. Empty if none."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Output only. Number of the last attempt that began: 1, 2, 3, …; 0 before the first claim."""
-    trajectory_id: _builtins.str
+    trajectory_id: builtins.str
     """Output only. Id of the trajectory of that attempt. Empty before the first claim."""
-    turns: _builtins.int
+    turns: builtins.int
     """Output only. Number of own steps of that trajectory, without the root."""
-    worker_id: _builtins.str
+    worker_id: builtins.str
     """Output only. Worker that holds the rollout. Empty if none does."""
-    validation_passed: _builtins.bool
+    validation_passed: builtins.bool
     """Output only. True if all validations of the last attempt that are not advisory succeeded. Unset if there is none."""
-    success: _builtins.bool
+    success: builtins.bool
     """Output only. The verdict: that of the override, else validation_passed, else `success` of the result. Unset if the
     rollout is not judged. Always false if the rollout is FAILED.
     """
-    reward: _builtins.float
+    reward: builtins.float
     """Output only. Reward of the result, else the sum of the rewards of the attempt's own steps. Unset if there is
     neither.
     """
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
-    revision: _builtins.int
+    revision: builtins.int
     """Output only. Increases with every change of the row, except heartbeats and appends. In WatchRun the value with the
     highest revision is the latest.
     """
-    refunded_attempts: _builtins.int
+    refunded_attempts: builtins.int
     """Output only. Number of attempts that were released with `refund_attempt`. They do not count towards `max_attempts`."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Key-value pairs to filter and claim by."""
 
-    @_builtins.property
+    @property
     def start_from(self) -> Global___StartPoint:
         """Step from which every attempt branches. Optional; without it, attempts begin with an empty trajectory."""
 
-    @_builtins.property
-    def lease_end_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def lease_end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when the attempt loses its lease unless there is another heartbeat or append, by the clock of the
         database; at the latest the end of `attempt_timeout`. Unset if no worker holds the rollout, and while its run is
         paused, because leases do not run then.
         """
 
-    @_builtins.property
+    @property
     def result(self) -> Global___RolloutResult:
         """Output only. Result that the worker of the last attempt reported. Unset before its end, and while the rollout is
         PENDING.
         """
 
-    @_builtins.property
+    @property
     def override(self) -> Global___ValidationOverride:
         """Output only. Current override of the last attempt. Unset if there is none."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Named numbers of the last attempt. NaN and infinities are stored as they are."""
 
-    @_builtins.property
-    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+    @property
+    def timings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, anabranch.v1.run_pb2.TimeSpan]:
         """Start and end of the last attempt's phases by name (`env_creation`, `agent_init`, `task`, `validation`), by the
         client's clock.
         """
 
-    @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when the last attempt became RUNNING, by the clock of the database. Unset before, and while the
         rollout is PENDING.
         """
 
-    @_builtins.property
-    def end_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when the rollout became COMPLETED, FAILED or CANCELLED, by the clock of the database. Unset in
         other statuses.
         """
 
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of creation, by the clock of the database."""
 
-    @_builtins.property
-    def update_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the last change of the row, by the clock of the database."""
 
-    @_builtins.property
-    def attempt_timeout(self) -> _duration_pb2.Duration:
+    @property
+    def attempt_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Maximum time from a claim to the end of its attempt, without the time in which the run was paused. Unset if there
         is no limit.
         """
 
-    @_builtins.property
-    def retry_delay(self) -> _duration_pb2.Duration:
+    @property
+    def retry_delay(self) -> google.protobuf.duration_pb2.Duration:
         """Delay after the first counted attempt before the rollout can be claimed again. It doubles with each further counted
         attempt, up to 5 minutes.
         """
 
-    @_builtins.property
-    def claimable_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def claimable_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time from which the rollout can be claimed, by the clock of the database. Set while the rollout is
         PENDING.
         """
@@ -688,509 +644,462 @@ class Rollout(_message.Message):
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        run_id: _builtins.str = ...,
-        stage_id: _builtins.str = ...,
-        group_id: _builtins.str = ...,
-        group_number: _builtins.int = ...,
-        number: _builtins.int = ...,
-        task_id: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        input_json: _builtins.str = ...,
-        priority: _builtins.int = ...,
-        max_turns: _builtins.int | None = ...,
-        max_attempts: _builtins.int = ...,
+        id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        stage_id: builtins.str = ...,
+        group_id: builtins.str = ...,
+        group_number: builtins.int = ...,
+        number: builtins.int = ...,
+        task_id: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        input_json: builtins.str = ...,
+        priority: builtins.int = ...,
+        max_turns: builtins.int | None = ...,
+        max_attempts: builtins.int = ...,
         start_from: Global___StartPoint | None = ...,
-        model_uri: _builtins.str = ...,
-        status: _status_pb2.Status.ValueType = ...,
-        status_message: _builtins.str = ...,
-        phase: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        trajectory_id: _builtins.str = ...,
-        turns: _builtins.int = ...,
-        worker_id: _builtins.str = ...,
-        lease_end_time: _timestamp_pb2.Timestamp | None = ...,
+        model_uri: builtins.str = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        status_message: builtins.str = ...,
+        phase: builtins.str = ...,
+        attempt: builtins.int = ...,
+        trajectory_id: builtins.str = ...,
+        turns: builtins.int = ...,
+        worker_id: builtins.str = ...,
+        lease_end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         result: Global___RolloutResult | None = ...,
-        validation_passed: _builtins.bool | None = ...,
+        validation_passed: builtins.bool | None = ...,
         override: Global___ValidationOverride | None = ...,
-        success: _builtins.bool | None = ...,
-        reward: _builtins.float | None = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
-        metadata_json: _builtins.str = ...,
-        start_time: _timestamp_pb2.Timestamp | None = ...,
-        end_time: _timestamp_pb2.Timestamp | None = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-        update_time: _timestamp_pb2.Timestamp | None = ...,
-        revision: _builtins.int = ...,
-        attempt_timeout: _duration_pb2.Duration | None = ...,
-        retry_delay: _duration_pb2.Duration | None = ...,
-        claimable_time: _timestamp_pb2.Timestamp | None = ...,
-        refunded_attempts: _builtins.int = ...,
+        success: builtins.bool | None = ...,
+        reward: builtins.float | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
+        metadata_json: builtins.str = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        revision: builtins.int = ...,
+        attempt_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        retry_delay: google.protobuf.duration_pb2.Duration | None = ...,
+        claimable_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        refunded_attempts: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "attempt_timeout", b"attempt_timeout", "claimable_time", b"claimable_time", "create_time", b"create_time", "end_time", b"end_time", "lease_end_time", b"lease_end_time", "max_turns", b"max_turns", "override", b"override", "result", b"result", "retry_delay", b"retry_delay", "reward", b"reward", "start_from", b"start_from", "start_time", b"start_time", "success", b"success", "update_time", b"update_time", "validation_passed", b"validation_passed"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "attempt", b"attempt", "attempt_timeout", b"attempt_timeout", "claimable_time", b"claimable_time", "create_time", b"create_time", "end_time", b"end_time", "group_id", b"group_id", "group_number", b"group_number", "id", b"id", "input_json", b"input_json", "labels", b"labels", "lease_end_time", b"lease_end_time", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "number", b"number", "override", b"override", "phase", b"phase", "priority", b"priority", "refunded_attempts", b"refunded_attempts", "result", b"result", "retry_delay", b"retry_delay", "revision", b"revision", "reward", b"reward", "run_id", b"run_id", "stage_id", b"stage_id", "start_from", b"start_from", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "success", b"success", "task_id", b"task_id", "timings", b"timings", "trajectory_id", b"trajectory_id", "turns", b"turns", "update_time", b"update_time", "validation_passed", b"validation_passed", "worker_id", b"worker_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
-    _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015
-    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
-    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
-    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
-    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
-    _WhichOneofReturnType__validation_passed: _TypeAlias = _typing.Literal["validation_passed"]  # noqa: Y015
-    _WhichOneofArgType__validation_passed: _TypeAlias = _typing.Literal["_validation_passed", b"_validation_passed"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turns) -> _WhichOneofReturnType__max_turns | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__validation_passed) -> _WhichOneofReturnType__validation_passed | None: ...
+    def HasField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "attempt_timeout", b"attempt_timeout", "claimable_time", b"claimable_time", "create_time", b"create_time", "end_time", b"end_time", "lease_end_time", b"lease_end_time", "max_turns", b"max_turns", "override", b"override", "result", b"result", "retry_delay", b"retry_delay", "reward", b"reward", "start_from", b"start_from", "start_time", b"start_time", "success", b"success", "update_time", b"update_time", "validation_passed", b"validation_passed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "_reward", b"_reward", "_success", b"_success", "_validation_passed", b"_validation_passed", "attempt", b"attempt", "attempt_timeout", b"attempt_timeout", "claimable_time", b"claimable_time", "create_time", b"create_time", "end_time", b"end_time", "group_id", b"group_id", "group_number", b"group_number", "id", b"id", "input_json", b"input_json", "labels", b"labels", "lease_end_time", b"lease_end_time", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "number", b"number", "override", b"override", "phase", b"phase", "priority", b"priority", "refunded_attempts", b"refunded_attempts", "result", b"result", "retry_delay", b"retry_delay", "revision", b"revision", "reward", b"reward", "run_id", b"run_id", "stage_id", b"stage_id", "start_from", b"start_from", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "success", b"success", "task_id", b"task_id", "timings", b"timings", "trajectory_id", b"trajectory_id", "turns", b"turns", "update_time", b"update_time", "validation_passed", b"validation_passed", "worker_id", b"worker_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_turns", b"_max_turns"]) -> typing.Literal["max_turns"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success", b"_success"]) -> typing.Literal["success"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_validation_passed", b"_validation_passed"]) -> typing.Literal["validation_passed"] | None: ...
 
-Global___Rollout: _TypeAlias = Rollout  # noqa: Y015
+Global___Rollout: typing_extensions.TypeAlias = Rollout
 
-@_typing.final
-class RolloutResult(_message.Message):
+@typing.final
+class RolloutResult(google.protobuf.message.Message):
     """The result of a rollout as its worker reports it."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    REWARD_FIELD_NUMBER: _builtins.int
-    TASK_COMPLETED_FIELD_NUMBER: _builtins.int
-    AGENT_REPORTED_SUCCESS_FIELD_NUMBER: _builtins.int
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    ERRORS_FIELD_NUMBER: _builtins.int
-    SUMMARY_JSON_FIELD_NUMBER: _builtins.int
-    reward: _builtins.float
+    REWARD_FIELD_NUMBER: builtins.int
+    TASK_COMPLETED_FIELD_NUMBER: builtins.int
+    AGENT_REPORTED_SUCCESS_FIELD_NUMBER: builtins.int
+    SUCCESS_FIELD_NUMBER: builtins.int
+    ERRORS_FIELD_NUMBER: builtins.int
+    SUMMARY_JSON_FIELD_NUMBER: builtins.int
+    reward: builtins.float
     """Total reward. Default: the sum of the rewards of the steps."""
-    task_completed: _builtins.bool
+    task_completed: builtins.bool
     """True if the task was brought to an end."""
-    agent_reported_success: _builtins.bool
+    agent_reported_success: builtins.bool
     """True if the agent reported success. Recorded without effect on the verdict."""
-    success: _builtins.bool
+    success: builtins.bool
     """True if the rollout succeeded. It is the verdict if there is neither an override nor a validation."""
-    summary_json: _builtins.str
+    summary_json: builtins.str
     """Summary as strict JSON text, at most 128 KiB. Optional. Left out in the BASIC view."""
-    @_builtins.property
-    def errors(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def errors(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Errors that occurred. At most 1,000, each at most 4 KiB, 128 KiB together."""
 
     def __init__(
         self,
         *,
-        reward: _builtins.float | None = ...,
-        task_completed: _builtins.bool | None = ...,
-        agent_reported_success: _builtins.bool | None = ...,
-        success: _builtins.bool | None = ...,
-        errors: _abc.Iterable[_builtins.str] | None = ...,
-        summary_json: _builtins.str = ...,
+        reward: builtins.float | None = ...,
+        task_completed: builtins.bool | None = ...,
+        agent_reported_success: builtins.bool | None = ...,
+        success: builtins.bool | None = ...,
+        errors: collections.abc.Iterable[builtins.str] | None = ...,
+        summary_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_agent_reported_success", b"_agent_reported_success", "_reward", b"_reward", "_success", b"_success", "_task_completed", b"_task_completed", "agent_reported_success", b"agent_reported_success", "reward", b"reward", "success", b"success", "task_completed", b"task_completed"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_agent_reported_success", b"_agent_reported_success", "_reward", b"_reward", "_success", b"_success", "_task_completed", b"_task_completed", "agent_reported_success", b"agent_reported_success", "errors", b"errors", "reward", b"reward", "success", b"success", "summary_json", b"summary_json", "task_completed", b"task_completed"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__agent_reported_success: _TypeAlias = _typing.Literal["agent_reported_success"]  # noqa: Y015
-    _WhichOneofArgType__agent_reported_success: _TypeAlias = _typing.Literal["_agent_reported_success", b"_agent_reported_success"]  # noqa: Y015
-    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
-    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
-    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
-    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
-    _WhichOneofReturnType__task_completed: _TypeAlias = _typing.Literal["task_completed"]  # noqa: Y015
-    _WhichOneofArgType__task_completed: _TypeAlias = _typing.Literal["_task_completed", b"_task_completed"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__agent_reported_success) -> _WhichOneofReturnType__agent_reported_success | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__task_completed) -> _WhichOneofReturnType__task_completed | None: ...
+    def HasField(self, field_name: typing.Literal["_agent_reported_success", b"_agent_reported_success", "_reward", b"_reward", "_success", b"_success", "_task_completed", b"_task_completed", "agent_reported_success", b"agent_reported_success", "reward", b"reward", "success", b"success", "task_completed", b"task_completed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_agent_reported_success", b"_agent_reported_success", "_reward", b"_reward", "_success", b"_success", "_task_completed", b"_task_completed", "agent_reported_success", b"agent_reported_success", "errors", b"errors", "reward", b"reward", "success", b"success", "summary_json", b"summary_json", "task_completed", b"task_completed"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_agent_reported_success", b"_agent_reported_success"]) -> typing.Literal["agent_reported_success"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success", b"_success"]) -> typing.Literal["success"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_task_completed", b"_task_completed"]) -> typing.Literal["task_completed"] | None: ...
 
-Global___RolloutResult: _TypeAlias = RolloutResult  # noqa: Y015
+Global___RolloutResult: typing_extensions.TypeAlias = RolloutResult
 
-@_typing.final
-class Attempt(_message.Message):
+@typing.final
+class Attempt(google.protobuf.message.Message):
     """One try at a rollout. Verdict, metrics, timings and environments belong to an attempt; a new attempt starts without
     any. The rollout shows those of the last attempt that began, except while it is PENDING.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class TimingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class TimingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _run_pb2.TimeSpan: ...
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> anabranch.v1.run_pb2.TimeSpan: ...
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _run_pb2.TimeSpan | None = ...,
+            key: builtins.str = ...,
+            value: anabranch.v1.run_pb2.TimeSpan | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    NUMBER_FIELD_NUMBER: _builtins.int
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    WORKER_ID_FIELD_NUMBER: _builtins.int
-    CLAIM_TIME_FIELD_NUMBER: _builtins.int
-    END_TIME_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
-    VALIDATIONS_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    TIMINGS_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
-    OVERRIDE_FIELD_NUMBER: _builtins.int
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    REWARD_FIELD_NUMBER: _builtins.int
-    START_TIME_FIELD_NUMBER: _builtins.int
-    number: _builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    WORKER_ID_FIELD_NUMBER: builtins.int
+    CLAIM_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    VALIDATIONS_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    TIMINGS_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_IDS_FIELD_NUMBER: builtins.int
+    OVERRIDE_FIELD_NUMBER: builtins.int
+    SUCCESS_FIELD_NUMBER: builtins.int
+    REWARD_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    number: builtins.int
     """Number of the attempt: 1, 2, 3, …"""
-    trajectory_id: _builtins.str
+    trajectory_id: builtins.str
     """Id of its trajectory. Empty if the trajectory was deleted."""
-    status: _status_pb2.Status.ValueType
+    status: anabranch.v1.status_pb2.Status.ValueType
     """INITIALIZING or RUNNING while the attempt is live, then COMPLETED, FAILED or CANCELLED."""
-    message: _builtins.str
+    message: builtins.str
     """Why the attempt ended. Empty if no reason was given."""
-    worker_id: _builtins.str
+    worker_id: builtins.str
     """Worker that claimed the attempt."""
-    success: _builtins.bool
+    success: builtins.bool
     """Output only. Verdict of the attempt: that of the override, else that of the validations that are not advisory, else
     `success` of the result. Unset if the attempt is not judged. It may be true for the last attempt of a FAILED
     rollout, although `Rollout.success` is false.
     """
-    reward: _builtins.float
+    reward: builtins.float
     """Output only. Reward of the result, else the sum of the rewards of the attempt's own steps. Unset if there is
     neither.
     """
-    @_builtins.property
-    def claim_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def claim_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the claim, by the clock of the database."""
 
-    @_builtins.property
-    def end_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the end, by the clock of the database. Unset while the attempt is live."""
 
-    @_builtins.property
+    @property
     def result(self) -> Global___RolloutResult:
         """Result that the worker reported at the end. Unset if it reported none."""
 
-    @_builtins.property
-    def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Validation]:
+    @property
+    def validations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Validation]:
         """Validations of the attempt, by name in order of bytes."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Named numbers of the attempt."""
 
-    @_builtins.property
-    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+    @property
+    def timings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, anabranch.v1.run_pb2.TimeSpan]:
         """Start and end of the attempt's phases by name, by the client's clock."""
 
-    @_builtins.property
-    def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def environment_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of the environments that the attempt used."""
 
-    @_builtins.property
+    @property
     def override(self) -> Global___ValidationOverride:
         """Current override of the attempt. Unset if there is none."""
 
-    @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when the attempt became RUNNING, by the clock of the database. Unset before."""
 
     def __init__(
         self,
         *,
-        number: _builtins.int = ...,
-        trajectory_id: _builtins.str = ...,
-        status: _status_pb2.Status.ValueType = ...,
-        message: _builtins.str = ...,
-        worker_id: _builtins.str = ...,
-        claim_time: _timestamp_pb2.Timestamp | None = ...,
-        end_time: _timestamp_pb2.Timestamp | None = ...,
+        number: builtins.int = ...,
+        trajectory_id: builtins.str = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        message: builtins.str = ...,
+        worker_id: builtins.str = ...,
+        claim_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         result: Global___RolloutResult | None = ...,
-        validations: _abc.Iterable[Global___Validation] | None = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
-        environment_ids: _abc.Iterable[_builtins.str] | None = ...,
+        validations: collections.abc.Iterable[Global___Validation] | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
+        environment_ids: collections.abc.Iterable[builtins.str] | None = ...,
         override: Global___ValidationOverride | None = ...,
-        success: _builtins.bool | None = ...,
-        reward: _builtins.float | None = ...,
-        start_time: _timestamp_pb2.Timestamp | None = ...,
+        success: builtins.bool | None = ...,
+        reward: builtins.float | None = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "override", b"override", "result", b"result", "reward", b"reward", "start_time", b"start_time", "success", b"success"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "environment_ids", b"environment_ids", "message", b"message", "metrics", b"metrics", "number", b"number", "override", b"override", "result", b"result", "reward", b"reward", "start_time", b"start_time", "status", b"status", "success", b"success", "timings", b"timings", "trajectory_id", b"trajectory_id", "validations", b"validations", "worker_id", b"worker_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
-    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
-    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
-    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
+    def HasField(self, field_name: typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "override", b"override", "result", b"result", "reward", b"reward", "start_time", b"start_time", "success", b"success"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_reward", b"_reward", "_success", b"_success", "claim_time", b"claim_time", "end_time", b"end_time", "environment_ids", b"environment_ids", "message", b"message", "metrics", b"metrics", "number", b"number", "override", b"override", "result", b"result", "reward", b"reward", "start_time", b"start_time", "status", b"status", "success", b"success", "timings", b"timings", "trajectory_id", b"trajectory_id", "validations", b"validations", "worker_id", b"worker_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success", b"_success"]) -> typing.Literal["success"] | None: ...
 
-Global___Attempt: _TypeAlias = Attempt  # noqa: Y015
+Global___Attempt: typing_extensions.TypeAlias = Attempt
 
-@_typing.final
-class Validation(_message.Message):
+@typing.final
+class Validation(google.protobuf.message.Message):
     """Result of one check of one attempt of a rollout, by a validator of the rollout's task or under a free name."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    VALIDATOR_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    ADVISORY_FIELD_NUMBER: _builtins.int
-    QUERY_FIELD_NUMBER: _builtins.int
-    EXPECTED_RESULT_FIELD_NUMBER: _builtins.int
-    ACTUAL_RESULT_FIELD_NUMBER: _builtins.int
-    EXECUTION_DURATION_FIELD_NUMBER: _builtins.int
-    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
-    DETAILS_JSON_FIELD_NUMBER: _builtins.int
-    RECORD_TIME_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    VALIDATOR_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    SUCCESS_FIELD_NUMBER: builtins.int
+    ADVISORY_FIELD_NUMBER: builtins.int
+    QUERY_FIELD_NUMBER: builtins.int
+    EXPECTED_RESULT_FIELD_NUMBER: builtins.int
+    ACTUAL_RESULT_FIELD_NUMBER: builtins.int
+    EXECUTION_DURATION_FIELD_NUMBER: builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: builtins.int
+    DETAILS_JSON_FIELD_NUMBER: builtins.int
+    RECORD_TIME_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    validator_id: _builtins.str
+    validator_id: builtins.str
     """Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the
     validation was recorded.
     """
-    name: _builtins.str
+    name: builtins.str
     """Name, unique in its attempt: the type of a validator of the rollout's task, or a free name."""
-    success: _builtins.bool
+    success: builtins.bool
     """True if the validation succeeded."""
-    advisory: _builtins.bool
+    advisory: builtins.bool
     """True if the validation does not affect the verdict: the flag of the validator when the validation was recorded; for
     a free name `NewValidation.advisory`.
     """
-    query: _builtins.str
+    query: builtins.str
     """What was queried. Empty if not given."""
-    expected_result: _builtins.str
+    expected_result: builtins.str
     """Expected result. Empty if not given."""
-    actual_result: _builtins.str
+    actual_result: builtins.str
     """Actual result. Empty if not given."""
-    error_message: _builtins.str
+    error_message: builtins.str
     """Error that prevented the validation. Empty if there was none."""
-    details_json: _builtins.str
+    details_json: builtins.str
     """Details as strict JSON text. Empty if not given."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the judged attempt."""
-    @_builtins.property
-    def execution_duration(self) -> _duration_pb2.Duration:
+    @property
+    def execution_duration(self) -> google.protobuf.duration_pb2.Duration:
         """Duration of the validation. Unset if not given."""
 
-    @_builtins.property
-    def record_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def record_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when it was last recorded, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        validator_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        success: _builtins.bool = ...,
-        advisory: _builtins.bool = ...,
-        query: _builtins.str = ...,
-        expected_result: _builtins.str = ...,
-        actual_result: _builtins.str = ...,
-        execution_duration: _duration_pb2.Duration | None = ...,
-        error_message: _builtins.str = ...,
-        details_json: _builtins.str = ...,
-        record_time: _timestamp_pb2.Timestamp | None = ...,
-        attempt: _builtins.int = ...,
+        rollout_id: builtins.str = ...,
+        validator_id: builtins.str = ...,
+        name: builtins.str = ...,
+        success: builtins.bool = ...,
+        advisory: builtins.bool = ...,
+        query: builtins.str = ...,
+        expected_result: builtins.str = ...,
+        actual_result: builtins.str = ...,
+        execution_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        error_message: builtins.str = ...,
+        details_json: builtins.str = ...,
+        record_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        attempt: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["execution_duration", b"execution_duration", "record_time", b"record_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actual_result", b"actual_result", "advisory", b"advisory", "attempt", b"attempt", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "name", b"name", "query", b"query", "record_time", b"record_time", "rollout_id", b"rollout_id", "success", b"success", "validator_id", b"validator_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["execution_duration", b"execution_duration", "record_time", b"record_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["actual_result", b"actual_result", "advisory", b"advisory", "attempt", b"attempt", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "name", b"name", "query", b"query", "record_time", b"record_time", "rollout_id", b"rollout_id", "success", b"success", "validator_id", b"validator_id"]) -> None: ...
 
-Global___Validation: _TypeAlias = Validation  # noqa: Y015
+Global___Validation: typing_extensions.TypeAlias = Validation
 
-@_typing.final
-class ValidationOverride(_message.Message):
+@typing.final
+class ValidationOverride(google.protobuf.message.Message):
     """A verdict on one attempt of a rollout that was set by hand, or the withdrawal of one. Entries of this log are never
     changed; they are deleted with their rollout.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ORDINAL_FIELD_NUMBER: _builtins.int
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    ACTOR_FIELD_NUMBER: _builtins.int
-    OVERRIDE_TIME_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    ordinal: _builtins.int
+    ORDINAL_FIELD_NUMBER: builtins.int
+    SUCCESS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    ACTOR_FIELD_NUMBER: builtins.int
+    OVERRIDE_TIME_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    ordinal: builtins.int
     """Position in the log: 0, 1, 2, …"""
-    success: _builtins.bool
+    success: builtins.bool
     """The verdict. Unset if earlier overrides of the attempt are withdrawn. It has no effect on a FAILED rollout."""
-    reason: _builtins.str
+    reason: builtins.str
     """Reason."""
-    actor: _builtins.str
+    actor: builtins.str
     """Person or program that judged: given in the request, else the caller."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the judged attempt. 0 in entries of earlier versions that were recorded before the first attempt; they
     have no effect.
     """
-    @_builtins.property
-    def override_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def override_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the entry, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        ordinal: _builtins.int = ...,
-        success: _builtins.bool | None = ...,
-        reason: _builtins.str = ...,
-        actor: _builtins.str = ...,
-        override_time: _timestamp_pb2.Timestamp | None = ...,
-        attempt: _builtins.int = ...,
+        ordinal: builtins.int = ...,
+        success: builtins.bool | None = ...,
+        reason: builtins.str = ...,
+        actor: builtins.str = ...,
+        override_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        attempt: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "override_time", b"override_time", "success", b"success"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "actor", b"actor", "attempt", b"attempt", "ordinal", b"ordinal", "override_time", b"override_time", "reason", b"reason", "success", b"success"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
-    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
+    def HasField(self, field_name: typing.Literal["_success", b"_success", "override_time", b"override_time", "success", b"success"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_success", b"_success", "actor", b"actor", "attempt", b"attempt", "ordinal", b"ordinal", "override_time", b"override_time", "reason", b"reason", "success", b"success"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_success", b"_success"]) -> typing.Literal["success"] | None: ...
 
-Global___ValidationOverride: _TypeAlias = ValidationOverride  # noqa: Y015
+Global___ValidationOverride: typing_extensions.TypeAlias = ValidationOverride
 
-@_typing.final
-class Environment(_message.Message):
+@typing.final
+class Environment(google.protobuf.message.Message):
     """A place where rollouts run, for example a device or a container. It may serve several rollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ID_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    TYPE_FIELD_NUMBER: _builtins.int
-    EXTERNAL_ID_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    START_TIME_FIELD_NUMBER: _builtins.int
-    END_TIME_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    UPDATE_TIME_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    EXTERNAL_ID_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    STATUS_MESSAGE_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    CONFIG_JSON_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    id: builtins.str
     """UUID. Chosen by the client, or a UUIDv7 generated by the server."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """Id of the run."""
-    type: _builtins.str
+    type: builtins.str
     """Kind, for example `android` or `linux`. Optional."""
-    external_id: _builtins.str
+    external_id: builtins.str
     """Id of the environment in the system that provides it. Optional."""
-    status: _status_pb2.Status.ValueType
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Output only. Status; changed by the verbs (StartEnvironment, …)."""
-    status_message: _builtins.str
+    status_message: builtins.str
     """Last message about the status. Empty if none."""
-    phase: _builtins.str
+    phase: builtins.str
     """Phase within the status, chosen by the client. Optional."""
-    config_json: _builtins.str
+    config_json: builtins.str
     """Config as strict JSON text. Optional."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Key-value pairs of the client."""
 
-    @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when the environment first became RUNNING, by the clock of the database. Unset before."""
 
-    @_builtins.property
-    def end_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when the environment became COMPLETED, FAILED or CANCELLED, by the clock of the database. Unset
         in other statuses.
         """
 
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of creation, by the clock of the database."""
 
-    @_builtins.property
-    def update_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the last update, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        run_id: _builtins.str = ...,
-        type: _builtins.str = ...,
-        external_id: _builtins.str = ...,
-        status: _status_pb2.Status.ValueType = ...,
-        status_message: _builtins.str = ...,
-        phase: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        config_json: _builtins.str = ...,
-        start_time: _timestamp_pb2.Timestamp | None = ...,
-        end_time: _timestamp_pb2.Timestamp | None = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-        update_time: _timestamp_pb2.Timestamp | None = ...,
+        id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        type: builtins.str = ...,
+        external_id: builtins.str = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        status_message: builtins.str = ...,
+        phase: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        config_json: builtins.str = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time", "update_time", b"update_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_json", b"config_json", "create_time", b"create_time", "end_time", b"end_time", "external_id", b"external_id", "id", b"id", "labels", b"labels", "phase", b"phase", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "type", b"type", "update_time", b"update_time"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "end_time", b"end_time", "start_time", b"start_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["config_json", b"config_json", "create_time", b"create_time", "end_time", b"end_time", "external_id", b"external_id", "id", b"id", "labels", b"labels", "phase", b"phase", "run_id", b"run_id", "start_time", b"start_time", "status", b"status", "status_message", b"status_message", "type", b"type", "update_time", b"update_time"]) -> None: ...
 
-Global___Environment: _TypeAlias = Environment  # noqa: Y015
+Global___Environment: typing_extensions.TypeAlias = Environment

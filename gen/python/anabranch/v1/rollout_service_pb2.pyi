@@ -3,998 +3,865 @@
 isort:skip_file
 """
 
-from anabranch.v1 import rollout_pb2 as _rollout_pb2
-from anabranch.v1 import run_pb2 as _run_pb2
-from anabranch.v1 import status_pb2 as _status_pb2
-from anabranch.v1 import trajectory_pb2 as _trajectory_pb2
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
-from google.protobuf import field_mask_pb2 as _field_mask_pb2
-from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import containers as _containers
-import builtins as _builtins
+import anabranch.v1.rollout_pb2
+import anabranch.v1.run_pb2
+import anabranch.v1.status_pb2
+import anabranch.v1.trajectory_pb2
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.duration_pb2
+import google.protobuf.field_mask_pb2
+import google.protobuf.internal.containers
+import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class StringList(_message.Message):
+@typing.final
+class StringList(google.protobuf.message.Message):
     """A list of strings. Optional, so that an empty list can be distinguished from an unset one."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALUES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    VALUES_FIELD_NUMBER: builtins.int
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The strings: at most 64, of 1 to 256 bytes each."""
 
     def __init__(
         self,
         *,
-        values: _abc.Iterable[_builtins.str] | None = ...,
+        values: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["values", b"values"]) -> None: ...
 
-Global___StringList: _TypeAlias = StringList  # noqa: Y015
+Global___StringList: typing_extensions.TypeAlias = StringList
 
-@_typing.final
-class TaskUpsert(_message.Message):
+@typing.final
+class TaskUpsert(google.protobuf.message.Message):
     """A task to create or update. Unset fields are not changed; in a new task they are empty."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    DIFFICULTY_FIELD_NUMBER: _builtins.int
-    CATEGORY_FIELD_NUMBER: _builtins.int
-    APP_NAME_FIELD_NUMBER: _builtins.int
-    SOURCE_TYPE_FIELD_NUMBER: _builtins.int
-    MAX_TURNS_FIELD_NUMBER: _builtins.int
-    TAGS_FIELD_NUMBER: _builtins.int
-    PREREQUISITES_FIELD_NUMBER: _builtins.int
-    INPUT_JSON_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    DIFFICULTY_FIELD_NUMBER: builtins.int
+    CATEGORY_FIELD_NUMBER: builtins.int
+    APP_NAME_FIELD_NUMBER: builtins.int
+    SOURCE_TYPE_FIELD_NUMBER: builtins.int
+    MAX_TURNS_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    PREREQUISITES_FIELD_NUMBER: builtins.int
+    INPUT_JSON_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    id: builtins.str
     """Id in the catalogue, 1 to 256 bytes."""
-    name: _builtins.str
+    name: builtins.str
     """Human-readable title, at most 256 bytes."""
-    description: _builtins.str
+    description: builtins.str
     """Description of the task, at most 16 KiB."""
-    difficulty: _builtins.str
+    difficulty: builtins.str
     """Difficulty label, at most 64 bytes."""
-    category: _builtins.str
+    category: builtins.str
     """Category, at most 64 bytes."""
-    app_name: _builtins.str
+    app_name: builtins.str
     """App or environment in which the task is done, at most 256 bytes."""
-    source_type: _builtins.str
+    source_type: builtins.str
     """Source of the task, at most 64 bytes."""
-    max_turns: _builtins.int
+    max_turns: builtins.int
     """Maximum number of turns of a rollout of this task."""
-    input_json: _builtins.str
+    input_json: builtins.str
     """Strict JSON text, at most 128 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 128 KiB. Optional."""
-    @_builtins.property
+    @property
     def tags(self) -> Global___StringList:
         """Words to filter by; they replace all existing ones."""
 
-    @_builtins.property
+    @property
     def prerequisites(self) -> Global___StringList:
         """Conditions that must hold before the task begins; they replace all existing ones."""
 
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        name: _builtins.str | None = ...,
-        description: _builtins.str | None = ...,
-        difficulty: _builtins.str | None = ...,
-        category: _builtins.str | None = ...,
-        app_name: _builtins.str | None = ...,
-        source_type: _builtins.str | None = ...,
-        max_turns: _builtins.int | None = ...,
+        id: builtins.str = ...,
+        name: builtins.str | None = ...,
+        description: builtins.str | None = ...,
+        difficulty: builtins.str | None = ...,
+        category: builtins.str | None = ...,
+        app_name: builtins.str | None = ...,
+        source_type: builtins.str | None = ...,
+        max_turns: builtins.int | None = ...,
         tags: Global___StringList | None = ...,
         prerequisites: Global___StringList | None = ...,
-        input_json: _builtins.str | None = ...,
-        metadata_json: _builtins.str | None = ...,
+        input_json: builtins.str | None = ...,
+        metadata_json: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_app_name", b"_app_name", "_category", b"_category", "_description", b"_description", "_difficulty", b"_difficulty", "_input_json", b"_input_json", "_max_turns", b"_max_turns", "_metadata_json", b"_metadata_json", "_name", b"_name", "_source_type", b"_source_type", "app_name", b"app_name", "category", b"category", "description", b"description", "difficulty", b"difficulty", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_app_name", b"_app_name", "_category", b"_category", "_description", b"_description", "_difficulty", b"_difficulty", "_input_json", b"_input_json", "_max_turns", b"_max_turns", "_metadata_json", b"_metadata_json", "_name", b"_name", "_source_type", b"_source_type", "app_name", b"app_name", "category", b"category", "description", b"description", "difficulty", b"difficulty", "id", b"id", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__app_name: _TypeAlias = _typing.Literal["app_name"]  # noqa: Y015
-    _WhichOneofArgType__app_name: _TypeAlias = _typing.Literal["_app_name", b"_app_name"]  # noqa: Y015
-    _WhichOneofReturnType__category: _TypeAlias = _typing.Literal["category"]  # noqa: Y015
-    _WhichOneofArgType__category: _TypeAlias = _typing.Literal["_category", b"_category"]  # noqa: Y015
-    _WhichOneofReturnType__description: _TypeAlias = _typing.Literal["description"]  # noqa: Y015
-    _WhichOneofArgType__description: _TypeAlias = _typing.Literal["_description", b"_description"]  # noqa: Y015
-    _WhichOneofReturnType__difficulty: _TypeAlias = _typing.Literal["difficulty"]  # noqa: Y015
-    _WhichOneofArgType__difficulty: _TypeAlias = _typing.Literal["_difficulty", b"_difficulty"]  # noqa: Y015
-    _WhichOneofReturnType__input_json: _TypeAlias = _typing.Literal["input_json"]  # noqa: Y015
-    _WhichOneofArgType__input_json: _TypeAlias = _typing.Literal["_input_json", b"_input_json"]  # noqa: Y015
-    _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
-    _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015
-    _WhichOneofReturnType__metadata_json: _TypeAlias = _typing.Literal["metadata_json"]  # noqa: Y015
-    _WhichOneofArgType__metadata_json: _TypeAlias = _typing.Literal["_metadata_json", b"_metadata_json"]  # noqa: Y015
-    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
-    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
-    _WhichOneofReturnType__source_type: _TypeAlias = _typing.Literal["source_type"]  # noqa: Y015
-    _WhichOneofArgType__source_type: _TypeAlias = _typing.Literal["_source_type", b"_source_type"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__app_name) -> _WhichOneofReturnType__app_name | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__category) -> _WhichOneofReturnType__category | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__description) -> _WhichOneofReturnType__description | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__difficulty) -> _WhichOneofReturnType__difficulty | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__input_json) -> _WhichOneofReturnType__input_json | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turns) -> _WhichOneofReturnType__max_turns | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__metadata_json) -> _WhichOneofReturnType__metadata_json | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__source_type) -> _WhichOneofReturnType__source_type | None: ...
+    def HasField(self, field_name: typing.Literal["_app_name", b"_app_name", "_category", b"_category", "_description", b"_description", "_difficulty", b"_difficulty", "_input_json", b"_input_json", "_max_turns", b"_max_turns", "_metadata_json", b"_metadata_json", "_name", b"_name", "_source_type", b"_source_type", "app_name", b"app_name", "category", b"category", "description", b"description", "difficulty", b"difficulty", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_app_name", b"_app_name", "_category", b"_category", "_description", b"_description", "_difficulty", b"_difficulty", "_input_json", b"_input_json", "_max_turns", b"_max_turns", "_metadata_json", b"_metadata_json", "_name", b"_name", "_source_type", b"_source_type", "app_name", b"app_name", "category", b"category", "description", b"description", "difficulty", b"difficulty", "id", b"id", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_app_name", b"_app_name"]) -> typing.Literal["app_name"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_category", b"_category"]) -> typing.Literal["category"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_description", b"_description"]) -> typing.Literal["description"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_difficulty", b"_difficulty"]) -> typing.Literal["difficulty"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_input_json", b"_input_json"]) -> typing.Literal["input_json"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_turns", b"_max_turns"]) -> typing.Literal["max_turns"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_metadata_json", b"_metadata_json"]) -> typing.Literal["metadata_json"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_name", b"_name"]) -> typing.Literal["name"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_source_type", b"_source_type"]) -> typing.Literal["source_type"] | None: ...
 
-Global___TaskUpsert: _TypeAlias = TaskUpsert  # noqa: Y015
+Global___TaskUpsert: typing_extensions.TypeAlias = TaskUpsert
 
-@_typing.final
-class UpsertTasksRequest(_message.Message):
+@typing.final
+class UpsertTasksRequest(google.protobuf.message.Message):
     """Request of UpsertTasks."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TASKS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskUpsert]:
+    TASKS_FIELD_NUMBER: builtins.int
+    @property
+    def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TaskUpsert]:
         """1 to 1,000 tasks, each once."""
 
     def __init__(
         self,
         *,
-        tasks: _abc.Iterable[Global___TaskUpsert] | None = ...,
+        tasks: collections.abc.Iterable[Global___TaskUpsert] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["tasks", b"tasks"]) -> None: ...
 
-Global___UpsertTasksRequest: _TypeAlias = UpsertTasksRequest  # noqa: Y015
+Global___UpsertTasksRequest: typing_extensions.TypeAlias = UpsertTasksRequest
 
-@_typing.final
-class UpsertTasksResponse(_message.Message):
+@typing.final
+class UpsertTasksResponse(google.protobuf.message.Message):
     """Response of UpsertTasks."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    CREATED_COUNT_FIELD_NUMBER: _builtins.int
-    UPDATED_COUNT_FIELD_NUMBER: _builtins.int
-    UNCHANGED_COUNT_FIELD_NUMBER: _builtins.int
-    created_count: _builtins.int
+    CREATED_COUNT_FIELD_NUMBER: builtins.int
+    UPDATED_COUNT_FIELD_NUMBER: builtins.int
+    UNCHANGED_COUNT_FIELD_NUMBER: builtins.int
+    created_count: builtins.int
     """Number of created tasks."""
-    updated_count: _builtins.int
+    updated_count: builtins.int
     """Number of tasks that existed and were changed."""
-    unchanged_count: _builtins.int
+    unchanged_count: builtins.int
     """Number of tasks that existed with the same values."""
     def __init__(
         self,
         *,
-        created_count: _builtins.int = ...,
-        updated_count: _builtins.int = ...,
-        unchanged_count: _builtins.int = ...,
+        created_count: builtins.int = ...,
+        updated_count: builtins.int = ...,
+        unchanged_count: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_count", b"created_count", "unchanged_count", b"unchanged_count", "updated_count", b"updated_count"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_count", b"created_count", "unchanged_count", b"unchanged_count", "updated_count", b"updated_count"]) -> None: ...
 
-Global___UpsertTasksResponse: _TypeAlias = UpsertTasksResponse  # noqa: Y015
+Global___UpsertTasksResponse: typing_extensions.TypeAlias = UpsertTasksResponse
 
-@_typing.final
-class GetTaskRequest(_message.Message):
+@typing.final
+class GetTaskRequest(google.protobuf.message.Message):
     """Request of GetTask."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    task_id: _builtins.str
+    TASK_ID_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
     """Id of the task."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        task_id: _builtins.str = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        task_id: builtins.str = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task_id", b"task_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["task_id", b"task_id", "view", b"view"]) -> None: ...
 
-Global___GetTaskRequest: _TypeAlias = GetTaskRequest  # noqa: Y015
+Global___GetTaskRequest: typing_extensions.TypeAlias = GetTaskRequest
 
-@_typing.final
-class GetTaskResponse(_message.Message):
+@typing.final
+class GetTaskResponse(google.protobuf.message.Message):
     """Response of GetTask."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TASK_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def task(self) -> _rollout_pb2.Task:
+    TASK_FIELD_NUMBER: builtins.int
+    @property
+    def task(self) -> anabranch.v1.rollout_pb2.Task:
         """The task."""
 
     def __init__(
         self,
         *,
-        task: _rollout_pb2.Task | None = ...,
+        task: anabranch.v1.rollout_pb2.Task | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["task", b"task"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["task", b"task"]) -> None: ...
 
-Global___GetTaskResponse: _TypeAlias = GetTaskResponse  # noqa: Y015
+Global___GetTaskResponse: typing_extensions.TypeAlias = GetTaskResponse
 
-@_typing.final
-class ListTasksRequest(_message.Message):
+@typing.final
+class ListTasksRequest(google.protobuf.message.Message):
     """Request of ListTasks. A task must match all filters that are set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    TASK_IDS_FIELD_NUMBER: _builtins.int
-    CATEGORY_FIELD_NUMBER: _builtins.int
-    DIFFICULTY_FIELD_NUMBER: _builtins.int
-    SOURCE_TYPE_FIELD_NUMBER: _builtins.int
-    TAGS_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    TASK_IDS_FIELD_NUMBER: builtins.int
+    CATEGORY_FIELD_NUMBER: builtins.int
+    DIFFICULTY_FIELD_NUMBER: builtins.int
+    SOURCE_TYPE_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
     """Maximum number of tasks in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    category: _builtins.str
+    category: builtins.str
     """Match tasks of this category."""
-    difficulty: _builtins.str
+    difficulty: builtins.str
     """Match tasks of this difficulty."""
-    source_type: _builtins.str
+    source_type: builtins.str
     """Match tasks from this source."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
-    @_builtins.property
-    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def task_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Match tasks with these ids. At most 1,000. Ids without a task are ignored. Default: any task."""
 
-    @_builtins.property
-    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Match tasks that have all these tags."""
 
     def __init__(
         self,
         *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        task_ids: _abc.Iterable[_builtins.str] | None = ...,
-        category: _builtins.str = ...,
-        difficulty: _builtins.str = ...,
-        source_type: _builtins.str = ...,
-        tags: _abc.Iterable[_builtins.str] | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        task_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        category: builtins.str = ...,
+        difficulty: builtins.str = ...,
+        source_type: builtins.str = ...,
+        tags: collections.abc.Iterable[builtins.str] | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["category", b"category", "difficulty", b"difficulty", "page_size", b"page_size", "page_token", b"page_token", "source_type", b"source_type", "tags", b"tags", "task_ids", b"task_ids", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["category", b"category", "difficulty", b"difficulty", "page_size", b"page_size", "page_token", b"page_token", "source_type", b"source_type", "tags", b"tags", "task_ids", b"task_ids", "view", b"view"]) -> None: ...
 
-Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
+Global___ListTasksRequest: typing_extensions.TypeAlias = ListTasksRequest
 
-@_typing.final
-class ListTasksResponse(_message.Message):
+@typing.final
+class ListTasksResponse(google.protobuf.message.Message):
     """Response of ListTasks."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TASKS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    TASKS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Task]:
+    @property
+    def tasks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Task]:
         """The tasks, newest first."""
 
     def __init__(
         self,
         *,
-        tasks: _abc.Iterable[_rollout_pb2.Task] | None = ...,
-        next_page_token: _builtins.str = ...,
+        tasks: collections.abc.Iterable[anabranch.v1.rollout_pb2.Task] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tasks", b"tasks"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "tasks", b"tasks"]) -> None: ...
 
-Global___ListTasksResponse: _TypeAlias = ListTasksResponse  # noqa: Y015
+Global___ListTasksResponse: typing_extensions.TypeAlias = ListTasksResponse
 
-@_typing.final
-class ValidatorUpsert(_message.Message):
+@typing.final
+class ValidatorUpsert(google.protobuf.message.Message):
     """A validator to create or update. Unset fields are not changed; in a new validator they are empty."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    TYPE_FIELD_NUMBER: _builtins.int
-    QUERY_FIELD_NUMBER: _builtins.int
-    METHOD_FIELD_NUMBER: _builtins.int
-    EXPECTED_RESULT_FIELD_NUMBER: _builtins.int
-    CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    ADVISORY_FIELD_NUMBER: _builtins.int
-    task_id: _builtins.str
+    TASK_ID_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    QUERY_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    EXPECTED_RESULT_FIELD_NUMBER: builtins.int
+    CONFIG_JSON_FIELD_NUMBER: builtins.int
+    ADVISORY_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
     """Id of the task."""
-    type: _builtins.str
+    type: builtins.str
     """Type, unique in its task, 1 to 128 bytes."""
-    query: _builtins.str
+    query: builtins.str
     """What the validator queries, at most 16 KiB."""
-    method: _builtins.str
+    method: builtins.str
     """How the validator queries it, at most 256 bytes."""
-    expected_result: _builtins.str
+    expected_result: builtins.str
     """Expected result, at most 16 KiB."""
-    config_json: _builtins.str
+    config_json: builtins.str
     """Config as strict JSON text, at most 64 KiB."""
-    advisory: _builtins.bool
+    advisory: builtins.bool
     """If true, results of this validator are recorded but do not affect the rollout's verdict."""
     def __init__(
         self,
         *,
-        task_id: _builtins.str = ...,
-        type: _builtins.str = ...,
-        query: _builtins.str | None = ...,
-        method: _builtins.str | None = ...,
-        expected_result: _builtins.str | None = ...,
-        config_json: _builtins.str | None = ...,
-        advisory: _builtins.bool | None = ...,
+        task_id: builtins.str = ...,
+        type: builtins.str = ...,
+        query: builtins.str | None = ...,
+        method: builtins.str | None = ...,
+        expected_result: builtins.str | None = ...,
+        config_json: builtins.str | None = ...,
+        advisory: builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query", "task_id", b"task_id", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__advisory: _TypeAlias = _typing.Literal["advisory"]  # noqa: Y015
-    _WhichOneofArgType__advisory: _TypeAlias = _typing.Literal["_advisory", b"_advisory"]  # noqa: Y015
-    _WhichOneofReturnType__config_json: _TypeAlias = _typing.Literal["config_json"]  # noqa: Y015
-    _WhichOneofArgType__config_json: _TypeAlias = _typing.Literal["_config_json", b"_config_json"]  # noqa: Y015
-    _WhichOneofReturnType__expected_result: _TypeAlias = _typing.Literal["expected_result"]  # noqa: Y015
-    _WhichOneofArgType__expected_result: _TypeAlias = _typing.Literal["_expected_result", b"_expected_result"]  # noqa: Y015
-    _WhichOneofReturnType__method: _TypeAlias = _typing.Literal["method"]  # noqa: Y015
-    _WhichOneofArgType__method: _TypeAlias = _typing.Literal["_method", b"_method"]  # noqa: Y015
-    _WhichOneofReturnType__query: _TypeAlias = _typing.Literal["query"]  # noqa: Y015
-    _WhichOneofArgType__query: _TypeAlias = _typing.Literal["_query", b"_query"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__advisory) -> _WhichOneofReturnType__advisory | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__config_json) -> _WhichOneofReturnType__config_json | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_result) -> _WhichOneofReturnType__expected_result | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__method) -> _WhichOneofReturnType__method | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__query) -> _WhichOneofReturnType__query | None: ...
+    def HasField(self, field_name: typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query", "task_id", b"task_id", "type", b"type"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_advisory", b"_advisory"]) -> typing.Literal["advisory"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_config_json", b"_config_json"]) -> typing.Literal["config_json"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_result", b"_expected_result"]) -> typing.Literal["expected_result"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_method", b"_method"]) -> typing.Literal["method"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_query", b"_query"]) -> typing.Literal["query"] | None: ...
 
-Global___ValidatorUpsert: _TypeAlias = ValidatorUpsert  # noqa: Y015
+Global___ValidatorUpsert: typing_extensions.TypeAlias = ValidatorUpsert
 
-@_typing.final
-class UpsertValidatorsRequest(_message.Message):
+@typing.final
+class UpsertValidatorsRequest(google.protobuf.message.Message):
     """Request of UpsertValidators."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALIDATORS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def validators(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValidatorUpsert]:
+    VALIDATORS_FIELD_NUMBER: builtins.int
+    @property
+    def validators(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ValidatorUpsert]:
         """1 to 1,000 validators, each once."""
 
     def __init__(
         self,
         *,
-        validators: _abc.Iterable[Global___ValidatorUpsert] | None = ...,
+        validators: collections.abc.Iterable[Global___ValidatorUpsert] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["validators", b"validators"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["validators", b"validators"]) -> None: ...
 
-Global___UpsertValidatorsRequest: _TypeAlias = UpsertValidatorsRequest  # noqa: Y015
+Global___UpsertValidatorsRequest: typing_extensions.TypeAlias = UpsertValidatorsRequest
 
-@_typing.final
-class UpsertValidatorsResponse(_message.Message):
+@typing.final
+class UpsertValidatorsResponse(google.protobuf.message.Message):
     """Response of UpsertValidators."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALIDATOR_IDS_FIELD_NUMBER: _builtins.int
-    CREATED_COUNT_FIELD_NUMBER: _builtins.int
-    created_count: _builtins.int
+    VALIDATOR_IDS_FIELD_NUMBER: builtins.int
+    CREATED_COUNT_FIELD_NUMBER: builtins.int
+    created_count: builtins.int
     """Number of created validators."""
-    @_builtins.property
-    def validator_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def validator_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of the validators, in the order of the request."""
 
     def __init__(
         self,
         *,
-        validator_ids: _abc.Iterable[_builtins.str] | None = ...,
-        created_count: _builtins.int = ...,
+        validator_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        created_count: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_count", b"created_count", "validator_ids", b"validator_ids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["created_count", b"created_count", "validator_ids", b"validator_ids"]) -> None: ...
 
-Global___UpsertValidatorsResponse: _TypeAlias = UpsertValidatorsResponse  # noqa: Y015
+Global___UpsertValidatorsResponse: typing_extensions.TypeAlias = UpsertValidatorsResponse
 
-@_typing.final
-class GetValidatorRequest(_message.Message):
+@typing.final
+class GetValidatorRequest(google.protobuf.message.Message):
     """Request of GetValidator."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALIDATOR_ID_FIELD_NUMBER: _builtins.int
-    validator_id: _builtins.str
+    VALIDATOR_ID_FIELD_NUMBER: builtins.int
+    validator_id: builtins.str
     """Id of the validator."""
     def __init__(
         self,
         *,
-        validator_id: _builtins.str = ...,
+        validator_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["validator_id", b"validator_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["validator_id", b"validator_id"]) -> None: ...
 
-Global___GetValidatorRequest: _TypeAlias = GetValidatorRequest  # noqa: Y015
+Global___GetValidatorRequest: typing_extensions.TypeAlias = GetValidatorRequest
 
-@_typing.final
-class GetValidatorResponse(_message.Message):
+@typing.final
+class GetValidatorResponse(google.protobuf.message.Message):
     """Response of GetValidator."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALIDATOR_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def validator(self) -> _rollout_pb2.Validator:
+    VALIDATOR_FIELD_NUMBER: builtins.int
+    @property
+    def validator(self) -> anabranch.v1.rollout_pb2.Validator:
         """The validator."""
 
     def __init__(
         self,
         *,
-        validator: _rollout_pb2.Validator | None = ...,
+        validator: anabranch.v1.rollout_pb2.Validator | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["validator", b"validator"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["validator", b"validator"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["validator", b"validator"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["validator", b"validator"]) -> None: ...
 
-Global___GetValidatorResponse: _TypeAlias = GetValidatorResponse  # noqa: Y015
+Global___GetValidatorResponse: typing_extensions.TypeAlias = GetValidatorResponse
 
-@_typing.final
-class ListValidatorsRequest(_message.Message):
+@typing.final
+class ListValidatorsRequest(google.protobuf.message.Message):
     """Request of ListValidators."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    task_id: _builtins.str
+    TASK_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
     """Id of the task."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of validators in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
     def __init__(
         self,
         *,
-        task_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
+        task_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id"]) -> None: ...
 
-Global___ListValidatorsRequest: _TypeAlias = ListValidatorsRequest  # noqa: Y015
+Global___ListValidatorsRequest: typing_extensions.TypeAlias = ListValidatorsRequest
 
-@_typing.final
-class ListValidatorsResponse(_message.Message):
+@typing.final
+class ListValidatorsResponse(google.protobuf.message.Message):
     """Response of ListValidators."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALIDATORS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    VALIDATORS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def validators(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validator]:
+    @property
+    def validators(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Validator]:
         """The validators, by type in byte order."""
 
     def __init__(
         self,
         *,
-        validators: _abc.Iterable[_rollout_pb2.Validator] | None = ...,
-        next_page_token: _builtins.str = ...,
+        validators: collections.abc.Iterable[anabranch.v1.rollout_pb2.Validator] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "validators", b"validators"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "validators", b"validators"]) -> None: ...
 
-Global___ListValidatorsResponse: _TypeAlias = ListValidatorsResponse  # noqa: Y015
+Global___ListValidatorsResponse: typing_extensions.TypeAlias = ListValidatorsResponse
 
-@_typing.final
-class GetOrCreateGroupRequest(_message.Message):
+@typing.final
+class GetOrCreateGroupRequest(google.protobuf.message.Message):
     """Request of GetOrCreateGroup."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
-    ON_SUCCESS_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    ON_SUCCESS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    number: _builtins.int
+    number: builtins.int
     """Number of the group in the stage. Required."""
-    batch: _builtins.int
+    batch: builtins.int
     """Number of the batch. Optional."""
-    on_success: _rollout_pb2.OnSuccess.ValueType
+    on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType
     """What happens to the other rollouts when one of them succeeds. Default: CONTINUE."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 128 KiB. Optional."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        number: _builtins.int | None = ...,
-        batch: _builtins.int | None = ...,
-        on_success: _rollout_pb2.OnSuccess.ValueType = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
+        stage_id: builtins.str = ...,
+        number: builtins.int | None = ...,
+        batch: builtins.int | None = ...,
+        on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_number", b"_number", "batch", b"batch", "number", b"number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_number", b"_number", "batch", b"batch", "labels", b"labels", "metadata_json", b"metadata_json", "number", b"number", "on_success", b"on_success", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
-    _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
-    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
-    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch) -> _WhichOneofReturnType__batch | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
+    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "_number", b"_number", "batch", b"batch", "number", b"number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "_number", b"_number", "batch", b"batch", "labels", b"labels", "metadata_json", b"metadata_json", "number", b"number", "on_success", b"on_success", "stage_id", b"stage_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_batch", b"_batch"]) -> typing.Literal["batch"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
 
-Global___GetOrCreateGroupRequest: _TypeAlias = GetOrCreateGroupRequest  # noqa: Y015
+Global___GetOrCreateGroupRequest: typing_extensions.TypeAlias = GetOrCreateGroupRequest
 
-@_typing.final
-class GetOrCreateGroupResponse(_message.Message):
+@typing.final
+class GetOrCreateGroupResponse(google.protobuf.message.Message):
     """Response of GetOrCreateGroup."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    GROUP_FIELD_NUMBER: _builtins.int
-    CREATED_FIELD_NUMBER: _builtins.int
-    created: _builtins.bool
+    GROUP_FIELD_NUMBER: builtins.int
+    CREATED_FIELD_NUMBER: builtins.int
+    created: builtins.bool
     """True if this call created the group."""
-    @_builtins.property
-    def group(self) -> _rollout_pb2.Group:
+    @property
+    def group(self) -> anabranch.v1.rollout_pb2.Group:
         """The group. An existing group is not changed by the other fields of the request."""
 
     def __init__(
         self,
         *,
-        group: _rollout_pb2.Group | None = ...,
-        created: _builtins.bool = ...,
+        group: anabranch.v1.rollout_pb2.Group | None = ...,
+        created: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "group", b"group"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["group", b"group"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["created", b"created", "group", b"group"]) -> None: ...
 
-Global___GetOrCreateGroupResponse: _TypeAlias = GetOrCreateGroupResponse  # noqa: Y015
+Global___GetOrCreateGroupResponse: typing_extensions.TypeAlias = GetOrCreateGroupResponse
 
-@_typing.final
-class GetGroupRequest(_message.Message):
+@typing.final
+class GetGroupRequest(google.protobuf.message.Message):
     """Request of GetGroup. Either group_id, or stage_id and number are required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    GROUP_ID_FIELD_NUMBER: _builtins.int
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    group_id: _builtins.str
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
     """Id of the group."""
-    stage_id: _builtins.str
+    stage_id: builtins.str
     """Id of the stage. Requires `number`."""
-    number: _builtins.int
+    number: builtins.int
     """Number of the group. Requires `stage_id`."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        group_id: _builtins.str | None = ...,
-        stage_id: _builtins.str | None = ...,
-        number: _builtins.int | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        group_id: builtins.str | None = ...,
+        stage_id: builtins.str | None = ...,
+        number: builtins.int | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_group_id", b"_group_id", "_number", b"_number", "_stage_id", b"_stage_id", "group_id", b"group_id", "number", b"number", "stage_id", b"stage_id"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_id", b"_group_id", "_number", b"_number", "_stage_id", b"_stage_id", "group_id", b"group_id", "number", b"number", "stage_id", b"stage_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__group_id: _TypeAlias = _typing.Literal["group_id"]  # noqa: Y015
-    _WhichOneofArgType__group_id: _TypeAlias = _typing.Literal["_group_id", b"_group_id"]  # noqa: Y015
-    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
-    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
-    _WhichOneofReturnType__stage_id: _TypeAlias = _typing.Literal["stage_id"]  # noqa: Y015
-    _WhichOneofArgType__stage_id: _TypeAlias = _typing.Literal["_stage_id", b"_stage_id"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__group_id) -> _WhichOneofReturnType__group_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__stage_id) -> _WhichOneofReturnType__stage_id | None: ...
+    def HasField(self, field_name: typing.Literal["_group_id", b"_group_id", "_number", b"_number", "_stage_id", b"_stage_id", "group_id", b"group_id", "number", b"number", "stage_id", b"stage_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_group_id", b"_group_id", "_number", b"_number", "_stage_id", b"_stage_id", "group_id", b"group_id", "number", b"number", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_group_id", b"_group_id"]) -> typing.Literal["group_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_stage_id", b"_stage_id"]) -> typing.Literal["stage_id"] | None: ...
 
-Global___GetGroupRequest: _TypeAlias = GetGroupRequest  # noqa: Y015
+Global___GetGroupRequest: typing_extensions.TypeAlias = GetGroupRequest
 
-@_typing.final
-class GetGroupResponse(_message.Message):
+@typing.final
+class GetGroupResponse(google.protobuf.message.Message):
     """Response of GetGroup."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    GROUP_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def group(self) -> _rollout_pb2.Group:
+    GROUP_FIELD_NUMBER: builtins.int
+    @property
+    def group(self) -> anabranch.v1.rollout_pb2.Group:
         """The group."""
 
     def __init__(
         self,
         *,
-        group: _rollout_pb2.Group | None = ...,
+        group: anabranch.v1.rollout_pb2.Group | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["group", b"group"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["group", b"group"]) -> None: ...
 
-Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
+Global___GetGroupResponse: typing_extensions.TypeAlias = GetGroupResponse
 
-@_typing.final
-class ListGroupsRequest(_message.Message):
+@typing.final
+class ListGroupsRequest(google.protobuf.message.Message):
     """Request of ListGroups."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of groups in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        stage_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "stage_id", b"stage_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
 
-Global___ListGroupsRequest: _TypeAlias = ListGroupsRequest  # noqa: Y015
+Global___ListGroupsRequest: typing_extensions.TypeAlias = ListGroupsRequest
 
-@_typing.final
-class ListGroupsResponse(_message.Message):
+@typing.final
+class ListGroupsResponse(google.protobuf.message.Message):
     """Response of ListGroups."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    GROUPS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    GROUPS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Group]:
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Group]:
         """The groups, by number."""
 
     def __init__(
         self,
         *,
-        groups: _abc.Iterable[_rollout_pb2.Group] | None = ...,
-        next_page_token: _builtins.str = ...,
+        groups: collections.abc.Iterable[anabranch.v1.rollout_pb2.Group] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "next_page_token", b"next_page_token"]) -> None: ...
 
-Global___ListGroupsResponse: _TypeAlias = ListGroupsResponse  # noqa: Y015
+Global___ListGroupsResponse: typing_extensions.TypeAlias = ListGroupsResponse
 
-@_typing.final
-class UpdateGroupRequest(_message.Message):
+@typing.final
+class UpdateGroupRequest(google.protobuf.message.Message):
     """Request of UpdateGroup."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    GROUP_ID_FIELD_NUMBER: _builtins.int
-    UPDATE_MASK_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
-    ON_SUCCESS_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    group_id: _builtins.str
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    ON_SUCCESS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    group_id: builtins.str
     """Id of the group."""
-    batch: _builtins.int
+    batch: builtins.int
     """New number of the batch."""
-    on_success: _rollout_pb2.OnSuccess.ValueType
+    on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType
     """New policy."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
-    @_builtins.property
-    def update_mask(self) -> _field_mask_pb2.FieldMask:
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """New labels; they replace all existing ones."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
     def __init__(
         self,
         *,
-        group_id: _builtins.str = ...,
-        update_mask: _field_mask_pb2.FieldMask | None = ...,
-        batch: _builtins.int | None = ...,
-        on_success: _rollout_pb2.OnSuccess.ValueType = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        metadata_json: _builtins.str = ...,
+        group_id: builtins.str = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        batch: builtins.int | None = ...,
+        on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        metadata_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "batch", b"batch", "update_mask", b"update_mask"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "batch", b"batch", "group_id", b"group_id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "on_success", b"on_success", "update_mask", b"update_mask"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
-    _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch) -> _WhichOneofReturnType__batch | None: ...
+    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "batch", b"batch", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "batch", b"batch", "group_id", b"group_id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "on_success", b"on_success", "update_mask", b"update_mask"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_batch", b"_batch"]) -> typing.Literal["batch"] | None: ...
 
-Global___UpdateGroupRequest: _TypeAlias = UpdateGroupRequest  # noqa: Y015
+Global___UpdateGroupRequest: typing_extensions.TypeAlias = UpdateGroupRequest
 
-@_typing.final
-class UpdateGroupResponse(_message.Message):
+@typing.final
+class UpdateGroupResponse(google.protobuf.message.Message):
     """Response of UpdateGroup."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    GROUP_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def group(self) -> _rollout_pb2.Group:
+    GROUP_FIELD_NUMBER: builtins.int
+    @property
+    def group(self) -> anabranch.v1.rollout_pb2.Group:
         """The updated group."""
 
     def __init__(
         self,
         *,
-        group: _rollout_pb2.Group | None = ...,
+        group: anabranch.v1.rollout_pb2.Group | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["group", b"group"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["group", b"group"]) -> None: ...
 
-Global___UpdateGroupResponse: _TypeAlias = UpdateGroupResponse  # noqa: Y015
+Global___UpdateGroupResponse: typing_extensions.TypeAlias = UpdateGroupResponse
 
-@_typing.final
-class NewRollout(_message.Message):
+@typing.final
+class NewRollout(google.protobuf.message.Message):
     """A rollout to create."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    GROUP_NUMBER_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    INPUT_JSON_FIELD_NUMBER: _builtins.int
-    PRIORITY_FIELD_NUMBER: _builtins.int
-    MAX_TURNS_FIELD_NUMBER: _builtins.int
-    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    START_FROM_FIELD_NUMBER: _builtins.int
-    MODEL_URI_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    ON_SUCCESS_FIELD_NUMBER: _builtins.int
-    ATTEMPT_TIMEOUT_FIELD_NUMBER: _builtins.int
-    RETRY_DELAY_FIELD_NUMBER: _builtins.int
-    group_number: _builtins.int
+    GROUP_NUMBER_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    INPUT_JSON_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    MAX_TURNS_FIELD_NUMBER: builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: builtins.int
+    START_FROM_FIELD_NUMBER: builtins.int
+    MODEL_URI_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    ON_SUCCESS_FIELD_NUMBER: builtins.int
+    ATTEMPT_TIMEOUT_FIELD_NUMBER: builtins.int
+    RETRY_DELAY_FIELD_NUMBER: builtins.int
+    group_number: builtins.int
     """Number of the group in the stage. Required. The group is created if it does not exist."""
-    number: _builtins.int
+    number: builtins.int
     """Number of the rollout in the group. Required."""
-    rollout_id: _builtins.str
+    rollout_id: builtins.str
     """Id of the new rollout, a UUID. Default: a UUIDv7 generated by the server."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """Id of the task. Optional."""
-    input_json: _builtins.str
+    input_json: builtins.str
     """Input for the worker as strict JSON text, at most 128 KiB. Optional."""
-    priority: _builtins.int
+    priority: builtins.int
     """0 to 1,000,000. Rollouts with a higher priority are claimed first."""
-    max_turns: _builtins.int
+    max_turns: builtins.int
     """Maximum number of turns. Default: that of the task, else that of the plan."""
-    max_attempts: _builtins.int
+    max_attempts: builtins.int
     """Maximum number of attempts, without refunded ones: 1 to 100. 0 means 3."""
-    model_uri: _builtins.str
+    model_uri: builtins.str
     """Location of the weights that the rollout samples with, at most 2 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 128 KiB. Optional."""
-    on_success: _rollout_pb2.OnSuccess.ValueType
+    on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType
     """Policy of the group if this call creates it. Default: CONTINUE."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
-    @_builtins.property
-    def start_from(self) -> _rollout_pb2.StartPoint:
+    @property
+    def start_from(self) -> anabranch.v1.rollout_pb2.StartPoint:
         """Step from which every attempt branches. Optional; without it, attempts begin with an empty trajectory."""
 
-    @_builtins.property
-    def attempt_timeout(self) -> _duration_pb2.Duration:
+    @property
+    def attempt_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Longest time from a claim to the end of its attempt: 1 s to 30 d, in whole milliseconds. The time in which the run
         is paused is not counted. Heartbeats and appends do not extend it. An attempt that takes longer fails: the rollout
         is requeued, or FAILED after its last attempt, and the worker's calls fail with LEASE_LOST. Unset: no bound.
         """
 
-    @_builtins.property
-    def retry_delay(self) -> _duration_pb2.Duration:
+    @property
+    def retry_delay(self) -> google.protobuf.duration_pb2.Duration:
         """Delay before the rollout can be claimed again after an attempt was released or lost its lease: 0 to 1 h, in whole
         milliseconds; unset: 1 s. After the n-th counted attempt, the delay is min(retry_delay * 2^(n-1), 5 minutes).
         Refunded attempts are not counted, and do not delay. RetryRollout does not wait.
@@ -1003,189 +870,165 @@ class NewRollout(_message.Message):
     def __init__(
         self,
         *,
-        group_number: _builtins.int | None = ...,
-        number: _builtins.int | None = ...,
-        rollout_id: _builtins.str = ...,
-        task_id: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        input_json: _builtins.str = ...,
-        priority: _builtins.int = ...,
-        max_turns: _builtins.int | None = ...,
-        max_attempts: _builtins.int = ...,
-        start_from: _rollout_pb2.StartPoint | None = ...,
-        model_uri: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        on_success: _rollout_pb2.OnSuccess.ValueType = ...,
-        attempt_timeout: _duration_pb2.Duration | None = ...,
-        retry_delay: _duration_pb2.Duration | None = ...,
+        group_number: builtins.int | None = ...,
+        number: builtins.int | None = ...,
+        rollout_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        input_json: builtins.str = ...,
+        priority: builtins.int = ...,
+        max_turns: builtins.int | None = ...,
+        max_attempts: builtins.int = ...,
+        start_from: anabranch.v1.rollout_pb2.StartPoint | None = ...,
+        model_uri: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType = ...,
+        attempt_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        retry_delay: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "attempt_timeout", b"attempt_timeout", "group_number", b"group_number", "max_turns", b"max_turns", "number", b"number", "retry_delay", b"retry_delay", "start_from", b"start_from"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "attempt_timeout", b"attempt_timeout", "group_number", b"group_number", "input_json", b"input_json", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "model_uri", b"model_uri", "number", b"number", "on_success", b"on_success", "priority", b"priority", "retry_delay", b"retry_delay", "rollout_id", b"rollout_id", "start_from", b"start_from", "task_id", b"task_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__group_number: _TypeAlias = _typing.Literal["group_number"]  # noqa: Y015
-    _WhichOneofArgType__group_number: _TypeAlias = _typing.Literal["_group_number", b"_group_number"]  # noqa: Y015
-    _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
-    _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015
-    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
-    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__group_number) -> _WhichOneofReturnType__group_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turns) -> _WhichOneofReturnType__max_turns | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
+    def HasField(self, field_name: typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "attempt_timeout", b"attempt_timeout", "group_number", b"group_number", "max_turns", b"max_turns", "number", b"number", "retry_delay", b"retry_delay", "start_from", b"start_from"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_group_number", b"_group_number", "_max_turns", b"_max_turns", "_number", b"_number", "attempt_timeout", b"attempt_timeout", "group_number", b"group_number", "input_json", b"input_json", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "model_uri", b"model_uri", "number", b"number", "on_success", b"on_success", "priority", b"priority", "retry_delay", b"retry_delay", "rollout_id", b"rollout_id", "start_from", b"start_from", "task_id", b"task_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_group_number", b"_group_number"]) -> typing.Literal["group_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_turns", b"_max_turns"]) -> typing.Literal["max_turns"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
 
-Global___NewRollout: _TypeAlias = NewRollout  # noqa: Y015
+Global___NewRollout: typing_extensions.TypeAlias = NewRollout
 
-@_typing.final
-class CreateRolloutsRequest(_message.Message):
+@typing.final
+class CreateRolloutsRequest(google.protobuf.message.Message):
     """Request of CreateRollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    ROLLOUTS_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    @_builtins.property
-    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewRollout]:
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NewRollout]:
         """1 to 1,000 rollouts. Each pair of group number and number occurs once."""
 
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        rollouts: _abc.Iterable[Global___NewRollout] | None = ...,
+        stage_id: builtins.str = ...,
+        rollouts: collections.abc.Iterable[Global___NewRollout] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollouts", b"rollouts", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rollouts", b"rollouts", "stage_id", b"stage_id"]) -> None: ...
 
-Global___CreateRolloutsRequest: _TypeAlias = CreateRolloutsRequest  # noqa: Y015
+Global___CreateRolloutsRequest: typing_extensions.TypeAlias = CreateRolloutsRequest
 
-@_typing.final
-class CreatedRollout(_message.Message):
+@typing.final
+class CreatedRollout(google.protobuf.message.Message):
     """A rollout of the request."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    GROUP_ID_FIELD_NUMBER: _builtins.int
-    EXISTED_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    EXISTED_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    group_id: _builtins.str
+    group_id: builtins.str
     """Id of its group."""
-    existed: _builtins.bool
+    existed: builtins.bool
     """True if the rollout existed already, created with the same values. It is not changed."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        group_id: _builtins.str = ...,
-        existed: _builtins.bool = ...,
+        rollout_id: builtins.str = ...,
+        group_id: builtins.str = ...,
+        existed: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["existed", b"existed", "group_id", b"group_id", "rollout_id", b"rollout_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["existed", b"existed", "group_id", b"group_id", "rollout_id", b"rollout_id"]) -> None: ...
 
-Global___CreatedRollout: _TypeAlias = CreatedRollout  # noqa: Y015
+Global___CreatedRollout: typing_extensions.TypeAlias = CreatedRollout
 
-@_typing.final
-class CreateRolloutsResponse(_message.Message):
+@typing.final
+class CreateRolloutsResponse(google.protobuf.message.Message):
     """Response of CreateRollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[Global___CreatedRollout]:
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CreatedRollout]:
         """One entry per rollout, in the order of the request."""
 
     def __init__(
         self,
         *,
-        rollouts: _abc.Iterable[Global___CreatedRollout] | None = ...,
+        rollouts: collections.abc.Iterable[Global___CreatedRollout] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollouts", b"rollouts"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rollouts", b"rollouts"]) -> None: ...
 
-Global___CreateRolloutsResponse: _TypeAlias = CreateRolloutsResponse  # noqa: Y015
+Global___CreateRolloutsResponse: typing_extensions.TypeAlias = CreateRolloutsResponse
 
-@_typing.final
-class ClaimRolloutsRequest(_message.Message):
+@typing.final
+class ClaimRolloutsRequest(google.protobuf.message.Message):
     """Request of ClaimRollouts. A rollout must match all filters that are set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    TASK_IDS_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    MIN_PRIORITY_FIELD_NUMBER: _builtins.int
-    MAX_ROLLOUTS_FIELD_NUMBER: _builtins.int
-    WORKER_ID_FIELD_NUMBER: _builtins.int
-    LEASE_DURATION_FIELD_NUMBER: _builtins.int
-    WAIT_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    TASK_IDS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    MIN_PRIORITY_FIELD_NUMBER: builtins.int
+    MAX_ROLLOUTS_FIELD_NUMBER: builtins.int
+    WORKER_ID_FIELD_NUMBER: builtins.int
+    LEASE_DURATION_FIELD_NUMBER: builtins.int
+    WAIT_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Claim rollouts of this run."""
-    stage_id: _builtins.str
+    stage_id: builtins.str
     """Claim rollouts of this stage."""
-    min_priority: _builtins.int
+    min_priority: builtins.int
     """Claim rollouts with at least this priority."""
-    max_rollouts: _builtins.int
+    max_rollouts: builtins.int
     """Maximum number of rollouts to claim: 1 to 100. 0 means 1. Fewer are claimed if the response would exceed 1 MiB; the
     others stay PENDING.
     """
-    worker_id: _builtins.str
+    worker_id: builtins.str
     """Name of the worker, 1 to 128 bytes."""
-    request_id: _builtins.str
+    request_id: builtins.str
     """Idempotency key, at most 128 bytes. Optional. Repeating the call with the same key returns those of its claims that
     are still live. An empty response is not stored.
     """
-    @_builtins.property
-    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def task_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Claim rollouts of these tasks. Default: any task."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Claim rollouts that have all these labels with exactly these values."""
 
-    @_builtins.property
-    def lease_duration(self) -> _duration_pb2.Duration:
+    @property
+    def lease_duration(self) -> google.protobuf.duration_pb2.Duration:
         """Duration of the lease after the claim and after each heartbeat or append: 1 s to 24 h. Default: 60 s."""
 
-    @_builtins.property
-    def wait(self) -> _duration_pb2.Duration:
+    @property
+    def wait(self) -> google.protobuf.duration_pb2.Duration:
         """Maximum time to wait for a rollout to claim, also for delayed ones (`claimable_time`): at most 30 s. Default: the
         call does not wait. Waiting ends early when the response is `drained`, and when the server shuts down.
         """
@@ -1193,90 +1036,83 @@ class ClaimRolloutsRequest(_message.Message):
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        stage_id: _builtins.str = ...,
-        task_ids: _abc.Iterable[_builtins.str] | None = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        min_priority: _builtins.int = ...,
-        max_rollouts: _builtins.int = ...,
-        worker_id: _builtins.str = ...,
-        lease_duration: _duration_pb2.Duration | None = ...,
-        wait: _duration_pb2.Duration | None = ...,
-        request_id: _builtins.str = ...,
+        run_id: builtins.str = ...,
+        stage_id: builtins.str = ...,
+        task_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        min_priority: builtins.int = ...,
+        max_rollouts: builtins.int = ...,
+        worker_id: builtins.str = ...,
+        lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        wait: google.protobuf.duration_pb2.Duration | None = ...,
+        request_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "wait", b"wait"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "lease_duration", b"lease_duration", "max_rollouts", b"max_rollouts", "min_priority", b"min_priority", "request_id", b"request_id", "run_id", b"run_id", "stage_id", b"stage_id", "task_ids", b"task_ids", "wait", b"wait", "worker_id", b"worker_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["lease_duration", b"lease_duration", "wait", b"wait"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["labels", b"labels", "lease_duration", b"lease_duration", "max_rollouts", b"max_rollouts", "min_priority", b"min_priority", "request_id", b"request_id", "run_id", b"run_id", "stage_id", b"stage_id", "task_ids", b"task_ids", "wait", b"wait", "worker_id", b"worker_id"]) -> None: ...
 
-Global___ClaimRolloutsRequest: _TypeAlias = ClaimRolloutsRequest  # noqa: Y015
+Global___ClaimRolloutsRequest: typing_extensions.TypeAlias = ClaimRolloutsRequest
 
-@_typing.final
-class Claim(_message.Message):
+@typing.final
+class Claim(google.protobuf.message.Message):
     """A rollout that the worker holds, with everything it needs."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    TASK_FIELD_NUMBER: _builtins.int
-    TRAJECTORY_FIELD_NUMBER: _builtins.int
-    VALIDATORS_FIELD_NUMBER: _builtins.int
-    MAX_TURNS_FIELD_NUMBER: _builtins.int
-    TRUNCATED_FIELD_NUMBER: _builtins.int
-    max_turns: _builtins.int
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    TASK_FIELD_NUMBER: builtins.int
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    VALIDATORS_FIELD_NUMBER: builtins.int
+    MAX_TURNS_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
+    max_turns: builtins.int
     """Maximum number of turns: that of the rollout, else of the task, else of the plan. Unset if there is none."""
-    truncated: _builtins.bool
+    truncated: builtins.bool
     """True if the claim is not complete, which happens only if the task has very large validators, or if a repeated
     request returns rollouts or tasks that have grown since the claim. Left out then are the validators and
     `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and `input_json` are
     left out too. GetRollout, GetTask and ListValidators show them.
     """
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The rollout in the FULL view. Its `attempt` is required by the verbs."""
 
-    @_builtins.property
-    def task(self) -> _rollout_pb2.Task:
+    @property
+    def task(self) -> anabranch.v1.rollout_pb2.Task:
         """The task in the FULL view. Unset if there is none."""
 
-    @_builtins.property
-    def trajectory(self) -> _trajectory_pb2.Trajectory:
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The trajectory of the attempt, with its `uid` and `next_step_number`."""
 
-    @_builtins.property
-    def validators(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validator]:
+    @property
+    def validators(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Validator]:
         """Validators of the task."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
-        task: _rollout_pb2.Task | None = ...,
-        trajectory: _trajectory_pb2.Trajectory | None = ...,
-        validators: _abc.Iterable[_rollout_pb2.Validator] | None = ...,
-        max_turns: _builtins.int | None = ...,
-        truncated: _builtins.bool = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
+        task: anabranch.v1.rollout_pb2.Task | None = ...,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
+        validators: collections.abc.Iterable[anabranch.v1.rollout_pb2.Validator] | None = ...,
+        max_turns: builtins.int | None = ...,
+        truncated: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory", "truncated", b"truncated", "validators", b"validators"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
-    _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turns) -> _WhichOneofReturnType__max_turns | None: ...
+    def HasField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory", "truncated", b"truncated", "validators", b"validators"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_max_turns", b"_max_turns"]) -> typing.Literal["max_turns"] | None: ...
 
-Global___Claim: _TypeAlias = Claim  # noqa: Y015
+Global___Claim: typing_extensions.TypeAlias = Claim
 
-@_typing.final
-class ClaimRolloutsResponse(_message.Message):
+@typing.final
+class ClaimRolloutsResponse(google.protobuf.message.Message):
     """Response of ClaimRollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    CLAIMS_FIELD_NUMBER: _builtins.int
-    DRAINED_FIELD_NUMBER: _builtins.int
-    drained: _builtins.bool
+    CLAIMS_FIELD_NUMBER: builtins.int
+    DRAINED_FIELD_NUMBER: builtins.int
+    drained: builtins.bool
     """True if nothing more can come, so that the worker can end. This needs both:
      - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not count: they cannot be claimed.
      - Nothing can be created. With `stage_id`: the queue of the stage is closed, or its run is terminal. With `run_id` alone: the run has stages and the
@@ -1284,64 +1120,56 @@ class ClaimRolloutsResponse(_message.Message):
     Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id`
     alone, GetOrCreateStage can bring new work later.
     """
-    @_builtins.property
-    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]:
+    @property
+    def claims(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Claim]:
         """The claims, each with the `input_json` of rollout and task. Empty if there was nothing to claim."""
 
     def __init__(
         self,
         *,
-        claims: _abc.Iterable[Global___Claim] | None = ...,
-        drained: _builtins.bool = ...,
+        claims: collections.abc.Iterable[Global___Claim] | None = ...,
+        drained: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claims", b"claims", "drained", b"drained"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["claims", b"claims", "drained", b"drained"]) -> None: ...
 
-Global___ClaimRolloutsResponse: _TypeAlias = ClaimRolloutsResponse  # noqa: Y015
+Global___ClaimRolloutsResponse: typing_extensions.TypeAlias = ClaimRolloutsResponse
 
-@_typing.final
-class Lease(_message.Message):
+@typing.final
+class Lease(google.protobuf.message.Message):
     """A lease to renew."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the claimed attempt."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "rollout_id", b"rollout_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "rollout_id", b"rollout_id"]) -> None: ...
 
-Global___Lease: _TypeAlias = Lease  # noqa: Y015
+Global___Lease: typing_extensions.TypeAlias = Lease
 
-@_typing.final
-class HeartbeatRolloutsRequest(_message.Message):
+@typing.final
+class HeartbeatRolloutsRequest(google.protobuf.message.Message):
     """Request of HeartbeatRollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    LEASES_FIELD_NUMBER: _builtins.int
-    LEASE_DURATION_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
+    LEASES_FIELD_NUMBER: builtins.int
+    LEASE_DURATION_FIELD_NUMBER: builtins.int
+    @property
+    def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """1 to 1,000 leases."""
 
-    @_builtins.property
-    def lease_duration(self) -> _duration_pb2.Duration:
+    @property
+    def lease_duration(self) -> google.protobuf.duration_pb2.Duration:
         """Duration of the leases from now, and after each later heartbeat or append: 1 s to 24 h. Default: the latest
         duration.
         """
@@ -1349,41 +1177,38 @@ class HeartbeatRolloutsRequest(_message.Message):
     def __init__(
         self,
         *,
-        leases: _abc.Iterable[Global___Lease] | None = ...,
-        lease_duration: _duration_pb2.Duration | None = ...,
+        leases: collections.abc.Iterable[Global___Lease] | None = ...,
+        lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "leases", b"leases"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["lease_duration", b"lease_duration"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["lease_duration", b"lease_duration", "leases", b"leases"]) -> None: ...
 
-Global___HeartbeatRolloutsRequest: _TypeAlias = HeartbeatRolloutsRequest  # noqa: Y015
+Global___HeartbeatRolloutsRequest: typing_extensions.TypeAlias = HeartbeatRolloutsRequest
 
-@_typing.final
-class LeaseState(_message.Message):
+@typing.final
+class LeaseState(google.protobuf.message.Message):
     """State of a lease."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    KEPT_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    RUN_STATUS_FIELD_NUMBER: _builtins.int
-    REMAINING_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    KEPT_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    RUN_STATUS_FIELD_NUMBER: builtins.int
+    REMAINING_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the attempt in the request."""
-    kept: _builtins.bool
+    kept: builtins.bool
     """True if the lease was renewed. If false, it is lost: stop working on the rollout."""
-    status: _status_pb2.Status.ValueType
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Status of the rollout. Unspecified if it was deleted."""
-    run_status: _status_pb2.Status.ValueType
+    run_status: anabranch.v1.status_pb2.Status.ValueType
     """Status of the run. Unspecified if it was deleted."""
-    @_builtins.property
-    def remaining(self) -> _duration_pb2.Duration:
+    @property
+    def remaining(self) -> google.protobuf.duration_pb2.Duration:
         """Time until the lease ends unless it is renewed, at most what is left of `attempt_timeout`. It does not run while
         the run is paused. Unset if the lease is lost.
         """
@@ -1391,1107 +1216,988 @@ class LeaseState(_message.Message):
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        kept: _builtins.bool = ...,
-        status: _status_pb2.Status.ValueType = ...,
-        run_status: _status_pb2.Status.ValueType = ...,
-        remaining: _duration_pb2.Duration | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        kept: builtins.bool = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        run_status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        remaining: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["remaining", b"remaining"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "kept", b"kept", "remaining", b"remaining", "rollout_id", b"rollout_id", "run_status", b"run_status", "status", b"status"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["remaining", b"remaining"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "kept", b"kept", "remaining", b"remaining", "rollout_id", b"rollout_id", "run_status", b"run_status", "status", b"status"]) -> None: ...
 
-Global___LeaseState: _TypeAlias = LeaseState  # noqa: Y015
+Global___LeaseState: typing_extensions.TypeAlias = LeaseState
 
-@_typing.final
-class HeartbeatRolloutsResponse(_message.Message):
+@typing.final
+class HeartbeatRolloutsResponse(google.protobuf.message.Message):
     """Response of HeartbeatRollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    LEASES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
+    LEASES_FIELD_NUMBER: builtins.int
+    @property
+    def leases(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___LeaseState]:
         """One entry per lease, in the order of the request."""
 
     def __init__(
         self,
         *,
-        leases: _abc.Iterable[Global___LeaseState] | None = ...,
+        leases: collections.abc.Iterable[Global___LeaseState] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["leases", b"leases"]) -> None: ...
 
-Global___HeartbeatRolloutsResponse: _TypeAlias = HeartbeatRolloutsResponse  # noqa: Y015
+Global___HeartbeatRolloutsResponse: typing_extensions.TypeAlias = HeartbeatRolloutsResponse
 
-@_typing.final
-class StartRolloutRequest(_message.Message):
+@typing.final
+class StartRolloutRequest(google.protobuf.message.Message):
     """Request of StartRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the claimed attempt."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "rollout_id", b"rollout_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "rollout_id", b"rollout_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___StartRolloutRequest: _TypeAlias = StartRolloutRequest  # noqa: Y015
+Global___StartRolloutRequest: typing_extensions.TypeAlias = StartRolloutRequest
 
-@_typing.final
-class StartRolloutResponse(_message.Message):
+@typing.final
+class StartRolloutResponse(google.protobuf.message.Message):
     """Response of StartRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___StartRolloutResponse: _TypeAlias = StartRolloutResponse  # noqa: Y015
+Global___StartRolloutResponse: typing_extensions.TypeAlias = StartRolloutResponse
 
-@_typing.final
-class UpdateRolloutRequest(_message.Message):
+@typing.final
+class UpdateRolloutRequest(google.protobuf.message.Message):
     """Request of UpdateRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class TimingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class TimingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _run_pb2.TimeSpan: ...
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> anabranch.v1.run_pb2.TimeSpan: ...
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _run_pb2.TimeSpan | None = ...,
+            key: builtins.str = ...,
+            value: anabranch.v1.run_pb2.TimeSpan | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    UPDATE_MASK_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    PRIORITY_FIELD_NUMBER: _builtins.int
-    MAX_TURNS_FIELD_NUMBER: _builtins.int
-    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
-    MODEL_URI_FIELD_NUMBER: _builtins.int
-    STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    TIMINGS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    PRIORITY_FIELD_NUMBER: builtins.int
+    MAX_TURNS_FIELD_NUMBER: builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: builtins.int
+    MODEL_URI_FIELD_NUMBER: builtins.int
+    STATUS_MESSAGE_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    TIMINGS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_IDS_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the attempt. If it is set and does not hold the rollout, updates of the rollout's own fields fail with
     LEASE_LOST; if it is unset, they are accepted. For `metrics`, `timings` and `environment_ids` alone: any attempt
     that has begun. Default: the last one.
     """
-    priority: _builtins.int
+    priority: builtins.int
     """New priority: 0 to 1,000,000."""
-    max_turns: _builtins.int
+    max_turns: builtins.int
     """New maximum number of turns."""
-    max_attempts: _builtins.int
+    max_attempts: builtins.int
     """New maximum number of attempts: 1 to 100. 0 means 3."""
-    model_uri: _builtins.str
+    model_uri: builtins.str
     """Location of the weights that the rollout samples with, at most 2 KiB."""
-    status_message: _builtins.str
+    status_message: builtins.str
     """New message about the status, at most 4 KiB."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
-    @_builtins.property
-    def update_mask(self) -> _field_mask_pb2.FieldMask:
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """New labels; they replace all existing ones."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
-    @_builtins.property
-    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+    @property
+    def timings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, anabranch.v1.run_pb2.TimeSpan]:
         """Timings to set by name, each as a whole; others are kept. At most 64 in all; names have 1 to 128 bytes."""
 
-    @_builtins.property
-    def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def environment_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of the environments that the attempt uses; they replace all existing ones. At most 16."""
 
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int | None = ...,
-        update_mask: _field_mask_pb2.FieldMask | None = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        priority: _builtins.int = ...,
-        max_turns: _builtins.int | None = ...,
-        max_attempts: _builtins.int = ...,
-        model_uri: _builtins.str = ...,
-        status_message: _builtins.str = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
-        metadata_json: _builtins.str = ...,
-        environment_ids: _abc.Iterable[_builtins.str] | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int | None = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        priority: builtins.int = ...,
+        max_turns: builtins.int | None = ...,
+        max_attempts: builtins.int = ...,
+        model_uri: builtins.str = ...,
+        status_message: builtins.str = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
+        metadata_json: builtins.str = ...,
+        environment_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "_max_turns", b"_max_turns", "attempt", b"attempt", "max_turns", b"max_turns", "update_mask", b"update_mask"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "_max_turns", b"_max_turns", "attempt", b"attempt", "environment_ids", b"environment_ids", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "priority", b"priority", "rollout_id", b"rollout_id", "status_message", b"status_message", "timings", b"timings", "update_mask", b"update_mask"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
-    _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
-    _WhichOneofReturnType__max_turns: _TypeAlias = _typing.Literal["max_turns"]  # noqa: Y015
-    _WhichOneofArgType__max_turns: _TypeAlias = _typing.Literal["_max_turns", b"_max_turns"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt) -> _WhichOneofReturnType__attempt | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_turns) -> _WhichOneofReturnType__max_turns | None: ...
+    def HasField(self, field_name: typing.Literal["_attempt", b"_attempt", "_max_turns", b"_max_turns", "attempt", b"attempt", "max_turns", b"max_turns", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_attempt", b"_attempt", "_max_turns", b"_max_turns", "attempt", b"attempt", "environment_ids", b"environment_ids", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "priority", b"priority", "rollout_id", b"rollout_id", "status_message", b"status_message", "timings", b"timings", "update_mask", b"update_mask"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_attempt", b"_attempt"]) -> typing.Literal["attempt"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_turns", b"_max_turns"]) -> typing.Literal["max_turns"] | None: ...
 
-Global___UpdateRolloutRequest: _TypeAlias = UpdateRolloutRequest  # noqa: Y015
+Global___UpdateRolloutRequest: typing_extensions.TypeAlias = UpdateRolloutRequest
 
-@_typing.final
-class UpdateRolloutResponse(_message.Message):
+@typing.final
+class UpdateRolloutResponse(google.protobuf.message.Message):
     """Response of UpdateRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___UpdateRolloutResponse: _TypeAlias = UpdateRolloutResponse  # noqa: Y015
+Global___UpdateRolloutResponse: typing_extensions.TypeAlias = UpdateRolloutResponse
 
-@_typing.final
-class SetRolloutPhaseRequest(_message.Message):
+@typing.final
+class SetRolloutPhaseRequest(google.protobuf.message.Message):
     """Request of SetRolloutPhase."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the claimed attempt."""
-    phase: _builtins.str
+    phase: builtins.str
     """The phase, at most 256 bytes."""
-    message: _builtins.str
+    message: builtins.str
     """New message about the status, at most 4 KiB. Default: the message does not change."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        phase: _builtins.str = ...,
-        message: _builtins.str | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        phase: builtins.str = ...,
+        message: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "message", b"message"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_message", b"_message", "attempt", b"attempt", "message", b"message", "phase", b"phase", "rollout_id", b"rollout_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__message: _TypeAlias = _typing.Literal["message"]  # noqa: Y015
-    _WhichOneofArgType__message: _TypeAlias = _typing.Literal["_message", b"_message"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__message) -> _WhichOneofReturnType__message | None: ...
+    def HasField(self, field_name: typing.Literal["_message", b"_message", "message", b"message"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_message", b"_message", "attempt", b"attempt", "message", b"message", "phase", b"phase", "rollout_id", b"rollout_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_message", b"_message"]) -> typing.Literal["message"] | None: ...
 
-Global___SetRolloutPhaseRequest: _TypeAlias = SetRolloutPhaseRequest  # noqa: Y015
+Global___SetRolloutPhaseRequest: typing_extensions.TypeAlias = SetRolloutPhaseRequest
 
-@_typing.final
-class SetRolloutPhaseResponse(_message.Message):
+@typing.final
+class SetRolloutPhaseResponse(google.protobuf.message.Message):
     """Response of SetRolloutPhase."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___SetRolloutPhaseResponse: _TypeAlias = SetRolloutPhaseResponse  # noqa: Y015
+Global___SetRolloutPhaseResponse: typing_extensions.TypeAlias = SetRolloutPhaseResponse
 
-@_typing.final
-class NewValidation(_message.Message):
+@typing.final
+class NewValidation(google.protobuf.message.Message):
     """The result of one check of an attempt."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    QUERY_FIELD_NUMBER: _builtins.int
-    EXPECTED_RESULT_FIELD_NUMBER: _builtins.int
-    ACTUAL_RESULT_FIELD_NUMBER: _builtins.int
-    EXECUTION_DURATION_FIELD_NUMBER: _builtins.int
-    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
-    DETAILS_JSON_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    ADVISORY_FIELD_NUMBER: _builtins.int
-    success: _builtins.bool
+    SUCCESS_FIELD_NUMBER: builtins.int
+    QUERY_FIELD_NUMBER: builtins.int
+    EXPECTED_RESULT_FIELD_NUMBER: builtins.int
+    ACTUAL_RESULT_FIELD_NUMBER: builtins.int
+    EXECUTION_DURATION_FIELD_NUMBER: builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: builtins.int
+    DETAILS_JSON_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    ADVISORY_FIELD_NUMBER: builtins.int
+    success: builtins.bool
     """True if the validation succeeded. Required."""
-    query: _builtins.str
+    query: builtins.str
     """What was queried, at most 16 KiB. Default: that of the validator, if `name` is the type of one."""
-    expected_result: _builtins.str
+    expected_result: builtins.str
     """Expected result, at most 16 KiB. Default: that of the validator, if `name` is the type of one."""
-    actual_result: _builtins.str
+    actual_result: builtins.str
     """Actual result, at most 64 KiB. Optional."""
-    error_message: _builtins.str
+    error_message: builtins.str
     """Error that prevented the validation, at most 4 KiB. Optional."""
-    details_json: _builtins.str
+    details_json: builtins.str
     """Details as strict JSON text, at most 64 KiB. Optional."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the check, 1 to 128 bytes. The type of a validator of the rollout's task names that validator. Any other
     name is free, also for rollouts without a task. An attempt has one validation of each name, and at most 128 with
     free names. Required.
     """
-    advisory: _builtins.bool
+    advisory: builtins.bool
     """If true, the validation is recorded but does not affect the verdict. Default: false. Ignored if `name` is the type
     of a validator of the task: that validator's `advisory` counts.
     """
-    @_builtins.property
-    def execution_duration(self) -> _duration_pb2.Duration:
+    @property
+    def execution_duration(self) -> google.protobuf.duration_pb2.Duration:
         """Duration of the validation. Optional."""
 
     def __init__(
         self,
         *,
-        success: _builtins.bool | None = ...,
-        query: _builtins.str = ...,
-        expected_result: _builtins.str = ...,
-        actual_result: _builtins.str = ...,
-        execution_duration: _duration_pb2.Duration | None = ...,
-        error_message: _builtins.str = ...,
-        details_json: _builtins.str = ...,
-        name: _builtins.str = ...,
-        advisory: _builtins.bool = ...,
+        success: builtins.bool | None = ...,
+        query: builtins.str = ...,
+        expected_result: builtins.str = ...,
+        actual_result: builtins.str = ...,
+        execution_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        error_message: builtins.str = ...,
+        details_json: builtins.str = ...,
+        name: builtins.str = ...,
+        advisory: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "execution_duration", b"execution_duration", "success", b"success"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_success", b"_success", "actual_result", b"actual_result", "advisory", b"advisory", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "name", b"name", "query", b"query", "success", b"success"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
-    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
+    def HasField(self, field_name: typing.Literal["_success", b"_success", "execution_duration", b"execution_duration", "success", b"success"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_success", b"_success", "actual_result", b"actual_result", "advisory", b"advisory", "details_json", b"details_json", "error_message", b"error_message", "execution_duration", b"execution_duration", "expected_result", b"expected_result", "name", b"name", "query", b"query", "success", b"success"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_success", b"_success"]) -> typing.Literal["success"] | None: ...
 
-Global___NewValidation: _TypeAlias = NewValidation  # noqa: Y015
+Global___NewValidation: typing_extensions.TypeAlias = NewValidation
 
-@_typing.final
-class CompleteRolloutRequest(_message.Message):
+@typing.final
+class CompleteRolloutRequest(google.protobuf.message.Message):
     """Request of CompleteRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class TimingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class TimingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _run_pb2.TimeSpan: ...
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> anabranch.v1.run_pb2.TimeSpan: ...
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _run_pb2.TimeSpan | None = ...,
+            key: builtins.str = ...,
+            value: anabranch.v1.run_pb2.TimeSpan | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
-    VALIDATIONS_FIELD_NUMBER: _builtins.int
-    EXPECTED_NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    TIMINGS_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    VALIDATIONS_FIELD_NUMBER: builtins.int
+    EXPECTED_NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    TIMINGS_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the claimed attempt."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    expected_next_step_number: _builtins.int
+    expected_next_step_number: builtins.int
     """Expected end of the attempt's trajectory. If it differs, the call fails with UNEXPECTED_POSITION, so that no turn
     is cut off that is still being sent. Optional.
     """
-    @_builtins.property
-    def result(self) -> _rollout_pb2.RolloutResult:
+    @property
+    def result(self) -> anabranch.v1.rollout_pb2.RolloutResult:
         """Result. Optional."""
 
-    @_builtins.property
-    def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
+    @property
+    def validations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
         """Results of validators for the attempt, recorded in the same transaction. At most 16, each name once."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics of the attempt to set; other metrics are kept."""
 
-    @_builtins.property
-    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+    @property
+    def timings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, anabranch.v1.run_pb2.TimeSpan]:
         """Timings of the attempt to set by name; others are kept."""
 
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        result: _rollout_pb2.RolloutResult | None = ...,
-        validations: _abc.Iterable[Global___NewValidation] | None = ...,
-        expected_next_step_number: _builtins.int | None = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        result: anabranch.v1.rollout_pb2.RolloutResult | None = ...,
+        validations: collections.abc.Iterable[Global___NewValidation] | None = ...,
+        expected_next_step_number: builtins.int | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "expected_next_step_number", b"expected_next_step_number", "result", b"result"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "attempt", b"attempt", "expected_next_step_number", b"expected_next_step_number", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "result", b"result", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_next_step_number: _TypeAlias = _typing.Literal["expected_next_step_number"]  # noqa: Y015
-    _WhichOneofArgType__expected_next_step_number: _TypeAlias = _typing.Literal["_expected_next_step_number", b"_expected_next_step_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_next_step_number) -> _WhichOneofReturnType__expected_next_step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "expected_next_step_number", b"expected_next_step_number", "result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "attempt", b"attempt", "expected_next_step_number", b"expected_next_step_number", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "result", b"result", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_next_step_number", b"_expected_next_step_number"]) -> typing.Literal["expected_next_step_number"] | None: ...
 
-Global___CompleteRolloutRequest: _TypeAlias = CompleteRolloutRequest  # noqa: Y015
+Global___CompleteRolloutRequest: typing_extensions.TypeAlias = CompleteRolloutRequest
 
-@_typing.final
-class CompleteRolloutResponse(_message.Message):
+@typing.final
+class CompleteRolloutResponse(google.protobuf.message.Message):
     """Response of CompleteRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___CompleteRolloutResponse: _TypeAlias = CompleteRolloutResponse  # noqa: Y015
+Global___CompleteRolloutResponse: typing_extensions.TypeAlias = CompleteRolloutResponse
 
-@_typing.final
-class FailRolloutRequest(_message.Message):
+@typing.final
+class FailRolloutRequest(google.protobuf.message.Message):
     """Request of FailRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class TimingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class TimingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _run_pb2.TimeSpan: ...
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> anabranch.v1.run_pb2.TimeSpan: ...
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _run_pb2.TimeSpan | None = ...,
+            key: builtins.str = ...,
+            value: anabranch.v1.run_pb2.TimeSpan | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    RESULT_FIELD_NUMBER: _builtins.int
-    VALIDATIONS_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    TIMINGS_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    RESULT_FIELD_NUMBER: builtins.int
+    VALIDATIONS_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    TIMINGS_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the claimed attempt."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    @_builtins.property
-    def result(self) -> _rollout_pb2.RolloutResult:
+    @property
+    def result(self) -> anabranch.v1.rollout_pb2.RolloutResult:
         """Result. Optional."""
 
-    @_builtins.property
-    def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
+    @property
+    def validations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
         """Results of validators for the attempt, recorded in the same transaction. At most 16, each name once."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics of the attempt to set; other metrics are kept."""
 
-    @_builtins.property
-    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+    @property
+    def timings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, anabranch.v1.run_pb2.TimeSpan]:
         """Timings of the attempt to set by name; others are kept."""
 
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        result: _rollout_pb2.RolloutResult | None = ...,
-        validations: _abc.Iterable[Global___NewValidation] | None = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        result: anabranch.v1.rollout_pb2.RolloutResult | None = ...,
+        validations: collections.abc.Iterable[Global___NewValidation] | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "result", b"result", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["result", b"result"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "result", b"result", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]) -> None: ...
 
-Global___FailRolloutRequest: _TypeAlias = FailRolloutRequest  # noqa: Y015
+Global___FailRolloutRequest: typing_extensions.TypeAlias = FailRolloutRequest
 
-@_typing.final
-class FailRolloutResponse(_message.Message):
+@typing.final
+class FailRolloutResponse(google.protobuf.message.Message):
     """Response of FailRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___FailRolloutResponse: _TypeAlias = FailRolloutResponse  # noqa: Y015
+Global___FailRolloutResponse: typing_extensions.TypeAlias = FailRolloutResponse
 
-@_typing.final
-class CancelRolloutRequest(_message.Message):
+@typing.final
+class CancelRolloutRequest(google.protobuf.message.Message):
     """Request of CancelRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
+        rollout_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "metadata_json", b"metadata_json", "rollout_id", b"rollout_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "metadata_json", b"metadata_json", "rollout_id", b"rollout_id"]) -> None: ...
 
-Global___CancelRolloutRequest: _TypeAlias = CancelRolloutRequest  # noqa: Y015
+Global___CancelRolloutRequest: typing_extensions.TypeAlias = CancelRolloutRequest
 
-@_typing.final
-class CancelRolloutResponse(_message.Message):
+@typing.final
+class CancelRolloutResponse(google.protobuf.message.Message):
     """Response of CancelRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___CancelRolloutResponse: _TypeAlias = CancelRolloutResponse  # noqa: Y015
+Global___CancelRolloutResponse: typing_extensions.TypeAlias = CancelRolloutResponse
 
-@_typing.final
-class ReleaseRolloutRequest(_message.Message):
+@typing.final
+class ReleaseRolloutRequest(google.protobuf.message.Message):
     """Request of ReleaseRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class TimingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class TimingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _run_pb2.TimeSpan: ...
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> anabranch.v1.run_pb2.TimeSpan: ...
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _run_pb2.TimeSpan | None = ...,
+            key: builtins.str = ...,
+            value: anabranch.v1.run_pb2.TimeSpan | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    REFUND_ATTEMPT_FIELD_NUMBER: _builtins.int
-    VALIDATIONS_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    TIMINGS_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    REFUND_ATTEMPT_FIELD_NUMBER: builtins.int
+    VALIDATIONS_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    TIMINGS_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the claimed attempt."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    refund_attempt: _builtins.bool
+    refund_attempt: builtins.bool
     """If true, the attempt does not count towards `max_attempts`, and the rollout can be claimed at once. Use it if the
     attempt ends for a reason outside of the rollout, for example because its machine is preempted. Attempt numbers
     still increase.
     """
-    @_builtins.property
-    def validations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
+    @property
+    def validations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NewValidation]:
         """Results of validators for the attempt, recorded in the same transaction. At most 16, each name once."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics of the attempt to set; other metrics are kept."""
 
-    @_builtins.property
-    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+    @property
+    def timings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, anabranch.v1.run_pb2.TimeSpan]:
         """Timings of the attempt to set by name; others are kept."""
 
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        refund_attempt: _builtins.bool = ...,
-        validations: _abc.Iterable[Global___NewValidation] | None = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        refund_attempt: builtins.bool = ...,
+        validations: collections.abc.Iterable[Global___NewValidation] | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "refund_attempt", b"refund_attempt", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "metrics", b"metrics", "refund_attempt", b"refund_attempt", "rollout_id", b"rollout_id", "timings", b"timings", "validations", b"validations"]) -> None: ...
 
-Global___ReleaseRolloutRequest: _TypeAlias = ReleaseRolloutRequest  # noqa: Y015
+Global___ReleaseRolloutRequest: typing_extensions.TypeAlias = ReleaseRolloutRequest
 
-@_typing.final
-class ReleaseRolloutResponse(_message.Message):
+@typing.final
+class ReleaseRolloutResponse(google.protobuf.message.Message):
     """Response of ReleaseRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___ReleaseRolloutResponse: _TypeAlias = ReleaseRolloutResponse  # noqa: Y015
+Global___ReleaseRolloutResponse: typing_extensions.TypeAlias = ReleaseRolloutResponse
 
-@_typing.final
-class RetryRolloutRequest(_message.Message):
+@typing.final
+class RetryRolloutRequest(google.protobuf.message.Message):
     """Request of RetryRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the attempt that failed or was cancelled; 0 if the rollout was cancelled before the first attempt."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "rollout_id", b"rollout_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["attempt", b"attempt", "message", b"message", "metadata_json", b"metadata_json", "rollout_id", b"rollout_id"]) -> None: ...
 
-Global___RetryRolloutRequest: _TypeAlias = RetryRolloutRequest  # noqa: Y015
+Global___RetryRolloutRequest: typing_extensions.TypeAlias = RetryRolloutRequest
 
-@_typing.final
-class RetryRolloutResponse(_message.Message):
+@typing.final
+class RetryRolloutResponse(google.protobuf.message.Message):
     """Response of RetryRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The updated rollout."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
-Global___RetryRolloutResponse: _TypeAlias = RetryRolloutResponse  # noqa: Y015
+Global___RetryRolloutResponse: typing_extensions.TypeAlias = RetryRolloutResponse
 
-@_typing.final
-class GetRolloutRequest(_message.Message):
+@typing.final
+class GetRolloutRequest(google.protobuf.message.Message):
     """Request of GetRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        rollout_id: builtins.str = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout_id", b"rollout_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["rollout_id", b"rollout_id", "view", b"view"]) -> None: ...
 
-Global___GetRolloutRequest: _TypeAlias = GetRolloutRequest  # noqa: Y015
+Global___GetRolloutRequest: typing_extensions.TypeAlias = GetRolloutRequest
 
-@_typing.final
-class GetRolloutResponse(_message.Message):
+@typing.final
+class GetRolloutResponse(google.protobuf.message.Message):
     """Response of GetRollout."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    ATTEMPTS_FIELD_NUMBER: _builtins.int
-    VALIDATIONS_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_IDS_FIELD_NUMBER: _builtins.int
-    TRUNCATED_FIELD_NUMBER: _builtins.int
-    truncated: _builtins.bool
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    ATTEMPTS_FIELD_NUMBER: builtins.int
+    VALIDATIONS_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_IDS_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
+    truncated: builtins.bool
     """True if not everything fits into 1 MiB. The following may be left out: result, override, validations, metrics,
     timings and environments in `attempts`; `details_json` and longer texts of `validations`; the oldest attempts; the
     last validations.
     """
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The rollout."""
 
-    @_builtins.property
-    def attempts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Attempt]:
+    @property
+    def attempts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Attempt]:
         """Attempts, by number."""
 
-    @_builtins.property
-    def validations(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Validation]:
+    @property
+    def validations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Validation]:
         """Validations of the last attempt that began, in byte order of their names. Empty while the rollout is PENDING."""
 
-    @_builtins.property
-    def environment_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def environment_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of the environments that the last attempt uses. Empty while the rollout is PENDING."""
 
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
-        attempts: _abc.Iterable[_rollout_pb2.Attempt] | None = ...,
-        validations: _abc.Iterable[_rollout_pb2.Validation] | None = ...,
-        environment_ids: _abc.Iterable[_builtins.str] | None = ...,
-        truncated: _builtins.bool = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
+        attempts: collections.abc.Iterable[anabranch.v1.rollout_pb2.Attempt] | None = ...,
+        validations: collections.abc.Iterable[anabranch.v1.rollout_pb2.Validation] | None = ...,
+        environment_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        truncated: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "environment_ids", b"environment_ids", "rollout", b"rollout", "truncated", b"truncated", "validations", b"validations"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attempts", b"attempts", "environment_ids", b"environment_ids", "rollout", b"rollout", "truncated", b"truncated", "validations", b"validations"]) -> None: ...
 
-Global___GetRolloutResponse: _TypeAlias = GetRolloutResponse  # noqa: Y015
+Global___GetRolloutResponse: typing_extensions.TypeAlias = GetRolloutResponse
 
-@_typing.final
-class ListRolloutsRequest(_message.Message):
+@typing.final
+class ListRolloutsRequest(google.protobuf.message.Message):
     """Request of ListRollouts. A rollout must match all filters that are set. At least one of `run_id`, `stage_id`,
     `group_id`, `task_id` and `worker_id` is required, and at most one of the first three is allowed.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    GROUP_ID_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    STATUSES_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    MIN_REWARD_FIELD_NUMBER: _builtins.int
-    MAX_REWARD_FIELD_NUMBER: _builtins.int
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    WORKER_ID_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    GROUP_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    MIN_REWARD_FIELD_NUMBER: builtins.int
+    MAX_REWARD_FIELD_NUMBER: builtins.int
+    SUCCESS_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    WORKER_ID_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: builtins.int
+    CREATE_TIME_TO_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
     """Maximum number of rollouts in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    run_id: _builtins.str
+    run_id: builtins.str
     """List rollouts of this run."""
-    stage_id: _builtins.str
+    stage_id: builtins.str
     """List rollouts of this stage."""
-    group_id: _builtins.str
+    group_id: builtins.str
     """List rollouts of this group."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """Match rollouts of this task."""
-    min_reward: _builtins.float
+    min_reward: builtins.float
     """Match rollouts with at least this reward. Must not be NaN."""
-    max_reward: _builtins.float
+    max_reward: builtins.float
     """Match rollouts with at most this reward. Must not be NaN."""
-    success: _builtins.bool
+    success: builtins.bool
     """Match rollouts with this verdict that are COMPLETED or FAILED. The verdict of a FAILED rollout is false."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
-    worker_id: _builtins.str
+    worker_id: builtins.str
     """Match rollouts whose last attempt that began was claimed by this worker, also if that attempt has ended. At most
     128 bytes.
     """
-    @_builtins.property
-    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
         """Match rollouts with one of these statuses. Default: any status."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Match rollouts that have all these labels with exactly these values."""
 
-    @_builtins.property
-    def create_time_from(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match rollouts created at or after this time."""
 
-    @_builtins.property
-    def create_time_to(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match rollouts created before this time."""
 
     def __init__(
         self,
         *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        run_id: _builtins.str = ...,
-        stage_id: _builtins.str = ...,
-        group_id: _builtins.str = ...,
-        task_id: _builtins.str = ...,
-        statuses: _abc.Iterable[_status_pb2.Status.ValueType] | None = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        min_reward: _builtins.float | None = ...,
-        max_reward: _builtins.float | None = ...,
-        success: _builtins.bool | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
-        worker_id: _builtins.str = ...,
-        create_time_from: _timestamp_pb2.Timestamp | None = ...,
-        create_time_to: _timestamp_pb2.Timestamp | None = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        run_id: builtins.str = ...,
+        stage_id: builtins.str = ...,
+        group_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        statuses: collections.abc.Iterable[anabranch.v1.status_pb2.Status.ValueType] | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        min_reward: builtins.float | None = ...,
+        max_reward: builtins.float | None = ...,
+        success: builtins.bool | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        worker_id: builtins.str = ...,
+        create_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        create_time_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward", "success", b"success"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "group_id", b"group_id", "labels", b"labels", "max_reward", b"max_reward", "min_reward", b"min_reward", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "stage_id", b"stage_id", "statuses", b"statuses", "success", b"success", "task_id", b"task_id", "view", b"view", "worker_id", b"worker_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_reward: _TypeAlias = _typing.Literal["max_reward"]  # noqa: Y015
-    _WhichOneofArgType__max_reward: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward"]  # noqa: Y015
-    _WhichOneofReturnType__min_reward: _TypeAlias = _typing.Literal["min_reward"]  # noqa: Y015
-    _WhichOneofArgType__min_reward: _TypeAlias = _typing.Literal["_min_reward", b"_min_reward"]  # noqa: Y015
-    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
-    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_reward) -> _WhichOneofReturnType__max_reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_reward) -> _WhichOneofReturnType__min_reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
+    def HasField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward", "success", b"success"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "_success", b"_success", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "group_id", b"group_id", "labels", b"labels", "max_reward", b"max_reward", "min_reward", b"min_reward", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "stage_id", b"stage_id", "statuses", b"statuses", "success", b"success", "task_id", b"task_id", "view", b"view", "worker_id", b"worker_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_reward", b"_max_reward"]) -> typing.Literal["max_reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_min_reward", b"_min_reward"]) -> typing.Literal["min_reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success", b"_success"]) -> typing.Literal["success"] | None: ...
 
-Global___ListRolloutsRequest: _TypeAlias = ListRolloutsRequest  # noqa: Y015
+Global___ListRolloutsRequest: typing_extensions.TypeAlias = ListRolloutsRequest
 
-@_typing.final
-class ListRolloutsResponse(_message.Message):
+@typing.final
+class ListRolloutsResponse(google.protobuf.message.Message):
     """Response of ListRollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Rollout]:
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Rollout]:
         """The rollouts of a run, stage or group: by stage in the order of creation, then group number, then number. Across
         runs: newest first.
         """
@@ -2499,81 +2205,73 @@ class ListRolloutsResponse(_message.Message):
     def __init__(
         self,
         *,
-        rollouts: _abc.Iterable[_rollout_pb2.Rollout] | None = ...,
-        next_page_token: _builtins.str = ...,
+        rollouts: collections.abc.Iterable[anabranch.v1.rollout_pb2.Rollout] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "rollouts", b"rollouts"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "rollouts", b"rollouts"]) -> None: ...
 
-Global___ListRolloutsResponse: _TypeAlias = ListRolloutsResponse  # noqa: Y015
+Global___ListRolloutsResponse: typing_extensions.TypeAlias = ListRolloutsResponse
 
-@_typing.final
-class ReadRolloutsRequest(_message.Message):
+@typing.final
+class ReadRolloutsRequest(google.protobuf.message.Message):
     """Request of ReadRollouts."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    COMPLETE_GROUPS_ONLY_FIELD_NUMBER: _builtins.int
-    FOLLOW_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    COMPLETE_GROUPS_ONLY_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    complete_groups_only: _builtins.bool
+    complete_groups_only: builtins.bool
     """If true, only groups whose rollouts are all COMPLETED are returned. If false, all terminal groups are returned,
     with those of their rollouts that have an attempt; if none has, with all of them, without steps.
     """
-    follow: _builtins.bool
+    follow: builtins.bool
     """If true, the stream continues as groups become terminal. The stream ends once the stage's queue is closed and no
     rollout is PENDING, INITIALIZING or RUNNING. If the stage or its run is terminal, the stream ends once no worker
     holds a rollout; groups with rollouts that are still PENDING are left out.
     """
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """View of steps and rollouts. Default: FULL."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        complete_groups_only: _builtins.bool = ...,
-        follow: _builtins.bool = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        stage_id: builtins.str = ...,
+        complete_groups_only: builtins.bool = ...,
+        follow: builtins.bool = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["complete_groups_only", b"complete_groups_only", "follow", b"follow", "stage_id", b"stage_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete_groups_only", b"complete_groups_only", "follow", b"follow", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
 
-Global___ReadRolloutsRequest: _TypeAlias = ReadRolloutsRequest  # noqa: Y015
+Global___ReadRolloutsRequest: typing_extensions.TypeAlias = ReadRolloutsRequest
 
-@_typing.final
-class ReadRolloutsResponse(_message.Message):
+@typing.final
+class ReadRolloutsResponse(google.protobuf.message.Message):
     """A message of the ReadRollouts stream, at most 1 MiB. The rollouts of a group follow each other by number; the steps
     of a rollout follow it.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    STEPS_FIELD_NUMBER: _builtins.int
-    ROLLOUT_DONE_FIELD_NUMBER: _builtins.int
-    GROUP_DONE_FIELD_NUMBER: _builtins.int
-    CAUGHT_UP_FIELD_NUMBER: _builtins.int
-    rollout_done: _builtins.bool
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    ROLLOUT_DONE_FIELD_NUMBER: builtins.int
+    GROUP_DONE_FIELD_NUMBER: builtins.int
+    CAUGHT_UP_FIELD_NUMBER: builtins.int
+    rollout_done: builtins.bool
     """True if the latest rollout is complete with this message."""
-    group_done: _builtins.bool
+    group_done: builtins.bool
     """True if the group is complete with this message."""
-    caught_up: _builtins.bool
+    caught_up: builtins.bool
     """With `follow`: everything that is stored was sent. Also sent at least every 15 seconds as a sign of life."""
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """A rollout. Its steps follow."""
 
-    @_builtins.property
-    def steps(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.Step]:
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Step]:
         """Next steps of the latest rollout in order, inherited steps included. Their states have digest and size, without
         data.
         """
@@ -2581,800 +2279,703 @@ class ReadRolloutsResponse(_message.Message):
     def __init__(
         self,
         *,
-        rollout: _rollout_pb2.Rollout | None = ...,
-        steps: _abc.Iterable[_trajectory_pb2.Step] | None = ...,
-        rollout_done: _builtins.bool = ...,
-        group_done: _builtins.bool = ...,
-        caught_up: _builtins.bool = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
+        steps: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Step] | None = ...,
+        rollout_done: builtins.bool = ...,
+        group_done: builtins.bool = ...,
+        caught_up: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "group_done", b"group_done", "rollout", b"rollout", "rollout_done", b"rollout_done", "steps", b"steps"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "group_done", b"group_done", "rollout", b"rollout", "rollout_done", b"rollout_done", "steps", b"steps"]) -> None: ...
 
-Global___ReadRolloutsResponse: _TypeAlias = ReadRolloutsResponse  # noqa: Y015
+Global___ReadRolloutsResponse: typing_extensions.TypeAlias = ReadRolloutsResponse
 
-@_typing.final
-class RecordValidationRequest(_message.Message):
+@typing.final
+class RecordValidationRequest(google.protobuf.message.Message):
     """Request of RecordValidation."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    VALIDATION_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    VALIDATION_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the judged attempt. It must have begun. Default: the last one that began."""
-    @_builtins.property
+    @property
     def validation(self) -> Global___NewValidation:
         """The validation. Required."""
 
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        attempt: _builtins.int | None = ...,
+        rollout_id: builtins.str = ...,
+        attempt: builtins.int | None = ...,
         validation: Global___NewValidation | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "validation", b"validation"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "rollout_id", b"rollout_id", "validation", b"validation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
-    _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt) -> _WhichOneofReturnType__attempt | None: ...
+    def HasField(self, field_name: typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "validation", b"validation"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_attempt", b"_attempt", "attempt", b"attempt", "rollout_id", b"rollout_id", "validation", b"validation"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_attempt", b"_attempt"]) -> typing.Literal["attempt"] | None: ...
 
-Global___RecordValidationRequest: _TypeAlias = RecordValidationRequest  # noqa: Y015
+Global___RecordValidationRequest: typing_extensions.TypeAlias = RecordValidationRequest
 
-@_typing.final
-class RecordValidationResponse(_message.Message):
+@typing.final
+class RecordValidationResponse(google.protobuf.message.Message):
     """Response of RecordValidation."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALIDATION_FIELD_NUMBER: _builtins.int
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def validation(self) -> _rollout_pb2.Validation:
+    VALIDATION_FIELD_NUMBER: builtins.int
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def validation(self) -> anabranch.v1.rollout_pb2.Validation:
         """The recorded validation."""
 
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The rollout with its verdict."""
 
     def __init__(
         self,
         *,
-        validation: _rollout_pb2.Validation | None = ...,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        validation: anabranch.v1.rollout_pb2.Validation | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout", "validation", b"validation"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["rollout", b"rollout", "validation", b"validation"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["rollout", b"rollout", "validation", b"validation"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["rollout", b"rollout", "validation", b"validation"]) -> None: ...
 
-Global___RecordValidationResponse: _TypeAlias = RecordValidationResponse  # noqa: Y015
+Global___RecordValidationResponse: typing_extensions.TypeAlias = RecordValidationResponse
 
-@_typing.final
-class OverrideValidationRequest(_message.Message):
+@typing.final
+class OverrideValidationRequest(google.protobuf.message.Message):
     """Request of OverrideValidation."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    SUCCESS_FIELD_NUMBER: _builtins.int
-    REASON_FIELD_NUMBER: _builtins.int
-    ACTOR_FIELD_NUMBER: _builtins.int
-    ATTEMPT_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    SUCCESS_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    ACTOR_FIELD_NUMBER: builtins.int
+    ATTEMPT_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    success: _builtins.bool
+    success: builtins.bool
     """The verdict. Unset withdraws earlier overrides of the attempt."""
-    reason: _builtins.str
+    reason: builtins.str
     """Reason, 1 byte to 4 KiB."""
-    actor: _builtins.str
+    actor: builtins.str
     """Person or program that judges, at most 256 bytes. Default: the caller."""
-    attempt: _builtins.int
+    attempt: builtins.int
     """Number of the judged attempt. It must have begun. Default: the last one that began."""
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        success: _builtins.bool | None = ...,
-        reason: _builtins.str = ...,
-        actor: _builtins.str = ...,
-        attempt: _builtins.int | None = ...,
+        rollout_id: builtins.str = ...,
+        success: builtins.bool | None = ...,
+        reason: builtins.str = ...,
+        actor: builtins.str = ...,
+        attempt: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "_success", b"_success", "attempt", b"attempt", "success", b"success"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_attempt", b"_attempt", "_success", b"_success", "actor", b"actor", "attempt", b"attempt", "reason", b"reason", "rollout_id", b"rollout_id", "success", b"success"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__attempt: _TypeAlias = _typing.Literal["attempt"]  # noqa: Y015
-    _WhichOneofArgType__attempt: _TypeAlias = _typing.Literal["_attempt", b"_attempt"]  # noqa: Y015
-    _WhichOneofReturnType__success: _TypeAlias = _typing.Literal["success"]  # noqa: Y015
-    _WhichOneofArgType__success: _TypeAlias = _typing.Literal["_success", b"_success"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__attempt) -> _WhichOneofReturnType__attempt | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__success) -> _WhichOneofReturnType__success | None: ...
+    def HasField(self, field_name: typing.Literal["_attempt", b"_attempt", "_success", b"_success", "attempt", b"attempt", "success", b"success"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_attempt", b"_attempt", "_success", b"_success", "actor", b"actor", "attempt", b"attempt", "reason", b"reason", "rollout_id", b"rollout_id", "success", b"success"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_attempt", b"_attempt"]) -> typing.Literal["attempt"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_success", b"_success"]) -> typing.Literal["success"] | None: ...
 
-Global___OverrideValidationRequest: _TypeAlias = OverrideValidationRequest  # noqa: Y015
+Global___OverrideValidationRequest: typing_extensions.TypeAlias = OverrideValidationRequest
 
-@_typing.final
-class OverrideValidationResponse(_message.Message):
+@typing.final
+class OverrideValidationResponse(google.protobuf.message.Message):
     """Response of OverrideValidation."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OVERRIDE_FIELD_NUMBER: _builtins.int
-    ROLLOUT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def override(self) -> _rollout_pb2.ValidationOverride:
+    OVERRIDE_FIELD_NUMBER: builtins.int
+    ROLLOUT_FIELD_NUMBER: builtins.int
+    @property
+    def override(self) -> anabranch.v1.rollout_pb2.ValidationOverride:
         """The new entry."""
 
-    @_builtins.property
-    def rollout(self) -> _rollout_pb2.Rollout:
+    @property
+    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
         """The rollout with its verdict."""
 
     def __init__(
         self,
         *,
-        override: _rollout_pb2.ValidationOverride | None = ...,
-        rollout: _rollout_pb2.Rollout | None = ...,
+        override: anabranch.v1.rollout_pb2.ValidationOverride | None = ...,
+        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["override", b"override", "rollout", b"rollout"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["override", b"override", "rollout", b"rollout"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["override", b"override", "rollout", b"rollout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["override", b"override", "rollout", b"rollout"]) -> None: ...
 
-Global___OverrideValidationResponse: _TypeAlias = OverrideValidationResponse  # noqa: Y015
+Global___OverrideValidationResponse: typing_extensions.TypeAlias = OverrideValidationResponse
 
-@_typing.final
-class ListValidationOverridesRequest(_message.Message):
+@typing.final
+class ListValidationOverridesRequest(google.protobuf.message.Message):
     """Request of ListValidationOverrides."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    rollout_id: _builtins.str
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    rollout_id: builtins.str
     """Id of the rollout."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of entries in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
     def __init__(
         self,
         *,
-        rollout_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
+        rollout_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id"]) -> None: ...
 
-Global___ListValidationOverridesRequest: _TypeAlias = ListValidationOverridesRequest  # noqa: Y015
+Global___ListValidationOverridesRequest: typing_extensions.TypeAlias = ListValidationOverridesRequest
 
-@_typing.final
-class ListValidationOverridesResponse(_message.Message):
+@typing.final
+class ListValidationOverridesResponse(google.protobuf.message.Message):
     """Response of ListValidationOverrides."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OVERRIDES_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    OVERRIDES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def overrides(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.ValidationOverride]:
+    @property
+    def overrides(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.ValidationOverride]:
         """The entries, newest first."""
 
     def __init__(
         self,
         *,
-        overrides: _abc.Iterable[_rollout_pb2.ValidationOverride] | None = ...,
-        next_page_token: _builtins.str = ...,
+        overrides: collections.abc.Iterable[anabranch.v1.rollout_pb2.ValidationOverride] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "overrides", b"overrides"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "overrides", b"overrides"]) -> None: ...
 
-Global___ListValidationOverridesResponse: _TypeAlias = ListValidationOverridesResponse  # noqa: Y015
+Global___ListValidationOverridesResponse: typing_extensions.TypeAlias = ListValidationOverridesResponse
 
-@_typing.final
-class CreateEnvironmentRequest(_message.Message):
+@typing.final
+class CreateEnvironmentRequest(google.protobuf.message.Message):
     """Request of CreateEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    TYPE_FIELD_NUMBER: _builtins.int
-    EXTERNAL_ID_FIELD_NUMBER: _builtins.int
-    INITIAL_STATUS_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    TYPE_FIELD_NUMBER: builtins.int
+    EXTERNAL_ID_FIELD_NUMBER: builtins.int
+    INITIAL_STATUS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    CONFIG_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the new environment, a UUID. Default: a UUIDv7 generated by the server."""
-    request_id: _builtins.str
+    request_id: builtins.str
     """Idempotency key, at most 128 bytes. Optional."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """Id of the run."""
-    type: _builtins.str
+    type: builtins.str
     """Kind, at most 64 bytes. Optional."""
-    external_id: _builtins.str
+    external_id: builtins.str
     """Id of the environment in the system that provides it, at most 256 bytes. Optional."""
-    initial_status: _status_pb2.Status.ValueType
+    initial_status: anabranch.v1.status_pb2.Status.ValueType
     """PENDING (default), INITIALIZING or RUNNING."""
-    config_json: _builtins.str
+    config_json: builtins.str
     """Config as strict JSON text, at most 128 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """Phase, at most 256 bytes. Optional."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-        run_id: _builtins.str = ...,
-        type: _builtins.str = ...,
-        external_id: _builtins.str = ...,
-        initial_status: _status_pb2.Status.ValueType = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        config_json: _builtins.str = ...,
-        phase: _builtins.str = ...,
+        environment_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        type: builtins.str = ...,
+        external_id: builtins.str = ...,
+        initial_status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        config_json: builtins.str = ...,
+        phase: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_json", b"config_json", "environment_id", b"environment_id", "external_id", b"external_id", "initial_status", b"initial_status", "labels", b"labels", "phase", b"phase", "request_id", b"request_id", "run_id", b"run_id", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["config_json", b"config_json", "environment_id", b"environment_id", "external_id", b"external_id", "initial_status", b"initial_status", "labels", b"labels", "phase", b"phase", "request_id", b"request_id", "run_id", b"run_id", "type", b"type"]) -> None: ...
 
-Global___CreateEnvironmentRequest: _TypeAlias = CreateEnvironmentRequest  # noqa: Y015
+Global___CreateEnvironmentRequest: typing_extensions.TypeAlias = CreateEnvironmentRequest
 
-@_typing.final
-class CreateEnvironmentResponse(_message.Message):
+@typing.final
+class CreateEnvironmentResponse(google.protobuf.message.Message):
     """Response of CreateEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___CreateEnvironmentResponse: _TypeAlias = CreateEnvironmentResponse  # noqa: Y015
+Global___CreateEnvironmentResponse: typing_extensions.TypeAlias = CreateEnvironmentResponse
 
-@_typing.final
-class GetEnvironmentRequest(_message.Message):
+@typing.final
+class GetEnvironmentRequest(google.protobuf.message.Message):
     """Request of GetEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the environment."""
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
+        environment_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment_id", b"environment_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environment_id", b"environment_id"]) -> None: ...
 
-Global___GetEnvironmentRequest: _TypeAlias = GetEnvironmentRequest  # noqa: Y015
+Global___GetEnvironmentRequest: typing_extensions.TypeAlias = GetEnvironmentRequest
 
-@_typing.final
-class GetEnvironmentResponse(_message.Message):
+@typing.final
+class GetEnvironmentResponse(google.protobuf.message.Message):
     """Response of GetEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___GetEnvironmentResponse: _TypeAlias = GetEnvironmentResponse  # noqa: Y015
+Global___GetEnvironmentResponse: typing_extensions.TypeAlias = GetEnvironmentResponse
 
-@_typing.final
-class ListEnvironmentsRequest(_message.Message):
+@typing.final
+class ListEnvironmentsRequest(google.protobuf.message.Message):
     """Request of ListEnvironments. Exactly one of run_id and rollout_id is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    STATUSES_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
     """Maximum number of environments in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    run_id: _builtins.str
+    run_id: builtins.str
     """List the environments of this run."""
-    rollout_id: _builtins.str
+    rollout_id: builtins.str
     """List the environments that this rollout used."""
-    @_builtins.property
-    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
         """Match environments with one of these statuses. Default: any status."""
 
     def __init__(
         self,
         *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        run_id: _builtins.str = ...,
-        rollout_id: _builtins.str = ...,
-        statuses: _abc.Iterable[_status_pb2.Status.ValueType] | None = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        run_id: builtins.str = ...,
+        rollout_id: builtins.str = ...,
+        statuses: collections.abc.Iterable[anabranch.v1.status_pb2.Status.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id", "run_id", b"run_id", "statuses", b"statuses"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id", "run_id", b"run_id", "statuses", b"statuses"]) -> None: ...
 
-Global___ListEnvironmentsRequest: _TypeAlias = ListEnvironmentsRequest  # noqa: Y015
+Global___ListEnvironmentsRequest: typing_extensions.TypeAlias = ListEnvironmentsRequest
 
-@_typing.final
-class ListEnvironmentsResponse(_message.Message):
+@typing.final
+class ListEnvironmentsResponse(google.protobuf.message.Message):
     """Response of ListEnvironments."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    ENVIRONMENTS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def environments(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Environment]:
+    @property
+    def environments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Environment]:
         """The environments, newest first."""
 
     def __init__(
         self,
         *,
-        environments: _abc.Iterable[_rollout_pb2.Environment] | None = ...,
-        next_page_token: _builtins.str = ...,
+        environments: collections.abc.Iterable[anabranch.v1.rollout_pb2.Environment] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environments", b"environments", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["environments", b"environments", "next_page_token", b"next_page_token"]) -> None: ...
 
-Global___ListEnvironmentsResponse: _TypeAlias = ListEnvironmentsResponse  # noqa: Y015
+Global___ListEnvironmentsResponse: typing_extensions.TypeAlias = ListEnvironmentsResponse
 
-@_typing.final
-class StartEnvironmentRequest(_message.Message):
+@typing.final
+class StartEnvironmentRequest(google.protobuf.message.Message):
     """Request of StartEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    EXTERNAL_ID_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    EXTERNAL_ID_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the environment."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
-    external_id: _builtins.str
+    external_id: builtins.str
     """Id of the environment in the system that provides it, at most 256 bytes. Default: it does not change."""
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
-        external_id: _builtins.str | None = ...,
+        environment_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
+        external_id: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_external_id", b"_external_id", "_phase", b"_phase", "external_id", b"external_id", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_external_id", b"_external_id", "_phase", b"_phase", "environment_id", b"environment_id", "external_id", b"external_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__external_id: _TypeAlias = _typing.Literal["external_id"]  # noqa: Y015
-    _WhichOneofArgType__external_id: _TypeAlias = _typing.Literal["_external_id", b"_external_id"]  # noqa: Y015
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__external_id) -> _WhichOneofReturnType__external_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_external_id", b"_external_id", "_phase", b"_phase", "external_id", b"external_id", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_external_id", b"_external_id", "_phase", b"_phase", "environment_id", b"environment_id", "external_id", b"external_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_external_id", b"_external_id"]) -> typing.Literal["external_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___StartEnvironmentRequest: _TypeAlias = StartEnvironmentRequest  # noqa: Y015
+Global___StartEnvironmentRequest: typing_extensions.TypeAlias = StartEnvironmentRequest
 
-@_typing.final
-class StartEnvironmentResponse(_message.Message):
+@typing.final
+class StartEnvironmentResponse(google.protobuf.message.Message):
     """Response of StartEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The updated environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___StartEnvironmentResponse: _TypeAlias = StartEnvironmentResponse  # noqa: Y015
+Global___StartEnvironmentResponse: typing_extensions.TypeAlias = StartEnvironmentResponse
 
-@_typing.final
-class PauseEnvironmentRequest(_message.Message):
+@typing.final
+class PauseEnvironmentRequest(google.protobuf.message.Message):
     """Request of PauseEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the environment."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        environment_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___PauseEnvironmentRequest: _TypeAlias = PauseEnvironmentRequest  # noqa: Y015
+Global___PauseEnvironmentRequest: typing_extensions.TypeAlias = PauseEnvironmentRequest
 
-@_typing.final
-class PauseEnvironmentResponse(_message.Message):
+@typing.final
+class PauseEnvironmentResponse(google.protobuf.message.Message):
     """Response of PauseEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The updated environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___PauseEnvironmentResponse: _TypeAlias = PauseEnvironmentResponse  # noqa: Y015
+Global___PauseEnvironmentResponse: typing_extensions.TypeAlias = PauseEnvironmentResponse
 
-@_typing.final
-class ResumeEnvironmentRequest(_message.Message):
+@typing.final
+class ResumeEnvironmentRequest(google.protobuf.message.Message):
     """Request of ResumeEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the environment."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        environment_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___ResumeEnvironmentRequest: _TypeAlias = ResumeEnvironmentRequest  # noqa: Y015
+Global___ResumeEnvironmentRequest: typing_extensions.TypeAlias = ResumeEnvironmentRequest
 
-@_typing.final
-class ResumeEnvironmentResponse(_message.Message):
+@typing.final
+class ResumeEnvironmentResponse(google.protobuf.message.Message):
     """Response of ResumeEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The updated environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___ResumeEnvironmentResponse: _TypeAlias = ResumeEnvironmentResponse  # noqa: Y015
+Global___ResumeEnvironmentResponse: typing_extensions.TypeAlias = ResumeEnvironmentResponse
 
-@_typing.final
-class CompleteEnvironmentRequest(_message.Message):
+@typing.final
+class CompleteEnvironmentRequest(google.protobuf.message.Message):
     """Request of CompleteEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the environment."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        environment_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___CompleteEnvironmentRequest: _TypeAlias = CompleteEnvironmentRequest  # noqa: Y015
+Global___CompleteEnvironmentRequest: typing_extensions.TypeAlias = CompleteEnvironmentRequest
 
-@_typing.final
-class CompleteEnvironmentResponse(_message.Message):
+@typing.final
+class CompleteEnvironmentResponse(google.protobuf.message.Message):
     """Response of CompleteEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The updated environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___CompleteEnvironmentResponse: _TypeAlias = CompleteEnvironmentResponse  # noqa: Y015
+Global___CompleteEnvironmentResponse: typing_extensions.TypeAlias = CompleteEnvironmentResponse
 
-@_typing.final
-class FailEnvironmentRequest(_message.Message):
+@typing.final
+class FailEnvironmentRequest(google.protobuf.message.Message):
     """Request of FailEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the environment."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        environment_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___FailEnvironmentRequest: _TypeAlias = FailEnvironmentRequest  # noqa: Y015
+Global___FailEnvironmentRequest: typing_extensions.TypeAlias = FailEnvironmentRequest
 
-@_typing.final
-class FailEnvironmentResponse(_message.Message):
+@typing.final
+class FailEnvironmentResponse(google.protobuf.message.Message):
     """Response of FailEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The updated environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___FailEnvironmentResponse: _TypeAlias = FailEnvironmentResponse  # noqa: Y015
+Global___FailEnvironmentResponse: typing_extensions.TypeAlias = FailEnvironmentResponse
 
-@_typing.final
-class CancelEnvironmentRequest(_message.Message):
+@typing.final
+class CancelEnvironmentRequest(google.protobuf.message.Message):
     """Request of CancelEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    environment_id: _builtins.str
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    environment_id: builtins.str
     """Id of the environment."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        environment_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        environment_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "environment_id", b"environment_id", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___CancelEnvironmentRequest: _TypeAlias = CancelEnvironmentRequest  # noqa: Y015
+Global___CancelEnvironmentRequest: typing_extensions.TypeAlias = CancelEnvironmentRequest
 
-@_typing.final
-class CancelEnvironmentResponse(_message.Message):
+@typing.final
+class CancelEnvironmentResponse(google.protobuf.message.Message):
     """Response of CancelEnvironment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def environment(self) -> _rollout_pb2.Environment:
+    ENVIRONMENT_FIELD_NUMBER: builtins.int
+    @property
+    def environment(self) -> anabranch.v1.rollout_pb2.Environment:
         """The updated environment."""
 
     def __init__(
         self,
         *,
-        environment: _rollout_pb2.Environment | None = ...,
+        environment: anabranch.v1.rollout_pb2.Environment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["environment", b"environment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["environment", b"environment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["environment", b"environment"]) -> None: ...
 
-Global___CancelEnvironmentResponse: _TypeAlias = CancelEnvironmentResponse  # noqa: Y015
+Global___CancelEnvironmentResponse: typing_extensions.TypeAlias = CancelEnvironmentResponse

@@ -5,7 +5,7 @@ import warnings
 
 from anabranch.v1 import rollout_service_pb2 as anabranch_dot_v1_dot_rollout__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in anabranch/v1/rollout_service_pb2_grpc.py depends on'
+        + f' but the generated code in anabranch/v1/rollout_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class RolloutServiceStub:
+class RolloutServiceStub(object):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
@@ -219,7 +219,7 @@ class RolloutServiceStub:
                 _registered_method=True)
 
 
-class RolloutServiceServicer:
+class RolloutServiceServicer(object):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
@@ -708,7 +708,7 @@ def add_RolloutServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class RolloutService:
+class RolloutService(object):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.

@@ -3,60 +3,937 @@
 isort:skip_file
 """
 
-from anabranch.v1 import rollout_service_pb2 as _rollout_service_pb2
-from collections import abc as _abc
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import anabranch.v1.rollout_service_pb2
+import collections.abc
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_RolloutServiceUpsertTasksType = typing_extensions.TypeVar(
+    '_RolloutServiceUpsertTasksType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
+        anabranch.v1.rollout_service_pb2.UpsertTasksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
+        anabranch.v1.rollout_service_pb2.UpsertTasksResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
+        anabranch.v1.rollout_service_pb2.UpsertTasksResponse,
+    ],
+)
 
-class RolloutServiceStub:
+_RolloutServiceGetTaskType = typing_extensions.TypeVar(
+    '_RolloutServiceGetTaskType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetTaskRequest,
+        anabranch.v1.rollout_service_pb2.GetTaskResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetTaskRequest,
+        anabranch.v1.rollout_service_pb2.GetTaskResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetTaskRequest,
+        anabranch.v1.rollout_service_pb2.GetTaskResponse,
+    ],
+)
+
+_RolloutServiceListTasksType = typing_extensions.TypeVar(
+    '_RolloutServiceListTasksType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListTasksRequest,
+        anabranch.v1.rollout_service_pb2.ListTasksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListTasksRequest,
+        anabranch.v1.rollout_service_pb2.ListTasksResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListTasksRequest,
+        anabranch.v1.rollout_service_pb2.ListTasksResponse,
+    ],
+)
+
+_RolloutServiceUpsertValidatorsType = typing_extensions.TypeVar(
+    '_RolloutServiceUpsertValidatorsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
+    ],
+)
+
+_RolloutServiceGetValidatorType = typing_extensions.TypeVar(
+    '_RolloutServiceGetValidatorType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
+        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
+        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
+        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
+    ],
+)
+
+_RolloutServiceListValidatorsType = typing_extensions.TypeVar(
+    '_RolloutServiceListValidatorsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
+    ],
+)
+
+_RolloutServiceGetOrCreateGroupType = typing_extensions.TypeVar(
+    '_RolloutServiceGetOrCreateGroupType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+    ],
+)
+
+_RolloutServiceGetGroupType = typing_extensions.TypeVar(
+    '_RolloutServiceGetGroupType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetGroupResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetGroupResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetGroupResponse,
+    ],
+)
+
+_RolloutServiceListGroupsType = typing_extensions.TypeVar(
+    '_RolloutServiceListGroupsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListGroupsRequest,
+        anabranch.v1.rollout_service_pb2.ListGroupsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListGroupsRequest,
+        anabranch.v1.rollout_service_pb2.ListGroupsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListGroupsRequest,
+        anabranch.v1.rollout_service_pb2.ListGroupsResponse,
+    ],
+)
+
+_RolloutServiceUpdateGroupType = typing_extensions.TypeVar(
+    '_RolloutServiceUpdateGroupType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
+    ],
+)
+
+_RolloutServiceCreateRolloutsType = typing_extensions.TypeVar(
+    '_RolloutServiceCreateRolloutsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.CreateRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.CreateRolloutsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.CreateRolloutsResponse,
+    ],
+)
+
+_RolloutServiceClaimRolloutsType = typing_extensions.TypeVar(
+    '_RolloutServiceClaimRolloutsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse,
+    ],
+)
+
+_RolloutServiceHeartbeatRolloutsType = typing_extensions.TypeVar(
+    '_RolloutServiceHeartbeatRolloutsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse,
+    ],
+)
+
+_RolloutServiceStartRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceStartRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartRolloutRequest,
+        anabranch.v1.rollout_service_pb2.StartRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartRolloutRequest,
+        anabranch.v1.rollout_service_pb2.StartRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartRolloutRequest,
+        anabranch.v1.rollout_service_pb2.StartRolloutResponse,
+    ],
+)
+
+_RolloutServiceUpdateRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceUpdateRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
+        anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
+        anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
+        anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
+    ],
+)
+
+_RolloutServiceSetRolloutPhaseType = typing_extensions.TypeVar(
+    '_RolloutServiceSetRolloutPhaseType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
+    ],
+)
+
+_RolloutServiceCompleteRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceCompleteRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CompleteRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CompleteRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CompleteRolloutResponse,
+    ],
+)
+
+_RolloutServiceFailRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceFailRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailRolloutRequest,
+        anabranch.v1.rollout_service_pb2.FailRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailRolloutRequest,
+        anabranch.v1.rollout_service_pb2.FailRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailRolloutRequest,
+        anabranch.v1.rollout_service_pb2.FailRolloutResponse,
+    ],
+)
+
+_RolloutServiceCancelRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceCancelRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CancelRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CancelRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CancelRolloutResponse,
+    ],
+)
+
+_RolloutServiceReleaseRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceReleaseRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutRequest,
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutRequest,
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutRequest,
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse,
+    ],
+)
+
+_RolloutServiceRetryRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceRetryRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RetryRolloutRequest,
+        anabranch.v1.rollout_service_pb2.RetryRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RetryRolloutRequest,
+        anabranch.v1.rollout_service_pb2.RetryRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RetryRolloutRequest,
+        anabranch.v1.rollout_service_pb2.RetryRolloutResponse,
+    ],
+)
+
+_RolloutServiceGetRolloutType = typing_extensions.TypeVar(
+    '_RolloutServiceGetRolloutType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetRolloutRequest,
+        anabranch.v1.rollout_service_pb2.GetRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetRolloutRequest,
+        anabranch.v1.rollout_service_pb2.GetRolloutResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetRolloutRequest,
+        anabranch.v1.rollout_service_pb2.GetRolloutResponse,
+    ],
+)
+
+_RolloutServiceListRolloutsType = typing_extensions.TypeVar(
+    '_RolloutServiceListRolloutsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ListRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ListRolloutsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ListRolloutsResponse,
+    ],
+)
+
+_RolloutServiceReadRolloutsType = typing_extensions.TypeVar(
+    '_RolloutServiceReadRolloutsType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ReadRolloutsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ReadRolloutsResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ReadRolloutsResponse,
+    ],
+)
+
+_RolloutServiceRecordValidationType = typing_extensions.TypeVar(
+    '_RolloutServiceRecordValidationType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RecordValidationRequest,
+        anabranch.v1.rollout_service_pb2.RecordValidationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RecordValidationRequest,
+        anabranch.v1.rollout_service_pb2.RecordValidationResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RecordValidationRequest,
+        anabranch.v1.rollout_service_pb2.RecordValidationResponse,
+    ],
+)
+
+_RolloutServiceOverrideValidationType = typing_extensions.TypeVar(
+    '_RolloutServiceOverrideValidationType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.OverrideValidationRequest,
+        anabranch.v1.rollout_service_pb2.OverrideValidationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.OverrideValidationRequest,
+        anabranch.v1.rollout_service_pb2.OverrideValidationResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.OverrideValidationRequest,
+        anabranch.v1.rollout_service_pb2.OverrideValidationResponse,
+    ],
+)
+
+_RolloutServiceListValidationOverridesType = typing_extensions.TypeVar(
+    '_RolloutServiceListValidationOverridesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesRequest,
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesRequest,
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesRequest,
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
+    ],
+)
+
+_RolloutServiceCreateEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceCreateEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+    ],
+)
+
+_RolloutServiceGetEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceGetEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+    ],
+)
+
+_RolloutServiceListEnvironmentsType = typing_extensions.TypeVar(
+    '_RolloutServiceListEnvironmentsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
+    ],
+)
+
+_RolloutServiceStartEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceStartEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
+    ],
+)
+
+_RolloutServicePauseEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServicePauseEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
+    ],
+)
+
+_RolloutServiceResumeEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceResumeEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
+    ],
+)
+
+_RolloutServiceCompleteEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceCompleteEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
+    ],
+)
+
+_RolloutServiceFailEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceFailEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
+    ],
+)
+
+_RolloutServiceCancelEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceCancelEnvironmentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
+    ],
+)
+
+class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceGetOrCreateGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceUpdateGroupType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceSetRolloutPhaseType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceCreateEnvironmentType, _RolloutServiceGetEnvironmentType, _RolloutServiceListEnvironmentsType, _RolloutServiceStartEnvironmentType, _RolloutServicePauseEnvironmentType, _RolloutServiceResumeEnvironmentType, _RolloutServiceCompleteEnvironmentType, _RolloutServiceFailEnvironmentType, _RolloutServiceCancelEnvironmentType]):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> RolloutServiceAsyncStub: ...
-    UpsertTasks: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertTasksRequest, _rollout_service_pb2.UpsertTasksResponse]
+    @typing.overload
+    def __init__(self: RolloutServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
+            anabranch.v1.rollout_service_pb2.UpsertTasksResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetTaskRequest,
+            anabranch.v1.rollout_service_pb2.GetTaskResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListTasksRequest,
+            anabranch.v1.rollout_service_pb2.ListTasksResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
+            anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetValidatorRequest,
+            anabranch.v1.rollout_service_pb2.GetValidatorResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
+            anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
+            anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetGroupRequest,
+            anabranch.v1.rollout_service_pb2.GetGroupResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListGroupsRequest,
+            anabranch.v1.rollout_service_pb2.ListGroupsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
+            anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.CreateRolloutsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ClaimRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.HeartbeatRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.StartRolloutRequest,
+            anabranch.v1.rollout_service_pb2.StartRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
+            anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
+            anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
+            anabranch.v1.rollout_service_pb2.CompleteRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.FailRolloutRequest,
+            anabranch.v1.rollout_service_pb2.FailRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CancelRolloutRequest,
+            anabranch.v1.rollout_service_pb2.CancelRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ReleaseRolloutRequest,
+            anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.RetryRolloutRequest,
+            anabranch.v1.rollout_service_pb2.RetryRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetRolloutRequest,
+            anabranch.v1.rollout_service_pb2.GetRolloutResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.ListRolloutsResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.ReadRolloutsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.RecordValidationRequest,
+            anabranch.v1.rollout_service_pb2.RecordValidationResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.OverrideValidationRequest,
+            anabranch.v1.rollout_service_pb2.OverrideValidationResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListValidationOverridesRequest,
+            anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
+            anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: RolloutServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
+            anabranch.v1.rollout_service_pb2.UpsertTasksResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetTaskRequest,
+            anabranch.v1.rollout_service_pb2.GetTaskResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListTasksRequest,
+            anabranch.v1.rollout_service_pb2.ListTasksResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
+            anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetValidatorRequest,
+            anabranch.v1.rollout_service_pb2.GetValidatorResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
+            anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
+            anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetGroupRequest,
+            anabranch.v1.rollout_service_pb2.GetGroupResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListGroupsRequest,
+            anabranch.v1.rollout_service_pb2.ListGroupsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
+            anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.CreateRolloutsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ClaimRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.HeartbeatRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.StartRolloutRequest,
+            anabranch.v1.rollout_service_pb2.StartRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
+            anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
+            anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
+            anabranch.v1.rollout_service_pb2.CompleteRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.FailRolloutRequest,
+            anabranch.v1.rollout_service_pb2.FailRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CancelRolloutRequest,
+            anabranch.v1.rollout_service_pb2.CancelRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ReleaseRolloutRequest,
+            anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.RetryRolloutRequest,
+            anabranch.v1.rollout_service_pb2.RetryRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetRolloutRequest,
+            anabranch.v1.rollout_service_pb2.GetRolloutResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.ListRolloutsResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
+            anabranch.v1.rollout_service_pb2.ReadRolloutsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.RecordValidationRequest,
+            anabranch.v1.rollout_service_pb2.RecordValidationResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.OverrideValidationRequest,
+            anabranch.v1.rollout_service_pb2.OverrideValidationResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListValidationOverridesRequest,
+            anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
+            anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    UpsertTasks: _RolloutServiceUpsertTasksType
     """Creates tasks, or updates the given fields of existing ones; all of them or none."""
-    GetTask: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetTaskRequest, _rollout_service_pb2.GetTaskResponse]
+
+    GetTask: _RolloutServiceGetTaskType
     """Returns a task. Errors: TASK_NOT_FOUND."""
-    ListTasks: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListTasksRequest, _rollout_service_pb2.ListTasksResponse]
+
+    ListTasks: _RolloutServiceListTasksType
     """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN."""
-    UpsertValidators: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertValidatorsRequest, _rollout_service_pb2.UpsertValidatorsResponse]
+
+    UpsertValidators: _RolloutServiceUpsertValidatorsType
     """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
-    GetValidator: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetValidatorRequest, _rollout_service_pb2.GetValidatorResponse]
+
+    GetValidator: _RolloutServiceGetValidatorType
     """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
-    ListValidators: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidatorsRequest, _rollout_service_pb2.ListValidatorsResponse]
+
+    ListValidators: _RolloutServiceListValidatorsType
     """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    GetOrCreateGroup: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetOrCreateGroupRequest, _rollout_service_pb2.GetOrCreateGroupResponse]
+
+    GetOrCreateGroup: _RolloutServiceGetOrCreateGroupType
     """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
-    GetGroup: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetGroupRequest, _rollout_service_pb2.GetGroupResponse]
+
+    GetGroup: _RolloutServiceGetGroupType
     """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
-    ListGroups: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListGroupsRequest, _rollout_service_pb2.ListGroupsResponse]
+
+    ListGroups: _RolloutServiceListGroupsType
     """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    UpdateGroup: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateGroupRequest, _rollout_service_pb2.UpdateGroupResponse]
+
+    UpdateGroup: _RolloutServiceUpdateGroupType
     """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
-    CreateRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]
+
+    CreateRollouts: _RolloutServiceCreateRolloutsType
     """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
     number; the response reports which ones existed. An existing rollout must have been created with the same task,
     input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
@@ -64,40 +941,49 @@ class RolloutServiceStub:
     STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
     QUEUE_CLOSED.
     """
-    ClaimRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]
+
+    ClaimRollouts: _RolloutServiceClaimRolloutsType
     """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
     come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
     those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
     """
-    HeartbeatRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]
+
+    HeartbeatRollouts: _RolloutServiceHeartbeatRolloutsType
     """Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
     trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
     run is paused, and none outlasts `attempt_timeout`.
     """
-    StartRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]
+
+    StartRollout: _RolloutServiceStartRolloutType
     """Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
-    UpdateRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]
+
+    UpdateRollout: _RolloutServiceUpdateRolloutType
     """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
     nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
     if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
     """
-    SetRolloutPhase: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]
+
+    SetRolloutPhase: _RolloutServiceSetRolloutPhaseType
     """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
-    CompleteRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]
+
+    CompleteRollout: _RolloutServiceCompleteRolloutType
     """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
     Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
     metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
     UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    FailRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]
+
+    FailRollout: _RolloutServiceFailRolloutType
     """Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
     handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    CancelRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]
+
+    CancelRollout: _RolloutServiceCancelRolloutType
     """Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
     ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    ReleaseRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]
+
+    ReleaseRollout: _RolloutServiceReleaseRolloutType
     """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
     last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
     verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
@@ -105,307 +991,327 @@ class RolloutServiceStub:
     metrics or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured.
     Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    RetryRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]
+
+    RetryRollout: _RolloutServiceRetryRolloutType
     """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
     Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
     LEASE_LOST, ILLEGAL_TRANSITION.
     """
-    GetRollout: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]
+
+    GetRollout: _RolloutServiceGetRolloutType
     """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
     returns all overrides. Errors: ROLLOUT_NOT_FOUND.
     """
-    ListRollouts: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListRolloutsRequest, _rollout_service_pb2.ListRolloutsResponse]
+
+    ListRollouts: _RolloutServiceListRolloutsType
     """Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
     newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
-    ReadRollouts: _grpc.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]
+
+    ReadRollouts: _RolloutServiceReadRolloutsType
     """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
     STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
     """
-    RecordValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]
+
+    RecordValidation: _RolloutServiceRecordValidationType
     """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
     is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
     applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
-    OverrideValidation: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]
+
+    OverrideValidation: _RolloutServiceOverrideValidationType
     """Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
     begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
     success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
     transaction. If a success is withdrawn, rollouts that were cancelled because of it stay cancelled. Errors:
     ROLLOUT_NOT_FOUND, NO_ATTEMPT.
     """
-    ListValidationOverrides: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]
+
+    ListValidationOverrides: _RolloutServiceListValidationOverridesType
     """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    CreateEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateEnvironmentRequest, _rollout_service_pb2.CreateEnvironmentResponse]
+
+    CreateEnvironment: _RolloutServiceCreateEnvironmentType
     """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
     (created under the same request id and deleted since).
     """
-    GetEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.GetEnvironmentRequest, _rollout_service_pb2.GetEnvironmentResponse]
+
+    GetEnvironment: _RolloutServiceGetEnvironmentType
     """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
-    ListEnvironments: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ListEnvironmentsRequest, _rollout_service_pb2.ListEnvironmentsResponse]
+
+    ListEnvironments: _RolloutServiceListEnvironmentsType
     """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
     ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
-    StartEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.StartEnvironmentRequest, _rollout_service_pb2.StartEnvironmentResponse]
+
+    StartEnvironment: _RolloutServiceStartEnvironmentType
     """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
     ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
     """
-    PauseEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.PauseEnvironmentRequest, _rollout_service_pb2.PauseEnvironmentResponse]
+
+    PauseEnvironment: _RolloutServicePauseEnvironmentType
     """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
     ILLEGAL_TRANSITION.
     """
-    ResumeEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.ResumeEnvironmentRequest, _rollout_service_pb2.ResumeEnvironmentResponse]
+
+    ResumeEnvironment: _RolloutServiceResumeEnvironmentType
     """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
     ILLEGAL_TRANSITION.
     """
-    CompleteEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteEnvironmentRequest, _rollout_service_pb2.CompleteEnvironmentResponse]
+
+    CompleteEnvironment: _RolloutServiceCompleteEnvironmentType
     """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
     ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    FailEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.FailEnvironmentRequest, _rollout_service_pb2.FailEnvironmentResponse]
+
+    FailEnvironment: _RolloutServiceFailEnvironmentType
     """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
     ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    CancelEnvironment: _grpc.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelEnvironmentRequest, _rollout_service_pb2.CancelEnvironmentResponse]
+
+    CancelEnvironment: _RolloutServiceCancelEnvironmentType
     """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
     Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
 
-@_typing.type_check_only
-class RolloutServiceAsyncStub(RolloutServiceStub):
+RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
+        anabranch.v1.rollout_service_pb2.UpsertTasksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetTaskRequest,
+        anabranch.v1.rollout_service_pb2.GetTaskResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListTasksRequest,
+        anabranch.v1.rollout_service_pb2.ListTasksResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
+        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
+        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetGroupRequest,
+        anabranch.v1.rollout_service_pb2.GetGroupResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListGroupsRequest,
+        anabranch.v1.rollout_service_pb2.ListGroupsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.CreateRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartRolloutRequest,
+        anabranch.v1.rollout_service_pb2.StartRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
+        anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
+        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CompleteRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailRolloutRequest,
+        anabranch.v1.rollout_service_pb2.FailRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelRolloutRequest,
+        anabranch.v1.rollout_service_pb2.CancelRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutRequest,
+        anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RetryRolloutRequest,
+        anabranch.v1.rollout_service_pb2.RetryRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetRolloutRequest,
+        anabranch.v1.rollout_service_pb2.GetRolloutResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ListRolloutsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
+        anabranch.v1.rollout_service_pb2.ReadRolloutsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.RecordValidationRequest,
+        anabranch.v1.rollout_service_pb2.RecordValidationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.OverrideValidationRequest,
+        anabranch.v1.rollout_service_pb2.OverrideValidationResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesRequest,
+        anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
+        anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
+    ],
+]
+
+class RolloutServiceServicer(metaclass=abc.ABCMeta):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    UpsertTasks: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertTasksRequest, _rollout_service_pb2.UpsertTasksResponse]  # type: ignore[assignment]
-    """Creates tasks, or updates the given fields of existing ones; all of them or none."""
-    GetTask: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetTaskRequest, _rollout_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """Returns a task. Errors: TASK_NOT_FOUND."""
-    ListTasks: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListTasksRequest, _rollout_service_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN."""
-    UpsertValidators: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpsertValidatorsRequest, _rollout_service_pb2.UpsertValidatorsResponse]  # type: ignore[assignment]
-    """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
-    GetValidator: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetValidatorRequest, _rollout_service_pb2.GetValidatorResponse]  # type: ignore[assignment]
-    """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
-    ListValidators: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidatorsRequest, _rollout_service_pb2.ListValidatorsResponse]  # type: ignore[assignment]
-    """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    GetOrCreateGroup: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetOrCreateGroupRequest, _rollout_service_pb2.GetOrCreateGroupResponse]  # type: ignore[assignment]
-    """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
-    GetGroup: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetGroupRequest, _rollout_service_pb2.GetGroupResponse]  # type: ignore[assignment]
-    """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
-    ListGroups: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListGroupsRequest, _rollout_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
-    """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    UpdateGroup: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateGroupRequest, _rollout_service_pb2.UpdateGroupResponse]  # type: ignore[assignment]
-    """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
-    CreateRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateRolloutsRequest, _rollout_service_pb2.CreateRolloutsResponse]  # type: ignore[assignment]
-    """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
-    number; the response reports which ones existed. An existing rollout must have been created with the same task,
-    input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
-    would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
-    STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
-    QUEUE_CLOSED.
-    """
-    ClaimRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ClaimRolloutsRequest, _rollout_service_pb2.ClaimRolloutsResponse]  # type: ignore[assignment]
-    """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
-    come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
-    those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
-    """
-    HeartbeatRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.HeartbeatRolloutsRequest, _rollout_service_pb2.HeartbeatRolloutsResponse]  # type: ignore[assignment]
-    """Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
-    trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
-    run is paused, and none outlasts `attempt_timeout`.
-    """
-    StartRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartRolloutRequest, _rollout_service_pb2.StartRolloutResponse]  # type: ignore[assignment]
-    """Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
-    UpdateRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.UpdateRolloutRequest, _rollout_service_pb2.UpdateRolloutResponse]  # type: ignore[assignment]
-    """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
-    nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
-    if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
-    """
-    SetRolloutPhase: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.SetRolloutPhaseRequest, _rollout_service_pb2.SetRolloutPhaseResponse]  # type: ignore[assignment]
-    """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
-    CompleteRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteRolloutRequest, _rollout_service_pb2.CompleteRolloutResponse]  # type: ignore[assignment]
-    """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
-    Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
-    metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
-    UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    FailRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.FailRolloutRequest, _rollout_service_pb2.FailRolloutResponse]  # type: ignore[assignment]
-    """Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
-    handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    CancelRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelRolloutRequest, _rollout_service_pb2.CancelRolloutResponse]  # type: ignore[assignment]
-    """Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
-    ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    ReleaseRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ReleaseRolloutRequest, _rollout_service_pb2.ReleaseRolloutResponse]  # type: ignore[assignment]
-    """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
-    last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
-    verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
-    the server ended (its lease expired, or the rollout was cancelled) accepts no `refund_attempt`, validations,
-    metrics or timings here and fails with LEASE_LOST; use RecordValidation and UpdateRollout for what was measured.
-    Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    RetryRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RetryRolloutRequest, _rollout_service_pb2.RetryRolloutResponse]  # type: ignore[assignment]
-    """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
-    Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
-    LEASE_LOST, ILLEGAL_TRANSITION.
-    """
-    GetRollout: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetRolloutRequest, _rollout_service_pb2.GetRolloutResponse]  # type: ignore[assignment]
-    """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
-    returns all overrides. Errors: ROLLOUT_NOT_FOUND.
-    """
-    ListRollouts: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListRolloutsRequest, _rollout_service_pb2.ListRolloutsResponse]  # type: ignore[assignment]
-    """Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
-    newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
-    """
-    ReadRollouts: _aio.UnaryStreamMultiCallable[_rollout_service_pb2.ReadRolloutsRequest, _rollout_service_pb2.ReadRolloutsResponse]  # type: ignore[assignment]
-    """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
-    STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
-    """
-    RecordValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.RecordValidationRequest, _rollout_service_pb2.RecordValidationResponse]  # type: ignore[assignment]
-    """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
-    is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
-    applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
-    """
-    OverrideValidation: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.OverrideValidationRequest, _rollout_service_pb2.OverrideValidationResponse]  # type: ignore[assignment]
-    """Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
-    begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
-    success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
-    transaction. If a success is withdrawn, rollouts that were cancelled because of it stay cancelled. Errors:
-    ROLLOUT_NOT_FOUND, NO_ATTEMPT.
-    """
-    ListValidationOverrides: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListValidationOverridesRequest, _rollout_service_pb2.ListValidationOverridesResponse]  # type: ignore[assignment]
-    """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    CreateEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CreateEnvironmentRequest, _rollout_service_pb2.CreateEnvironmentResponse]  # type: ignore[assignment]
-    """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
-    (created under the same request id and deleted since).
-    """
-    GetEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.GetEnvironmentRequest, _rollout_service_pb2.GetEnvironmentResponse]  # type: ignore[assignment]
-    """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
-    ListEnvironments: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ListEnvironmentsRequest, _rollout_service_pb2.ListEnvironmentsResponse]  # type: ignore[assignment]
-    """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
-    ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
-    """
-    StartEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.StartEnvironmentRequest, _rollout_service_pb2.StartEnvironmentResponse]  # type: ignore[assignment]
-    """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
-    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
-    """
-    PauseEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.PauseEnvironmentRequest, _rollout_service_pb2.PauseEnvironmentResponse]  # type: ignore[assignment]
-    """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-    ResumeEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.ResumeEnvironmentRequest, _rollout_service_pb2.ResumeEnvironmentResponse]  # type: ignore[assignment]
-    """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-    CompleteEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CompleteEnvironmentRequest, _rollout_service_pb2.CompleteEnvironmentResponse]  # type: ignore[assignment]
-    """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
-    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    FailEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.FailEnvironmentRequest, _rollout_service_pb2.FailEnvironmentResponse]  # type: ignore[assignment]
-    """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
-    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    CancelEnvironment: _aio.UnaryUnaryMultiCallable[_rollout_service_pb2.CancelEnvironmentRequest, _rollout_service_pb2.CancelEnvironmentResponse]  # type: ignore[assignment]
-    """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
-    Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-
-class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
-    verdicts.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
-    """
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpsertTasks(
         self,
-        request: _rollout_service_pb2.UpsertTasksRequest,
+        request: anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.UpsertTasksResponse, _abc.Awaitable[_rollout_service_pb2.UpsertTasksResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertTasksResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertTasksResponse]]:
         """Creates tasks, or updates the given fields of existing ones; all of them or none."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetTask(
         self,
-        request: _rollout_service_pb2.GetTaskRequest,
+        request: anabranch.v1.rollout_service_pb2.GetTaskRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.GetTaskResponse, _abc.Awaitable[_rollout_service_pb2.GetTaskResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetTaskResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetTaskResponse]]:
         """Returns a task. Errors: TASK_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListTasks(
         self,
-        request: _rollout_service_pb2.ListTasksRequest,
+        request: anabranch.v1.rollout_service_pb2.ListTasksRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ListTasksResponse, _abc.Awaitable[_rollout_service_pb2.ListTasksResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListTasksResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListTasksResponse]]:
         """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpsertValidators(
         self,
-        request: _rollout_service_pb2.UpsertValidatorsRequest,
+        request: anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.UpsertValidatorsResponse, _abc.Awaitable[_rollout_service_pb2.UpsertValidatorsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse]]:
         """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetValidator(
         self,
-        request: _rollout_service_pb2.GetValidatorRequest,
+        request: anabranch.v1.rollout_service_pb2.GetValidatorRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.GetValidatorResponse, _abc.Awaitable[_rollout_service_pb2.GetValidatorResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetValidatorResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetValidatorResponse]]:
         """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListValidators(
         self,
-        request: _rollout_service_pb2.ListValidatorsRequest,
+        request: anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ListValidatorsResponse, _abc.Awaitable[_rollout_service_pb2.ListValidatorsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListValidatorsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListValidatorsResponse]]:
         """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetOrCreateGroup(
         self,
-        request: _rollout_service_pb2.GetOrCreateGroupRequest,
+        request: anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.GetOrCreateGroupResponse, _abc.Awaitable[_rollout_service_pb2.GetOrCreateGroupResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse]]:
         """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetGroup(
         self,
-        request: _rollout_service_pb2.GetGroupRequest,
+        request: anabranch.v1.rollout_service_pb2.GetGroupRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.GetGroupResponse, _abc.Awaitable[_rollout_service_pb2.GetGroupResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetGroupResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetGroupResponse]]:
         """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListGroups(
         self,
-        request: _rollout_service_pb2.ListGroupsRequest,
+        request: anabranch.v1.rollout_service_pb2.ListGroupsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ListGroupsResponse, _abc.Awaitable[_rollout_service_pb2.ListGroupsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListGroupsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListGroupsResponse]]:
         """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpdateGroup(
         self,
-        request: _rollout_service_pb2.UpdateGroupRequest,
+        request: anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.UpdateGroupResponse, _abc.Awaitable[_rollout_service_pb2.UpdateGroupResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpdateGroupResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpdateGroupResponse]]:
         """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CreateRollouts(
         self,
-        request: _rollout_service_pb2.CreateRolloutsRequest,
+        request: anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.CreateRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.CreateRolloutsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CreateRolloutsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CreateRolloutsResponse]]:
         """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
         number; the response reports which ones existed. An existing rollout must have been created with the same task,
         input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
@@ -414,93 +1320,93 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         QUEUE_CLOSED.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ClaimRollouts(
         self,
-        request: _rollout_service_pb2.ClaimRolloutsRequest,
+        request: anabranch.v1.rollout_service_pb2.ClaimRolloutsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ClaimRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.ClaimRolloutsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse]]:
         """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
         come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
         those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def HeartbeatRollouts(
         self,
-        request: _rollout_service_pb2.HeartbeatRolloutsRequest,
+        request: anabranch.v1.rollout_service_pb2.HeartbeatRolloutsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.HeartbeatRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.HeartbeatRolloutsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.HeartbeatRolloutsResponse]]:
         """Renews leases, and reports on each. A lease ends at max(last claim or heartbeat, last append to the attempt's
         trajectory) + the latest `lease_duration`. A heartbeat can therefore shorten a lease. Leases do not run while their
         run is paused, and none outlasts `attempt_timeout`.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def StartRollout(
         self,
-        request: _rollout_service_pb2.StartRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.StartRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.StartRolloutResponse, _abc.Awaitable[_rollout_service_pb2.StartRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.StartRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.StartRolloutResponse]]:
         """Starts a rollout: INITIALIZING to RUNNING. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpdateRollout(
         self,
-        request: _rollout_service_pb2.UpdateRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.UpdateRolloutResponse, _abc.Awaitable[_rollout_service_pb2.UpdateRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpdateRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpdateRolloutResponse]]:
         """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
         nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
         if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SetRolloutPhase(
         self,
-        request: _rollout_service_pb2.SetRolloutPhaseRequest,
+        request: anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.SetRolloutPhaseResponse, _abc.Awaitable[_rollout_service_pb2.SetRolloutPhaseResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse]]:
         """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CompleteRollout(
         self,
-        request: _rollout_service_pb2.CompleteRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.CompleteRolloutResponse, _abc.Awaitable[_rollout_service_pb2.CompleteRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CompleteRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CompleteRolloutResponse]]:
         """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
         Repeating the same request succeeds, whatever was recorded since. A request with a different message, result,
         metrics, timings or validations fails with RESULT_CONFLICT. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
         UNEXPECTED_POSITION, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def FailRollout(
         self,
-        request: _rollout_service_pb2.FailRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.FailRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.FailRolloutResponse, _abc.Awaitable[_rollout_service_pb2.FailRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.FailRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.FailRolloutResponse]]:
         """Fails a rollout permanently, unless it is retried, and seals the attempt's trajectory. Repeated requests are
         handled as by CompleteRollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CancelRollout(
         self,
-        request: _rollout_service_pb2.CancelRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.CancelRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.CancelRolloutResponse, _abc.Awaitable[_rollout_service_pb2.CancelRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CancelRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CancelRolloutResponse]]:
         """Cancels a rollout, whoever holds it, and seals the attempt's trajectory. Errors: ROLLOUT_NOT_FOUND,
         ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReleaseRollout(
         self,
-        request: _rollout_service_pb2.ReleaseRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.ReleaseRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ReleaseRolloutResponse, _abc.Awaitable[_rollout_service_pb2.ReleaseRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ReleaseRolloutResponse]]:
         """Returns a rollout to the queue. It becomes PENDING, and another worker can claim it after `retry_delay`; after the
         last attempt it becomes FAILED. The attempt's trajectory is sealed as FAILED. The next attempt starts without
         verdict, metrics, timings and environments. Repeated requests are handled as by CompleteRollout. An attempt that
@@ -509,64 +1415,64 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def RetryRollout(
         self,
-        request: _rollout_service_pb2.RetryRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.RetryRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.RetryRolloutResponse, _abc.Awaitable[_rollout_service_pb2.RetryRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.RetryRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.RetryRolloutResponse]]:
         """Moves a FAILED or CANCELLED rollout back to PENDING, claimable at once, and allows one attempt more than it had.
         Result, verdict, metrics, timings and environments stay with the attempt that has ended. Errors: ROLLOUT_NOT_FOUND,
         LEASE_LOST, ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetRollout(
         self,
-        request: _rollout_service_pb2.GetRolloutRequest,
+        request: anabranch.v1.rollout_service_pb2.GetRolloutRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.GetRolloutResponse, _abc.Awaitable[_rollout_service_pb2.GetRolloutResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetRolloutResponse]]:
         """Returns a rollout with its attempts, each with its validations and its current override. ListValidationOverrides
         returns all overrides. Errors: ROLLOUT_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListRollouts(
         self,
-        request: _rollout_service_pb2.ListRolloutsRequest,
+        request: anabranch.v1.rollout_service_pb2.ListRolloutsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ListRolloutsResponse, _abc.Awaitable[_rollout_service_pb2.ListRolloutsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListRolloutsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListRolloutsResponse]]:
         """Lists rollouts: those of a run, stage or group by group number, then number; those of a task or worker across runs
         newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, GROUP_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReadRollouts(
         self,
-        request: _rollout_service_pb2.ReadRolloutsRequest,
+        request: anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_rollout_service_pb2.ReadRolloutsResponse], _abc.AsyncIterator[_rollout_service_pb2.ReadRolloutsResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.rollout_service_pb2.ReadRolloutsResponse], collections.abc.AsyncIterator[anabranch.v1.rollout_service_pb2.ReadRolloutsResponse]]:
         """Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
         STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def RecordValidation(
         self,
-        request: _rollout_service_pb2.RecordValidationRequest,
+        request: anabranch.v1.rollout_service_pb2.RecordValidationRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.RecordValidationResponse, _abc.Awaitable[_rollout_service_pb2.RecordValidationResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.RecordValidationResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.RecordValidationResponse]]:
         """Records a validation of an attempt, and replaces the earlier one with the same name. Every attempt that has begun
         is accepted, also one that has ended. If a completed rollout becomes a success by it, `on_success` of its group is
         applied in the same transaction. Errors: ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def OverrideValidation(
         self,
-        request: _rollout_service_pb2.OverrideValidationRequest,
+        request: anabranch.v1.rollout_service_pb2.OverrideValidationRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.OverrideValidationResponse, _abc.Awaitable[_rollout_service_pb2.OverrideValidationResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.OverrideValidationResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.OverrideValidationResponse]]:
         """Sets or withdraws the verdict of an attempt by hand, and appends to the log of overrides. Every attempt that has
         begun is accepted, also one that has ended. An override of a FAILED rollout is recorded without effect on its
         success. If a completed rollout becomes a success by it, `on_success` of its group is applied in the same
@@ -574,100 +1480,100 @@ class RolloutServiceServicer(metaclass=_abc_1.ABCMeta):
         ROLLOUT_NOT_FOUND, NO_ATTEMPT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListValidationOverrides(
         self,
-        request: _rollout_service_pb2.ListValidationOverridesRequest,
+        request: anabranch.v1.rollout_service_pb2.ListValidationOverridesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ListValidationOverridesResponse, _abc.Awaitable[_rollout_service_pb2.ListValidationOverridesResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse]]:
         """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CreateEnvironment(
         self,
-        request: _rollout_service_pb2.CreateEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.CreateEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.CreateEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse]]:
         """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
         (created under the same request id and deleted since).
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetEnvironment(
         self,
-        request: _rollout_service_pb2.GetEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.GetEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.GetEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetEnvironmentResponse]]:
         """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListEnvironments(
         self,
-        request: _rollout_service_pb2.ListEnvironmentsRequest,
+        request: anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ListEnvironmentsResponse, _abc.Awaitable[_rollout_service_pb2.ListEnvironmentsResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse]]:
         """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
         ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def StartEnvironment(
         self,
-        request: _rollout_service_pb2.StartEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.StartEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.StartEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.StartEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.StartEnvironmentResponse]]:
         """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
         ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def PauseEnvironment(
         self,
-        request: _rollout_service_pb2.PauseEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.PauseEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.PauseEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse]]:
         """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
         ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ResumeEnvironment(
         self,
-        request: _rollout_service_pb2.ResumeEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.ResumeEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.ResumeEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse]]:
         """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
         ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CompleteEnvironment(
         self,
-        request: _rollout_service_pb2.CompleteEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.CompleteEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.CompleteEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse]]:
         """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
         ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def FailEnvironment(
         self,
-        request: _rollout_service_pb2.FailEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.FailEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.FailEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.FailEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.FailEnvironmentResponse]]:
         """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
         ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CancelEnvironment(
         self,
-        request: _rollout_service_pb2.CancelEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_rollout_service_pb2.CancelEnvironmentResponse, _abc.Awaitable[_rollout_service_pb2.CancelEnvironmentResponse]]:
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse]]:
         """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
         Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-def add_RolloutServiceServicer_to_server(servicer: RolloutServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_RolloutServiceServicer_to_server(servicer: RolloutServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

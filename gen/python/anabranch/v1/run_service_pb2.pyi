@@ -3,36 +3,36 @@
 isort:skip_file
 """
 
-from anabranch.v1 import rollout_pb2 as _rollout_pb2
-from anabranch.v1 import run_pb2 as _run_pb2
-from anabranch.v1 import status_pb2 as _status_pb2
-from anabranch.v1 import trajectory_pb2 as _trajectory_pb2
-from anabranch.v1 import trajectory_service_pb2 as _trajectory_service_pb2
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import duration_pb2 as _duration_pb2
-from google.protobuf import field_mask_pb2 as _field_mask_pb2
-from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import anabranch.v1.rollout_pb2
+import anabranch.v1.run_pb2
+import anabranch.v1.status_pb2
+import anabranch.v1.trajectory_pb2
+import anabranch.v1.trajectory_service_pb2
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.duration_pb2
+import google.protobuf.field_mask_pb2
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _IfExists:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _IfExistsEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IfExists.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _IfExistsEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_IfExists.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     IF_EXISTS_UNSPECIFIED: _IfExists.ValueType  # 0
     """Same as FAIL."""
     IF_EXISTS_FAIL: _IfExists.ValueType  # 1
@@ -55,14 +55,14 @@ IF_EXISTS_RETURN_EXISTING: IfExists.ValueType  # 2
 or a plan that differs from the run's. The config is compared if config_json or removed_config_paths is set, and
 then both are; the order of paths does not matter.
 """
-Global___IfExists: _TypeAlias = IfExists  # noqa: Y015
+Global___IfExists: typing_extensions.TypeAlias = IfExists
 
 class _SummaryKey:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _SummaryKeyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SummaryKey.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _SummaryKeyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_SummaryKey.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     SUMMARY_KEY_UNSPECIFIED: _SummaryKey.ValueType  # 0
     """Not set; `label` is set instead."""
     SUMMARY_KEY_TASK: _SummaryKey.ValueType  # 1
@@ -95,530 +95,480 @@ SUMMARY_KEY_NUMBER: SummaryKey.ValueType  # 5
 """Number of the rollout in its group."""
 SUMMARY_KEY_EXPERIMENT: SummaryKey.ValueType  # 6
 """Id of the experiment."""
-Global___SummaryKey: _TypeAlias = SummaryKey  # noqa: Y015
+Global___SummaryKey: typing_extensions.TypeAlias = SummaryKey
 
-@_typing.final
-class CreateExperimentRequest(_message.Message):
+@typing.final
+class CreateExperimentRequest(google.protobuf.message.Message):
     """Request of CreateExperiment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_NAME_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    AGENT_TYPE_FIELD_NUMBER: _builtins.int
-    AGENT_CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    DEFAULT_CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    MAX_STEPS_FIELD_NUMBER: _builtins.int
-    SEED_FIELD_NUMBER: _builtins.int
-    TAGS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    experiment_id: _builtins.str
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_NAME_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_CONFIG_JSON_FIELD_NUMBER: builtins.int
+    AGENT_TYPE_FIELD_NUMBER: builtins.int
+    AGENT_CONFIG_JSON_FIELD_NUMBER: builtins.int
+    DEFAULT_CONFIG_JSON_FIELD_NUMBER: builtins.int
+    MAX_STEPS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    experiment_id: builtins.str
     """Id of the new experiment, a UUID. Default: a UUIDv7 generated by the server."""
-    request_id: _builtins.str
+    request_id: builtins.str
     """Idempotency key, at most 128 bytes. Optional. For at least 7 days, the same request with the same key returns the
     same experiment.
     """
-    name: _builtins.str
+    name: builtins.str
     """Name, unique in the namespace, 1 to 256 bytes."""
-    description: _builtins.str
+    description: builtins.str
     """Description, at most 16 KiB. Optional."""
-    environment_name: _builtins.str
+    environment_name: builtins.str
     """Name of the environment, at most 256 bytes. Optional."""
-    environment_config_json: _builtins.str
+    environment_config_json: builtins.str
     """Config of the environment, strict JSON text, at most 128 KiB. Optional."""
-    agent_type: _builtins.str
+    agent_type: builtins.str
     """Kind of agent, at most 256 bytes. Optional."""
-    agent_config_json: _builtins.str
+    agent_config_json: builtins.str
     """Config of the agent, strict JSON text, at most 128 KiB. Optional."""
-    default_config_json: _builtins.str
+    default_config_json: builtins.str
     """Config on which the config of every run is based, a JSON object as text, at most 128 KiB. Optional."""
-    max_steps: _builtins.int
+    max_steps: builtins.int
     """Maximum number of steps of a run's main trajectory. Optional. The server stores it and does not enforce it."""
-    seed: _builtins.int
+    seed: builtins.int
     """Random seed. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 256 KiB. Optional."""
-    @_builtins.property
-    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """At most 64 words of 1 to 256 bytes each."""
 
     def __init__(
         self,
         *,
-        experiment_id: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        description: _builtins.str = ...,
-        environment_name: _builtins.str = ...,
-        environment_config_json: _builtins.str = ...,
-        agent_type: _builtins.str = ...,
-        agent_config_json: _builtins.str = ...,
-        default_config_json: _builtins.str = ...,
-        max_steps: _builtins.int | None = ...,
-        seed: _builtins.int | None = ...,
-        tags: _abc.Iterable[_builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        name: builtins.str = ...,
+        description: builtins.str = ...,
+        environment_name: builtins.str = ...,
+        environment_config_json: builtins.str = ...,
+        agent_type: builtins.str = ...,
+        agent_config_json: builtins.str = ...,
+        default_config_json: builtins.str = ...,
+        max_steps: builtins.int | None = ...,
+        seed: builtins.int | None = ...,
+        tags: collections.abc.Iterable[builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "max_steps", b"max_steps", "seed", b"seed"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "agent_config_json", b"agent_config_json", "agent_type", b"agent_type", "default_config_json", b"default_config_json", "description", b"description", "environment_config_json", b"environment_config_json", "environment_name", b"environment_name", "experiment_id", b"experiment_id", "max_steps", b"max_steps", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "seed", b"seed", "tags", b"tags"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
-    _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015
-    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
-    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_steps) -> _WhichOneofReturnType__max_steps | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    def HasField(self, field_name: typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "max_steps", b"max_steps", "seed", b"seed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "agent_config_json", b"agent_config_json", "agent_type", b"agent_type", "default_config_json", b"default_config_json", "description", b"description", "environment_config_json", b"environment_config_json", "environment_name", b"environment_name", "experiment_id", b"experiment_id", "max_steps", b"max_steps", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "seed", b"seed", "tags", b"tags"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_steps", b"_max_steps"]) -> typing.Literal["max_steps"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
-Global___CreateExperimentRequest: _TypeAlias = CreateExperimentRequest  # noqa: Y015
+Global___CreateExperimentRequest: typing_extensions.TypeAlias = CreateExperimentRequest
 
-@_typing.final
-class CreateExperimentResponse(_message.Message):
+@typing.final
+class CreateExperimentResponse(google.protobuf.message.Message):
     """Response of CreateExperiment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def experiment(self) -> _run_pb2.Experiment:
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    @property
+    def experiment(self) -> anabranch.v1.run_pb2.Experiment:
         """The new experiment, or the current one if it was created earlier under the same request id."""
 
     def __init__(
         self,
         *,
-        experiment: _run_pb2.Experiment | None = ...,
+        experiment: anabranch.v1.run_pb2.Experiment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["experiment", b"experiment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment", b"experiment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
 
-Global___CreateExperimentResponse: _TypeAlias = CreateExperimentResponse  # noqa: Y015
+Global___CreateExperimentResponse: typing_extensions.TypeAlias = CreateExperimentResponse
 
-@_typing.final
-class GetExperimentRequest(_message.Message):
+@typing.final
+class GetExperimentRequest(google.protobuf.message.Message):
     """Request of GetExperiment. Exactly one of experiment_id and name is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    experiment_id: _builtins.str
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    experiment_id: builtins.str
     """Id of the experiment."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the experiment."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        experiment_id: _builtins.str | None = ...,
-        name: _builtins.str | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        experiment_id: builtins.str | None = ...,
+        name: builtins.str | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_experiment_id", b"_experiment_id", "_name", b"_name", "experiment_id", b"experiment_id", "name", b"name"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_experiment_id", b"_experiment_id", "_name", b"_name", "experiment_id", b"experiment_id", "name", b"name", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__experiment_id: _TypeAlias = _typing.Literal["experiment_id"]  # noqa: Y015
-    _WhichOneofArgType__experiment_id: _TypeAlias = _typing.Literal["_experiment_id", b"_experiment_id"]  # noqa: Y015
-    _WhichOneofReturnType__name: _TypeAlias = _typing.Literal["name"]  # noqa: Y015
-    _WhichOneofArgType__name: _TypeAlias = _typing.Literal["_name", b"_name"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__experiment_id) -> _WhichOneofReturnType__experiment_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__name) -> _WhichOneofReturnType__name | None: ...
+    def HasField(self, field_name: typing.Literal["_experiment_id", b"_experiment_id", "_name", b"_name", "experiment_id", b"experiment_id", "name", b"name"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_experiment_id", b"_experiment_id", "_name", b"_name", "experiment_id", b"experiment_id", "name", b"name", "view", b"view"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_experiment_id", b"_experiment_id"]) -> typing.Literal["experiment_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_name", b"_name"]) -> typing.Literal["name"] | None: ...
 
-Global___GetExperimentRequest: _TypeAlias = GetExperimentRequest  # noqa: Y015
+Global___GetExperimentRequest: typing_extensions.TypeAlias = GetExperimentRequest
 
-@_typing.final
-class GetExperimentResponse(_message.Message):
+@typing.final
+class GetExperimentResponse(google.protobuf.message.Message):
     """Response of GetExperiment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def experiment(self) -> _run_pb2.Experiment:
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    @property
+    def experiment(self) -> anabranch.v1.run_pb2.Experiment:
         """The experiment."""
 
     def __init__(
         self,
         *,
-        experiment: _run_pb2.Experiment | None = ...,
+        experiment: anabranch.v1.run_pb2.Experiment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["experiment", b"experiment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment", b"experiment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
 
-Global___GetExperimentResponse: _TypeAlias = GetExperimentResponse  # noqa: Y015
+Global___GetExperimentResponse: typing_extensions.TypeAlias = GetExperimentResponse
 
-@_typing.final
-class ListExperimentsRequest(_message.Message):
+@typing.final
+class ListExperimentsRequest(google.protobuf.message.Message):
     """Request of ListExperiments. An experiment must match all filters that are set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_NAME_FIELD_NUMBER: _builtins.int
-    AGENT_TYPE_FIELD_NUMBER: _builtins.int
-    TAGS_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_NAME_FIELD_NUMBER: builtins.int
+    AGENT_TYPE_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
     """Maximum number of experiments in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    environment_name: _builtins.str
+    environment_name: builtins.str
     """Match experiments with this environment."""
-    agent_type: _builtins.str
+    agent_type: builtins.str
     """Match experiments with this kind of agent."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
-    @_builtins.property
-    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Match experiments that have all these tags."""
 
     def __init__(
         self,
         *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        environment_name: _builtins.str = ...,
-        agent_type: _builtins.str = ...,
-        tags: _abc.Iterable[_builtins.str] | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        environment_name: builtins.str = ...,
+        agent_type: builtins.str = ...,
+        tags: collections.abc.Iterable[builtins.str] | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_type", b"agent_type", "environment_name", b"environment_name", "page_size", b"page_size", "page_token", b"page_token", "tags", b"tags", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["agent_type", b"agent_type", "environment_name", b"environment_name", "page_size", b"page_size", "page_token", b"page_token", "tags", b"tags", "view", b"view"]) -> None: ...
 
-Global___ListExperimentsRequest: _TypeAlias = ListExperimentsRequest  # noqa: Y015
+Global___ListExperimentsRequest: typing_extensions.TypeAlias = ListExperimentsRequest
 
-@_typing.final
-class ListExperimentsResponse(_message.Message):
+@typing.final
+class ListExperimentsResponse(google.protobuf.message.Message):
     """Response of ListExperiments."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    EXPERIMENTS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def experiments(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Experiment]:
+    @property
+    def experiments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.Experiment]:
         """The experiments, newest first."""
 
     def __init__(
         self,
         *,
-        experiments: _abc.Iterable[_run_pb2.Experiment] | None = ...,
-        next_page_token: _builtins.str = ...,
+        experiments: collections.abc.Iterable[anabranch.v1.run_pb2.Experiment] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiments", b"experiments", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiments", b"experiments", "next_page_token", b"next_page_token"]) -> None: ...
 
-Global___ListExperimentsResponse: _TypeAlias = ListExperimentsResponse  # noqa: Y015
+Global___ListExperimentsResponse: typing_extensions.TypeAlias = ListExperimentsResponse
 
-@_typing.final
-class UpdateExperimentRequest(_message.Message):
+@typing.final
+class UpdateExperimentRequest(google.protobuf.message.Message):
     """Request of UpdateExperiment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    UPDATE_MASK_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_NAME_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    AGENT_TYPE_FIELD_NUMBER: _builtins.int
-    AGENT_CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    DEFAULT_CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    MAX_STEPS_FIELD_NUMBER: _builtins.int
-    SEED_FIELD_NUMBER: _builtins.int
-    TAGS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    experiment_id: _builtins.str
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_NAME_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_CONFIG_JSON_FIELD_NUMBER: builtins.int
+    AGENT_TYPE_FIELD_NUMBER: builtins.int
+    AGENT_CONFIG_JSON_FIELD_NUMBER: builtins.int
+    DEFAULT_CONFIG_JSON_FIELD_NUMBER: builtins.int
+    MAX_STEPS_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    experiment_id: builtins.str
     """Id of the experiment."""
-    name: _builtins.str
+    name: builtins.str
     """New name, 1 to 256 bytes."""
-    description: _builtins.str
+    description: builtins.str
     """Description, at most 16 KiB. Optional."""
-    environment_name: _builtins.str
+    environment_name: builtins.str
     """Name of the environment, at most 256 bytes. Optional."""
-    environment_config_json: _builtins.str
+    environment_config_json: builtins.str
     """Config of the environment, strict JSON text, at most 128 KiB. Optional."""
-    agent_type: _builtins.str
+    agent_type: builtins.str
     """Kind of agent, at most 256 bytes. Optional."""
-    agent_config_json: _builtins.str
+    agent_config_json: builtins.str
     """Config of the agent, strict JSON text, at most 128 KiB. Optional."""
-    default_config_json: _builtins.str
+    default_config_json: builtins.str
     """Config on which the config of every run is based, a JSON object as text, at most 128 KiB. Optional."""
-    max_steps: _builtins.int
+    max_steps: builtins.int
     """Maximum number of steps of a run's main trajectory. Optional. The server stores it and does not enforce it."""
-    seed: _builtins.int
+    seed: builtins.int
     """Random seed. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 256 KiB. Optional."""
-    @_builtins.property
-    def update_mask(self) -> _field_mask_pb2.FieldMask:
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
-    @_builtins.property
-    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """At most 64 words of 1 to 256 bytes each."""
 
     def __init__(
         self,
         *,
-        experiment_id: _builtins.str = ...,
-        update_mask: _field_mask_pb2.FieldMask | None = ...,
-        name: _builtins.str = ...,
-        description: _builtins.str = ...,
-        environment_name: _builtins.str = ...,
-        environment_config_json: _builtins.str = ...,
-        agent_type: _builtins.str = ...,
-        agent_config_json: _builtins.str = ...,
-        default_config_json: _builtins.str = ...,
-        max_steps: _builtins.int | None = ...,
-        seed: _builtins.int | None = ...,
-        tags: _abc.Iterable[_builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        name: builtins.str = ...,
+        description: builtins.str = ...,
+        environment_name: builtins.str = ...,
+        environment_config_json: builtins.str = ...,
+        agent_type: builtins.str = ...,
+        agent_config_json: builtins.str = ...,
+        default_config_json: builtins.str = ...,
+        max_steps: builtins.int | None = ...,
+        seed: builtins.int | None = ...,
+        tags: collections.abc.Iterable[builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "max_steps", b"max_steps", "seed", b"seed", "update_mask", b"update_mask"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "agent_config_json", b"agent_config_json", "agent_type", b"agent_type", "default_config_json", b"default_config_json", "description", b"description", "environment_config_json", b"environment_config_json", "environment_name", b"environment_name", "experiment_id", b"experiment_id", "max_steps", b"max_steps", "metadata_json", b"metadata_json", "name", b"name", "seed", b"seed", "tags", b"tags", "update_mask", b"update_mask"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
-    _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015
-    _WhichOneofReturnType__seed: _TypeAlias = _typing.Literal["seed"]  # noqa: Y015
-    _WhichOneofArgType__seed: _TypeAlias = _typing.Literal["_seed", b"_seed"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_steps) -> _WhichOneofReturnType__max_steps | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__seed) -> _WhichOneofReturnType__seed | None: ...
+    def HasField(self, field_name: typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "max_steps", b"max_steps", "seed", b"seed", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_steps", b"_max_steps", "_seed", b"_seed", "agent_config_json", b"agent_config_json", "agent_type", b"agent_type", "default_config_json", b"default_config_json", "description", b"description", "environment_config_json", b"environment_config_json", "environment_name", b"environment_name", "experiment_id", b"experiment_id", "max_steps", b"max_steps", "metadata_json", b"metadata_json", "name", b"name", "seed", b"seed", "tags", b"tags", "update_mask", b"update_mask"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_steps", b"_max_steps"]) -> typing.Literal["max_steps"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
-Global___UpdateExperimentRequest: _TypeAlias = UpdateExperimentRequest  # noqa: Y015
+Global___UpdateExperimentRequest: typing_extensions.TypeAlias = UpdateExperimentRequest
 
-@_typing.final
-class UpdateExperimentResponse(_message.Message):
+@typing.final
+class UpdateExperimentResponse(google.protobuf.message.Message):
     """Response of UpdateExperiment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENT_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def experiment(self) -> _run_pb2.Experiment:
+    EXPERIMENT_FIELD_NUMBER: builtins.int
+    @property
+    def experiment(self) -> anabranch.v1.run_pb2.Experiment:
         """The updated experiment."""
 
     def __init__(
         self,
         *,
-        experiment: _run_pb2.Experiment | None = ...,
+        experiment: anabranch.v1.run_pb2.Experiment | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["experiment", b"experiment"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment", b"experiment"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["experiment", b"experiment"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment", b"experiment"]) -> None: ...
 
-Global___UpdateExperimentResponse: _TypeAlias = UpdateExperimentResponse  # noqa: Y015
+Global___UpdateExperimentResponse: typing_extensions.TypeAlias = UpdateExperimentResponse
 
-@_typing.final
-class DeleteExperimentRequest(_message.Message):
+@typing.final
+class DeleteExperimentRequest(google.protobuf.message.Message):
     """Request of DeleteExperiment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    ON_BRANCHES_FIELD_NUMBER: _builtins.int
-    CANCEL_LIVE_FIELD_NUMBER: _builtins.int
-    experiment_id: _builtins.str
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    ON_BRANCHES_FIELD_NUMBER: builtins.int
+    CANCEL_LIVE_FIELD_NUMBER: builtins.int
+    experiment_id: builtins.str
     """Id of the experiment."""
-    on_branches: _trajectory_service_pb2.OnBranches.ValueType
+    on_branches: anabranch.v1.trajectory_service_pb2.OnBranches.ValueType
     """What to do with branches of the deleted trajectories and runs that belong to others: REFUSE (default) or CASCADE."""
-    cancel_live: _builtins.bool
+    cancel_live: builtins.bool
     """If true, rollouts that are INITIALIZING or RUNNING are cancelled. Otherwise the call fails with RUN_ACTIVE if there
     are any.
     """
     def __init__(
         self,
         *,
-        experiment_id: _builtins.str = ...,
-        on_branches: _trajectory_service_pb2.OnBranches.ValueType = ...,
-        cancel_live: _builtins.bool = ...,
+        experiment_id: builtins.str = ...,
+        on_branches: anabranch.v1.trajectory_service_pb2.OnBranches.ValueType = ...,
+        cancel_live: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_live", b"cancel_live", "experiment_id", b"experiment_id", "on_branches", b"on_branches"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancel_live", b"cancel_live", "experiment_id", b"experiment_id", "on_branches", b"on_branches"]) -> None: ...
 
-Global___DeleteExperimentRequest: _TypeAlias = DeleteExperimentRequest  # noqa: Y015
+Global___DeleteExperimentRequest: typing_extensions.TypeAlias = DeleteExperimentRequest
 
-@_typing.final
-class DeleteExperimentResponse(_message.Message):
+@typing.final
+class DeleteExperimentResponse(google.protobuf.message.Message):
     """Response of DeleteExperiment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DELETED_RUNS_FIELD_NUMBER: _builtins.int
-    DELETED_TRAJECTORIES_FIELD_NUMBER: _builtins.int
-    deleted_runs: _builtins.int
+    DELETED_RUNS_FIELD_NUMBER: builtins.int
+    DELETED_TRAJECTORIES_FIELD_NUMBER: builtins.int
+    deleted_runs: builtins.int
     """Number of deleted runs."""
-    deleted_trajectories: _builtins.int
+    deleted_trajectories: builtins.int
     """Number of deleted trajectories."""
     def __init__(
         self,
         *,
-        deleted_runs: _builtins.int = ...,
-        deleted_trajectories: _builtins.int = ...,
+        deleted_runs: builtins.int = ...,
+        deleted_trajectories: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_runs", b"deleted_runs", "deleted_trajectories", b"deleted_trajectories"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted_runs", b"deleted_runs", "deleted_trajectories", b"deleted_trajectories"]) -> None: ...
 
-Global___DeleteExperimentResponse: _TypeAlias = DeleteExperimentResponse  # noqa: Y015
+Global___DeleteExperimentResponse: typing_extensions.TypeAlias = DeleteExperimentResponse
 
-@_typing.final
-class NewMainTrajectory(_message.Message):
+@typing.final
+class NewMainTrajectory(google.protobuf.message.Message):
     """A main trajectory to create."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    ROOT_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    ROOT_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the new trajectory, a UUID. Default: a UUIDv7 generated by the server."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """Name of the task, at most 256 bytes. Optional."""
-    @_builtins.property
-    def root(self) -> _trajectory_pb2.Step:
+    @property
+    def root(self) -> anabranch.v1.trajectory_pb2.Step:
         """Step 0, written in the same transaction. Its `step_number` must be 0. Optional; without it the trajectory is empty."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        root: _trajectory_pb2.Step | None = ...,
-        task_id: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        root: anabranch.v1.trajectory_pb2.Step | None = ...,
+        task_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["root", b"root"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["root", b"root", "task_id", b"task_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["root", b"root"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["root", b"root", "task_id", b"task_id", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___NewMainTrajectory: _TypeAlias = NewMainTrajectory  # noqa: Y015
+Global___NewMainTrajectory: typing_extensions.TypeAlias = NewMainTrajectory
 
-@_typing.final
-class CreateRunRequest(_message.Message):
+@typing.final
+class CreateRunRequest(google.protobuf.message.Message):
     """Request of CreateRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_NAME_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    IF_EXISTS_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    CONFIG_JSON_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PLAN_FIELD_NUMBER: _builtins.int
-    MAIN_TRAJECTORY_FIELD_NUMBER: _builtins.int
-    INITIAL_STATUS_FIELD_NUMBER: _builtins.int
-    HEARTBEAT_TIMEOUT_FIELD_NUMBER: _builtins.int
-    FAIL_WHEN_STALE_FIELD_NUMBER: _builtins.int
-    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_NAME_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    IF_EXISTS_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    CONFIG_JSON_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PLAN_FIELD_NUMBER: builtins.int
+    MAIN_TRAJECTORY_FIELD_NUMBER: builtins.int
+    INITIAL_STATUS_FIELD_NUMBER: builtins.int
+    HEARTBEAT_TIMEOUT_FIELD_NUMBER: builtins.int
+    FAIL_WHEN_STALE_FIELD_NUMBER: builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the new run, a UUID. Default: a UUIDv7 generated by the server."""
-    request_id: _builtins.str
+    request_id: builtins.str
     """Idempotency key, at most 128 bytes. Optional. For at least 7 days, the same request with the same key returns the
     same run.
     """
-    experiment_id: _builtins.str
+    experiment_id: builtins.str
     """Id of the experiment. At most one of experiment_id and experiment_name is set."""
-    experiment_name: _builtins.str
+    experiment_name: builtins.str
     """Name of the experiment. Default: `default`, which the server creates if necessary."""
-    name: _builtins.str
+    name: builtins.str
     """Name, unique in the experiment, at most 256 bytes. Default: `run-NUMBER`."""
     if_exists: Global___IfExists.ValueType
     """What to do if a run with the name exists. Default: FAIL. RETURN_EXISTING requires `name`."""
-    description: _builtins.str
+    description: builtins.str
     """Description, at most 16 KiB. Optional."""
-    config_json: _builtins.str
+    config_json: builtins.str
     """The run's own config, a JSON object as text, for example its hyperparameters. Merged over the experiment's default
     config: objects are merged deeply, lists and scalars are replaced, null is a value. At most 128 KiB; the effective
     config at most 256 KiB. Optional.
     """
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 256 KiB. Optional."""
-    initial_status: _status_pb2.Status.ValueType
+    initial_status: anabranch.v1.status_pb2.Status.ValueType
     """PENDING (default), INITIALIZING or RUNNING."""
-    fail_when_stale: _builtins.bool
+    fail_when_stale: builtins.bool
     """If true, the server fails the run when it is stale."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
-    @_builtins.property
-    def plan(self) -> _run_pb2.Plan:
+    @property
+    def plan(self) -> anabranch.v1.run_pb2.Plan:
         """Intended amount of work. Optional."""
 
-    @_builtins.property
+    @property
     def main_trajectory(self) -> Global___NewMainTrajectory:
         """Creates a main trajectory with the name and labels of the run. Optional; without it the run has none."""
 
-    @_builtins.property
-    def heartbeat_timeout(self) -> _duration_pb2.Duration:
+    @property
+    def heartbeat_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Time without HeartbeatRun after which the run is stale: 1 s to 30 days. Default: 5 minutes."""
 
-    @_builtins.property
-    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def removed_config_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Keys to remove from the experiment's default config before config_json is merged over it: JSON Pointers (RFC 6901)
         such as `/optimizer/eps`, at most 100, each of at most 256 bytes. Each path must lead to a key of the default
         config, and not into a list; all are looked up before the first key is removed, so that paths may overlap or be
@@ -628,55 +578,52 @@ class CreateRunRequest(_message.Message):
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-        experiment_id: _builtins.str = ...,
-        experiment_name: _builtins.str = ...,
-        name: _builtins.str = ...,
+        run_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        experiment_name: builtins.str = ...,
+        name: builtins.str = ...,
         if_exists: Global___IfExists.ValueType = ...,
-        description: _builtins.str = ...,
-        config_json: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
-        plan: _run_pb2.Plan | None = ...,
+        description: builtins.str = ...,
+        config_json: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+        plan: anabranch.v1.run_pb2.Plan | None = ...,
         main_trajectory: Global___NewMainTrajectory | None = ...,
-        initial_status: _status_pb2.Status.ValueType = ...,
-        heartbeat_timeout: _duration_pb2.Duration | None = ...,
-        fail_when_stale: _builtins.bool = ...,
-        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
+        initial_status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        heartbeat_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        fail_when_stale: builtins.bool = ...,
+        removed_config_paths: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_timeout", b"heartbeat_timeout", "main_trajectory", b"main_trajectory", "plan", b"plan"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_json", b"config_json", "description", b"description", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "if_exists", b"if_exists", "initial_status", b"initial_status", "labels", b"labels", "main_trajectory", b"main_trajectory", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "removed_config_paths", b"removed_config_paths", "request_id", b"request_id", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat_timeout", b"heartbeat_timeout", "main_trajectory", b"main_trajectory", "plan", b"plan"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["config_json", b"config_json", "description", b"description", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "if_exists", b"if_exists", "initial_status", b"initial_status", "labels", b"labels", "main_trajectory", b"main_trajectory", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "removed_config_paths", b"removed_config_paths", "request_id", b"request_id", "run_id", b"run_id"]) -> None: ...
 
-Global___CreateRunRequest: _TypeAlias = CreateRunRequest  # noqa: Y015
+Global___CreateRunRequest: typing_extensions.TypeAlias = CreateRunRequest
 
-@_typing.final
-class CreateRunResponse(_message.Message):
+@typing.final
+class CreateRunResponse(google.protobuf.message.Message):
     """Response of CreateRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    CREATED_FIELD_NUMBER: _builtins.int
-    MAIN_TRAJECTORY_FIELD_NUMBER: _builtins.int
-    RESUME_STAGE_FIELD_NUMBER: _builtins.int
-    created: _builtins.bool
+    RUN_FIELD_NUMBER: builtins.int
+    CREATED_FIELD_NUMBER: builtins.int
+    MAIN_TRAJECTORY_FIELD_NUMBER: builtins.int
+    RESUME_STAGE_FIELD_NUMBER: builtins.int
+    created: builtins.bool
     """True if this call created the run."""
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The run. If the response would exceed 1 MiB, the run is returned in the BASIC view."""
 
-    @_builtins.property
-    def main_trajectory(self) -> _trajectory_pb2.Trajectory:
+    @property
+    def main_trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The main trajectory in the BASIC view. Its `next_step_number` is the step to continue with. Unset if the run has
         none.
         """
 
-    @_builtins.property
-    def resume_stage(self) -> _run_pb2.Stage:
+    @property
+    def resume_stage(self) -> anabranch.v1.run_pb2.Stage:
         """The stage to resume from, in the BASIC view, as GetLatestCheckpointedStage returns it for TRAIN_STEP. Unset if
         there is none.
         """
@@ -684,639 +631,574 @@ class CreateRunResponse(_message.Message):
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
-        created: _builtins.bool = ...,
-        main_trajectory: _trajectory_pb2.Trajectory | None = ...,
-        resume_stage: _run_pb2.Stage | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
+        created: builtins.bool = ...,
+        main_trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
+        resume_stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["main_trajectory", b"main_trajectory", "resume_stage", b"resume_stage", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "main_trajectory", b"main_trajectory", "resume_stage", b"resume_stage", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["main_trajectory", b"main_trajectory", "resume_stage", b"resume_stage", "run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["created", b"created", "main_trajectory", b"main_trajectory", "resume_stage", b"resume_stage", "run", b"run"]) -> None: ...
 
-Global___CreateRunResponse: _TypeAlias = CreateRunResponse  # noqa: Y015
+Global___CreateRunResponse: typing_extensions.TypeAlias = CreateRunResponse
 
-@_typing.final
-class GetRunRequest(_message.Message):
+@typing.final
+class GetRunRequest(google.protobuf.message.Message):
     """Request of GetRun. Exactly one of run_id and run_name is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    RUN_NAME_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_NAME_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    RUN_NAME_FIELD_NUMBER: builtins.int
+    EXPERIMENT_NAME_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    run_name: _builtins.str
+    run_name: builtins.str
     """Name of the run. Requires `experiment_name` unless the experiment is `default`."""
-    experiment_name: _builtins.str
+    experiment_name: builtins.str
     """Name of the experiment of `run_name`. Default: `default`."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str | None = ...,
-        run_name: _builtins.str | None = ...,
-        experiment_name: _builtins.str = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        run_id: builtins.str | None = ...,
+        run_name: builtins.str | None = ...,
+        experiment_name: builtins.str = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_run_name", b"_run_name", "run_id", b"run_id", "run_name", b"run_name"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_run_id", b"_run_id", "_run_name", b"_run_name", "experiment_name", b"experiment_name", "run_id", b"run_id", "run_name", b"run_name", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
-    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
-    _WhichOneofReturnType__run_name: _TypeAlias = _typing.Literal["run_name"]  # noqa: Y015
-    _WhichOneofArgType__run_name: _TypeAlias = _typing.Literal["_run_name", b"_run_name"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_name) -> _WhichOneofReturnType__run_name | None: ...
+    def HasField(self, field_name: typing.Literal["_run_id", b"_run_id", "_run_name", b"_run_name", "run_id", b"run_id", "run_name", b"run_name"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_run_id", b"_run_id", "_run_name", b"_run_name", "experiment_name", b"experiment_name", "run_id", b"run_id", "run_name", b"run_name", "view", b"view"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_run_id", b"_run_id"]) -> typing.Literal["run_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_run_name", b"_run_name"]) -> typing.Literal["run_name"] | None: ...
 
-Global___GetRunRequest: _TypeAlias = GetRunRequest  # noqa: Y015
+Global___GetRunRequest: typing_extensions.TypeAlias = GetRunRequest
 
-@_typing.final
-class GetRunResponse(_message.Message):
+@typing.final
+class GetRunResponse(google.protobuf.message.Message):
     """Response of GetRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
 
-Global___GetRunResponse: _TypeAlias = GetRunResponse  # noqa: Y015
+Global___GetRunResponse: typing_extensions.TypeAlias = GetRunResponse
 
-@_typing.final
-class ListRunsRequest(_message.Message):
+@typing.final
+class ListRunsRequest(google.protobuf.message.Message):
     """Request of ListRuns. A run must match all filters that are set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_NAME_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    STATUSES_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    PARENT_ID_FIELD_NUMBER: _builtins.int
-    ROOTS_ONLY_FIELD_NUMBER: _builtins.int
-    STALE_ONLY_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_NAME_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    PARENT_ID_FIELD_NUMBER: builtins.int
+    ROOTS_ONLY_FIELD_NUMBER: builtins.int
+    STALE_ONLY_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: builtins.int
+    CREATE_TIME_TO_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
     """Maximum number of runs in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    experiment_id: _builtins.str
+    experiment_id: builtins.str
     """Match runs of this experiment, by id. At most one of experiment_id and experiment_name is set."""
-    experiment_name: _builtins.str
+    experiment_name: builtins.str
     """Match runs of this experiment, by name."""
-    name: _builtins.str
+    name: builtins.str
     """Match runs with exactly this name."""
-    parent_id: _builtins.str
+    parent_id: builtins.str
     """Match branches of this run."""
-    roots_only: _builtins.bool
+    roots_only: builtins.bool
     """If true, match only runs that were not branched from another run."""
-    stale_only: _builtins.bool
+    stale_only: builtins.bool
     """If true, match only stale runs."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
-    @_builtins.property
-    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
         """Match runs with one of these statuses. Default: any status."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Match runs that have all these labels with exactly these values."""
 
-    @_builtins.property
-    def create_time_from(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match runs created at or after this time."""
 
-    @_builtins.property
-    def create_time_to(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match runs created before this time."""
 
     def __init__(
         self,
         *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        experiment_id: _builtins.str = ...,
-        experiment_name: _builtins.str = ...,
-        name: _builtins.str = ...,
-        statuses: _abc.Iterable[_status_pb2.Status.ValueType] | None = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        parent_id: _builtins.str = ...,
-        roots_only: _builtins.bool = ...,
-        stale_only: _builtins.bool = ...,
-        create_time_from: _timestamp_pb2.Timestamp | None = ...,
-        create_time_to: _timestamp_pb2.Timestamp | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        experiment_name: builtins.str = ...,
+        name: builtins.str = ...,
+        statuses: collections.abc.Iterable[anabranch.v1.status_pb2.Status.ValueType] | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        parent_id: builtins.str = ...,
+        roots_only: builtins.bool = ...,
+        stale_only: builtins.bool = ...,
+        create_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        create_time_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "stale_only", b"stale_only", "statuses", b"statuses", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "stale_only", b"stale_only", "statuses", b"statuses", "view", b"view"]) -> None: ...
 
-Global___ListRunsRequest: _TypeAlias = ListRunsRequest  # noqa: Y015
+Global___ListRunsRequest: typing_extensions.TypeAlias = ListRunsRequest
 
-@_typing.final
-class RunWithProgress(_message.Message):
+@typing.final
+class RunWithProgress(google.protobuf.message.Message):
     """A run with its progress."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    PROGRESS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    PROGRESS_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The run."""
 
-    @_builtins.property
-    def progress(self) -> _run_pb2.Progress:
+    @property
+    def progress(self) -> anabranch.v1.run_pb2.Progress:
         """Progress of the run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
-        progress: _run_pb2.Progress | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
+        progress: anabranch.v1.run_pb2.Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress", "run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["progress", b"progress", "run", b"run"]) -> None: ...
 
-Global___RunWithProgress: _TypeAlias = RunWithProgress  # noqa: Y015
+Global___RunWithProgress: typing_extensions.TypeAlias = RunWithProgress
 
-@_typing.final
-class ListRunsResponse(_message.Message):
+@typing.final
+class ListRunsResponse(google.protobuf.message.Message):
     """Response of ListRuns."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUNS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    RUNS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def runs(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunWithProgress]:
+    @property
+    def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunWithProgress]:
         """The runs, newest first."""
 
     def __init__(
         self,
         *,
-        runs: _abc.Iterable[Global___RunWithProgress] | None = ...,
-        next_page_token: _builtins.str = ...,
+        runs: collections.abc.Iterable[Global___RunWithProgress] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "runs", b"runs"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "runs", b"runs"]) -> None: ...
 
-Global___ListRunsResponse: _TypeAlias = ListRunsResponse  # noqa: Y015
+Global___ListRunsResponse: typing_extensions.TypeAlias = ListRunsResponse
 
-@_typing.final
-class UpdateRunRequest(_message.Message):
+@typing.final
+class UpdateRunRequest(google.protobuf.message.Message):
     """Request of UpdateRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    UPDATE_MASK_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PLAN_FIELD_NUMBER: _builtins.int
-    STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    HEARTBEAT_TIMEOUT_FIELD_NUMBER: _builtins.int
-    FAIL_WHEN_STALE_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PLAN_FIELD_NUMBER: builtins.int
+    STATUS_MESSAGE_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    HEARTBEAT_TIMEOUT_FIELD_NUMBER: builtins.int
+    FAIL_WHEN_STALE_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    name: _builtins.str
+    name: builtins.str
     """New name, 1 to 256 bytes."""
-    description: _builtins.str
+    description: builtins.str
     """New description, at most 16 KiB."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """New metadata, strict JSON text, at most 256 KiB. Empty deletes the metadata."""
-    status_message: _builtins.str
+    status_message: builtins.str
     """New message about the status, at most 4 KiB."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes."""
-    fail_when_stale: _builtins.bool
+    fail_when_stale: builtins.bool
     """If true, the server fails the run when it is stale."""
-    @_builtins.property
-    def update_mask(self) -> _field_mask_pb2.FieldMask:
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared;
         `heartbeat_timeout` then returns to its default.
         """
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """New labels; they replace all existing ones."""
 
-    @_builtins.property
-    def plan(self) -> _run_pb2.Plan:
+    @property
+    def plan(self) -> anabranch.v1.run_pb2.Plan:
         """New plan."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
-    @_builtins.property
-    def heartbeat_timeout(self) -> _duration_pb2.Duration:
+    @property
+    def heartbeat_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """New timeout, 1 s to 30 days."""
 
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        update_mask: _field_mask_pb2.FieldMask | None = ...,
-        name: _builtins.str = ...,
-        description: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
-        plan: _run_pb2.Plan | None = ...,
-        status_message: _builtins.str = ...,
-        phase: _builtins.str = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        heartbeat_timeout: _duration_pb2.Duration | None = ...,
-        fail_when_stale: _builtins.bool = ...,
+        run_id: builtins.str = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        name: builtins.str = ...,
+        description: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+        plan: anabranch.v1.run_pb2.Plan | None = ...,
+        status_message: builtins.str = ...,
+        phase: builtins.str = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        heartbeat_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        fail_when_stale: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_timeout", b"heartbeat_timeout", "plan", b"plan", "update_mask", b"update_mask"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "phase", b"phase", "plan", b"plan", "run_id", b"run_id", "status_message", b"status_message", "update_mask", b"update_mask"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat_timeout", b"heartbeat_timeout", "plan", b"plan", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["description", b"description", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "phase", b"phase", "plan", b"plan", "run_id", b"run_id", "status_message", b"status_message", "update_mask", b"update_mask"]) -> None: ...
 
-Global___UpdateRunRequest: _TypeAlias = UpdateRunRequest  # noqa: Y015
+Global___UpdateRunRequest: typing_extensions.TypeAlias = UpdateRunRequest
 
-@_typing.final
-class UpdateRunResponse(_message.Message):
+@typing.final
+class UpdateRunResponse(google.protobuf.message.Message):
     """Response of UpdateRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
 
-Global___UpdateRunResponse: _TypeAlias = UpdateRunResponse  # noqa: Y015
+Global___UpdateRunResponse: typing_extensions.TypeAlias = UpdateRunResponse
 
-@_typing.final
-class DeleteRunRequest(_message.Message):
+@typing.final
+class DeleteRunRequest(google.protobuf.message.Message):
     """Request of DeleteRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    ON_BRANCHES_FIELD_NUMBER: _builtins.int
-    CANCEL_LIVE_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ON_BRANCHES_FIELD_NUMBER: builtins.int
+    CANCEL_LIVE_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    on_branches: _trajectory_service_pb2.OnBranches.ValueType
+    on_branches: anabranch.v1.trajectory_service_pb2.OnBranches.ValueType
     """What to do with branches of the deleted trajectories and run that belong to others: REFUSE (default) or CASCADE."""
-    cancel_live: _builtins.bool
+    cancel_live: builtins.bool
     """If true, rollouts that are INITIALIZING or RUNNING are cancelled. Otherwise the call fails with RUN_ACTIVE if there
     are any.
     """
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        on_branches: _trajectory_service_pb2.OnBranches.ValueType = ...,
-        cancel_live: _builtins.bool = ...,
+        run_id: builtins.str = ...,
+        on_branches: anabranch.v1.trajectory_service_pb2.OnBranches.ValueType = ...,
+        cancel_live: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancel_live", b"cancel_live", "on_branches", b"on_branches", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancel_live", b"cancel_live", "on_branches", b"on_branches", "run_id", b"run_id"]) -> None: ...
 
-Global___DeleteRunRequest: _TypeAlias = DeleteRunRequest  # noqa: Y015
+Global___DeleteRunRequest: typing_extensions.TypeAlias = DeleteRunRequest
 
-@_typing.final
-class DeleteRunResponse(_message.Message):
+@typing.final
+class DeleteRunResponse(google.protobuf.message.Message):
     """Response of DeleteRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DELETED_RUNS_FIELD_NUMBER: _builtins.int
-    DELETED_TRAJECTORIES_FIELD_NUMBER: _builtins.int
-    deleted_runs: _builtins.int
+    DELETED_RUNS_FIELD_NUMBER: builtins.int
+    DELETED_TRAJECTORIES_FIELD_NUMBER: builtins.int
+    deleted_runs: builtins.int
     """Number of deleted runs."""
-    deleted_trajectories: _builtins.int
+    deleted_trajectories: builtins.int
     """Number of deleted trajectories."""
     def __init__(
         self,
         *,
-        deleted_runs: _builtins.int = ...,
-        deleted_trajectories: _builtins.int = ...,
+        deleted_runs: builtins.int = ...,
+        deleted_trajectories: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_runs", b"deleted_runs", "deleted_trajectories", b"deleted_trajectories"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted_runs", b"deleted_runs", "deleted_trajectories", b"deleted_trajectories"]) -> None: ...
 
-Global___DeleteRunResponse: _TypeAlias = DeleteRunResponse  # noqa: Y015
+Global___DeleteRunResponse: typing_extensions.TypeAlias = DeleteRunResponse
 
-@_typing.final
-class BranchRunRequest(_message.Message):
+@typing.final
+class BranchRunRequest(google.protobuf.message.Message):
     """Request of BranchRun. Exactly one of step_number and tag is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    TAG_FIELD_NUMBER: _builtins.int
-    BRANCH_ID_FIELD_NUMBER: _builtins.int
-    BRANCH_TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    DESCRIPTION_FIELD_NUMBER: _builtins.int
-    CONFIG_OVERRIDES_JSON_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PLAN_FIELD_NUMBER: _builtins.int
-    INITIAL_STATUS_FIELD_NUMBER: _builtins.int
-    HEARTBEAT_TIMEOUT_FIELD_NUMBER: _builtins.int
-    FAIL_WHEN_STALE_FIELD_NUMBER: _builtins.int
-    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    TAG_FIELD_NUMBER: builtins.int
+    BRANCH_ID_FIELD_NUMBER: builtins.int
+    BRANCH_TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    DESCRIPTION_FIELD_NUMBER: builtins.int
+    CONFIG_OVERRIDES_JSON_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PLAN_FIELD_NUMBER: builtins.int
+    INITIAL_STATUS_FIELD_NUMBER: builtins.int
+    HEARTBEAT_TIMEOUT_FIELD_NUMBER: builtins.int
+    FAIL_WHEN_STALE_FIELD_NUMBER: builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run to branch from. Its main trajectory is branched."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Last step to share."""
-    tag: _builtins.str
+    tag: builtins.str
     """Tag of the main trajectory that names the last step to share."""
-    branch_id: _builtins.str
+    branch_id: builtins.str
     """Id of the new run, a UUID. Default: a UUIDv7 generated by the server."""
-    branch_trajectory_id: _builtins.str
+    branch_trajectory_id: builtins.str
     """Id of the new main trajectory, a UUID. Default: a UUIDv7 generated by the server."""
-    request_id: _builtins.str
+    request_id: builtins.str
     """Idempotency key, as in CreateRun."""
-    name: _builtins.str
+    name: builtins.str
     """Name, unique in the experiment, at most 256 bytes. Default: `run-NUMBER`."""
-    description: _builtins.str
+    description: builtins.str
     """Description, at most 16 KiB. Default: `Branched from NAME at step N`."""
-    config_overrides_json: _builtins.str
+    config_overrides_json: builtins.str
     """The run's own config, a JSON object as text. Merged over the parent's effective config as in CreateRun: null is a
     value, and removed_config_paths removes keys. At most 128 KiB; the effective config at most 256 KiB. Optional.
     """
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 256 KiB. Optional. The metadata of the parent is not inherited."""
-    initial_status: _status_pb2.Status.ValueType
+    initial_status: anabranch.v1.status_pb2.Status.ValueType
     """PENDING, INITIALIZING or RUNNING (default)."""
-    fail_when_stale: _builtins.bool
+    fail_when_stale: builtins.bool
     """If true, the server fails the run when it is stale."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Labels, as in CreateRun. The labels of the parent are not inherited."""
 
-    @_builtins.property
-    def plan(self) -> _run_pb2.Plan:
+    @property
+    def plan(self) -> anabranch.v1.run_pb2.Plan:
         """Intended amount of work. Default: the plan of the parent."""
 
-    @_builtins.property
-    def heartbeat_timeout(self) -> _duration_pb2.Duration:
+    @property
+    def heartbeat_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """As in CreateRun. Default: the timeout of the parent."""
 
-    @_builtins.property
-    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def removed_config_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Keys to remove from the parent's effective config before config_overrides_json is merged over it. As in CreateRun."""
 
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        step_number: _builtins.int | None = ...,
-        tag: _builtins.str | None = ...,
-        branch_id: _builtins.str = ...,
-        branch_trajectory_id: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        description: _builtins.str = ...,
-        config_overrides_json: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
-        plan: _run_pb2.Plan | None = ...,
-        initial_status: _status_pb2.Status.ValueType = ...,
-        heartbeat_timeout: _duration_pb2.Duration | None = ...,
-        fail_when_stale: _builtins.bool = ...,
-        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
+        run_id: builtins.str = ...,
+        step_number: builtins.int | None = ...,
+        tag: builtins.str | None = ...,
+        branch_id: builtins.str = ...,
+        branch_trajectory_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        name: builtins.str = ...,
+        description: builtins.str = ...,
+        config_overrides_json: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+        plan: anabranch.v1.run_pb2.Plan | None = ...,
+        initial_status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        heartbeat_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        fail_when_stale: builtins.bool = ...,
+        removed_config_paths: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "heartbeat_timeout", b"heartbeat_timeout", "plan", b"plan", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "branch_trajectory_id", b"branch_trajectory_id", "config_overrides_json", b"config_overrides_json", "description", b"description", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "initial_status", b"initial_status", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "removed_config_paths", b"removed_config_paths", "request_id", b"request_id", "run_id", b"run_id", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    _WhichOneofReturnType__tag: _TypeAlias = _typing.Literal["tag"]  # noqa: Y015
-    _WhichOneofArgType__tag: _TypeAlias = _typing.Literal["_tag", b"_tag"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tag) -> _WhichOneofReturnType__tag | None: ...
+    def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "heartbeat_timeout", b"heartbeat_timeout", "plan", b"plan", "step_number", b"step_number", "tag", b"tag"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "branch_trajectory_id", b"branch_trajectory_id", "config_overrides_json", b"config_overrides_json", "description", b"description", "fail_when_stale", b"fail_when_stale", "heartbeat_timeout", b"heartbeat_timeout", "initial_status", b"initial_status", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "plan", b"plan", "removed_config_paths", b"removed_config_paths", "request_id", b"request_id", "run_id", b"run_id", "step_number", b"step_number", "tag", b"tag"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tag", b"_tag"]) -> typing.Literal["tag"] | None: ...
 
-Global___BranchRunRequest: _TypeAlias = BranchRunRequest  # noqa: Y015
+Global___BranchRunRequest: typing_extensions.TypeAlias = BranchRunRequest
 
-@_typing.final
-class BranchRunResponse(_message.Message):
+@typing.final
+class BranchRunResponse(google.protobuf.message.Message):
     """Response of BranchRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    MAIN_TRAJECTORY_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    MAIN_TRAJECTORY_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The new run with its effective config. If the response would exceed 1 MiB, the run is returned in the BASIC view."""
 
-    @_builtins.property
-    def main_trajectory(self) -> _trajectory_pb2.Trajectory:
+    @property
+    def main_trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The main trajectory in the BASIC view. Its `next_step_number` is the branch point + 1."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
-        main_trajectory: _trajectory_pb2.Trajectory | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
+        main_trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["main_trajectory", b"main_trajectory", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["main_trajectory", b"main_trajectory", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["main_trajectory", b"main_trajectory", "run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["main_trajectory", b"main_trajectory", "run", b"run"]) -> None: ...
 
-Global___BranchRunResponse: _TypeAlias = BranchRunResponse  # noqa: Y015
+Global___BranchRunResponse: typing_extensions.TypeAlias = BranchRunResponse
 
-@_typing.final
-class GetRunTreeRequest(_message.Message):
+@typing.final
+class GetRunTreeRequest(google.protobuf.message.Message):
     """Request of GetRunTree. Exactly one of run_id and experiment_id is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of any run of the tree."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of runs in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    experiment_id: _builtins.str
+    experiment_id: builtins.str
     """Id of the experiment whose trees are listed."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        experiment_id: _builtins.str = ...,
+        run_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        experiment_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment_id", b"experiment_id", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment_id", b"experiment_id", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id"]) -> None: ...
 
-Global___GetRunTreeRequest: _TypeAlias = GetRunTreeRequest  # noqa: Y015
+Global___GetRunTreeRequest: typing_extensions.TypeAlias = GetRunTreeRequest
 
-@_typing.final
-class GetRunTreeResponse(_message.Message):
+@typing.final
+class GetRunTreeResponse(google.protobuf.message.Message):
     """Response of GetRunTree."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUNS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    RUNS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def runs(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Run]:
+    @property
+    def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.Run]:
         """The runs in the BASIC view, in order of creation: a parent comes before its branches. `parent_id` and
         `branch_point` are the edges.
         """
@@ -1324,496 +1206,442 @@ class GetRunTreeResponse(_message.Message):
     def __init__(
         self,
         *,
-        runs: _abc.Iterable[_run_pb2.Run] | None = ...,
-        next_page_token: _builtins.str = ...,
+        runs: collections.abc.Iterable[anabranch.v1.run_pb2.Run] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "runs", b"runs"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "runs", b"runs"]) -> None: ...
 
-Global___GetRunTreeResponse: _TypeAlias = GetRunTreeResponse  # noqa: Y015
+Global___GetRunTreeResponse: typing_extensions.TypeAlias = GetRunTreeResponse
 
-@_typing.final
-class CompareRunsRequest(_message.Message):
+@typing.final
+class CompareRunsRequest(google.protobuf.message.Message):
     """Request of CompareRuns."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_IDS_FIELD_NUMBER: _builtins.int
-    START_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    END_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    start_step_number: _builtins.int
+    RUN_IDS_FIELD_NUMBER: builtins.int
+    START_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    END_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    start_step_number: builtins.int
     """First step of the lists of rewards. Default: 0."""
-    end_step_number: _builtins.int
+    end_step_number: builtins.int
     """End of the lists of rewards, exclusive; at most 1,000 after the start. Default: no lists."""
-    @_builtins.property
-    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of 2 to 20 runs, each once. The others are compared with the first."""
 
     def __init__(
         self,
         *,
-        run_ids: _abc.Iterable[_builtins.str] | None = ...,
-        start_step_number: _builtins.int = ...,
-        end_step_number: _builtins.int | None = ...,
+        run_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        start_step_number: builtins.int = ...,
+        end_step_number: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "run_ids", b"run_ids", "start_step_number", b"start_step_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__end_step_number: _TypeAlias = _typing.Literal["end_step_number"]  # noqa: Y015
-    _WhichOneofArgType__end_step_number: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_step_number) -> _WhichOneofReturnType__end_step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "run_ids", b"run_ids", "start_step_number", b"start_step_number"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_end_step_number", b"_end_step_number"]) -> typing.Literal["end_step_number"] | None: ...
 
-Global___CompareRunsRequest: _TypeAlias = CompareRunsRequest  # noqa: Y015
+Global___CompareRunsRequest: typing_extensions.TypeAlias = CompareRunsRequest
 
-@_typing.final
-class ConfigDifference(_message.Message):
+@typing.final
+class ConfigDifference(google.protobuf.message.Message):
     """A difference between two configs."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PATH_FIELD_NUMBER: _builtins.int
-    VALUE_JSON_FIELD_NUMBER: _builtins.int
-    OTHER_VALUE_JSON_FIELD_NUMBER: _builtins.int
-    path: _builtins.str
+    PATH_FIELD_NUMBER: builtins.int
+    VALUE_JSON_FIELD_NUMBER: builtins.int
+    OTHER_VALUE_JSON_FIELD_NUMBER: builtins.int
+    path: builtins.str
     """JSON Pointer (RFC 6901) to the value, for example `/optimizer/lr`."""
-    value_json: _builtins.str
+    value_json: builtins.str
     """Value in the first run as JSON text. Empty if it has none. Very long values are cut and returned as a JSON string,
     so that the response stays below 1 MiB; this also applies to `first_difference`.
     """
-    other_value_json: _builtins.str
+    other_value_json: builtins.str
     """Value in the other run, as `value_json`."""
     def __init__(
         self,
         *,
-        path: _builtins.str = ...,
-        value_json: _builtins.str = ...,
-        other_value_json: _builtins.str = ...,
+        path: builtins.str = ...,
+        value_json: builtins.str = ...,
+        other_value_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["other_value_json", b"other_value_json", "path", b"path", "value_json", b"value_json"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["other_value_json", b"other_value_json", "path", b"path", "value_json", b"value_json"]) -> None: ...
 
-Global___ConfigDifference: _TypeAlias = ConfigDifference  # noqa: Y015
+Global___ConfigDifference: typing_extensions.TypeAlias = ConfigDifference
 
-@_typing.final
-class RunComparison(_message.Message):
+@typing.final
+class RunComparison(google.protobuf.message.Message):
     """Comparison of a run with the first one."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    CONFIG_DIFFERENCES_FIELD_NUMBER: _builtins.int
-    CONFIG_DIFFERENCES_TRUNCATED_FIELD_NUMBER: _builtins.int
-    TRAJECTORIES_FIELD_NUMBER: _builtins.int
-    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
-    REMOVED_CONFIG_PATHS_TRUNCATED_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    CONFIG_DIFFERENCES_FIELD_NUMBER: builtins.int
+    CONFIG_DIFFERENCES_TRUNCATED_FIELD_NUMBER: builtins.int
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: builtins.int
+    REMOVED_CONFIG_PATHS_TRUNCATED_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the other run."""
-    config_differences_truncated: _builtins.bool
+    config_differences_truncated: builtins.bool
     """True if there are more differences than are listed."""
-    removed_config_paths_truncated: _builtins.bool
+    removed_config_paths_truncated: builtins.bool
     """True if the other run has more removed paths than are listed. GetRun returns all."""
-    @_builtins.property
-    def config_differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___ConfigDifference]:
+    @property
+    def config_differences(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ConfigDifference]:
         """Differences of the effective configs, by path. At most 1,000, and fewer if they do not fit."""
 
-    @_builtins.property
-    def trajectories(self) -> _trajectory_service_pb2.CompareTrajectoriesResponse:
+    @property
+    def trajectories(self) -> anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse:
         """Comparison of the main trajectories; the one of the first run is the base. Unset if one of the runs has none."""
 
-    @_builtins.property
-    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def removed_config_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """`removed_config_paths` of the other run, as many as fit."""
 
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        config_differences: _abc.Iterable[Global___ConfigDifference] | None = ...,
-        config_differences_truncated: _builtins.bool = ...,
-        trajectories: _trajectory_service_pb2.CompareTrajectoriesResponse | None = ...,
-        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
-        removed_config_paths_truncated: _builtins.bool = ...,
+        run_id: builtins.str = ...,
+        config_differences: collections.abc.Iterable[Global___ConfigDifference] | None = ...,
+        config_differences_truncated: builtins.bool = ...,
+        trajectories: anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse | None = ...,
+        removed_config_paths: collections.abc.Iterable[builtins.str] | None = ...,
+        removed_config_paths_truncated: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectories", b"trajectories"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["config_differences", b"config_differences", "config_differences_truncated", b"config_differences_truncated", "removed_config_paths", b"removed_config_paths", "removed_config_paths_truncated", b"removed_config_paths_truncated", "run_id", b"run_id", "trajectories", b"trajectories"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectories", b"trajectories"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["config_differences", b"config_differences", "config_differences_truncated", b"config_differences_truncated", "removed_config_paths", b"removed_config_paths", "removed_config_paths_truncated", b"removed_config_paths_truncated", "run_id", b"run_id", "trajectories", b"trajectories"]) -> None: ...
 
-Global___RunComparison: _TypeAlias = RunComparison  # noqa: Y015
+Global___RunComparison: typing_extensions.TypeAlias = RunComparison
 
-@_typing.final
-class CompareRunsResponse(_message.Message):
+@typing.final
+class CompareRunsResponse(google.protobuf.message.Message):
     """Response of CompareRuns."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    COMPARISONS_FIELD_NUMBER: _builtins.int
-    REMOVED_CONFIG_PATHS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def comparisons(self) -> _containers.RepeatedCompositeFieldContainer[Global___RunComparison]:
+    COMPARISONS_FIELD_NUMBER: builtins.int
+    REMOVED_CONFIG_PATHS_FIELD_NUMBER: builtins.int
+    @property
+    def comparisons(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunComparison]:
         """One entry per run after the first, in the order of the request."""
 
-    @_builtins.property
-    def removed_config_paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def removed_config_paths(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """`removed_config_paths` of the first run."""
 
     def __init__(
         self,
         *,
-        comparisons: _abc.Iterable[Global___RunComparison] | None = ...,
-        removed_config_paths: _abc.Iterable[_builtins.str] | None = ...,
+        comparisons: collections.abc.Iterable[Global___RunComparison] | None = ...,
+        removed_config_paths: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["comparisons", b"comparisons", "removed_config_paths", b"removed_config_paths"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["comparisons", b"comparisons", "removed_config_paths", b"removed_config_paths"]) -> None: ...
 
-Global___CompareRunsResponse: _TypeAlias = CompareRunsResponse  # noqa: Y015
+Global___CompareRunsResponse: typing_extensions.TypeAlias = CompareRunsResponse
 
-@_typing.final
-class StartRunRequest(_message.Message):
+@typing.final
+class StartRunRequest(google.protobuf.message.Message):
     """Request of StartRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        run_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___StartRunRequest: _TypeAlias = StartRunRequest  # noqa: Y015
+Global___StartRunRequest: typing_extensions.TypeAlias = StartRunRequest
 
-@_typing.final
-class StartRunResponse(_message.Message):
+@typing.final
+class StartRunResponse(google.protobuf.message.Message):
     """Response of StartRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
 
-Global___StartRunResponse: _TypeAlias = StartRunResponse  # noqa: Y015
+Global___StartRunResponse: typing_extensions.TypeAlias = StartRunResponse
 
-@_typing.final
-class PauseRunRequest(_message.Message):
+@typing.final
+class PauseRunRequest(google.protobuf.message.Message):
     """Request of PauseRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        run_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___PauseRunRequest: _TypeAlias = PauseRunRequest  # noqa: Y015
+Global___PauseRunRequest: typing_extensions.TypeAlias = PauseRunRequest
 
-@_typing.final
-class PauseRunResponse(_message.Message):
+@typing.final
+class PauseRunResponse(google.protobuf.message.Message):
     """Response of PauseRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
 
-Global___PauseRunResponse: _TypeAlias = PauseRunResponse  # noqa: Y015
+Global___PauseRunResponse: typing_extensions.TypeAlias = PauseRunResponse
 
-@_typing.final
-class ResumeRunRequest(_message.Message):
+@typing.final
+class ResumeRunRequest(google.protobuf.message.Message):
     """Request of ResumeRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        run_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___ResumeRunRequest: _TypeAlias = ResumeRunRequest  # noqa: Y015
+Global___ResumeRunRequest: typing_extensions.TypeAlias = ResumeRunRequest
 
-@_typing.final
-class ResumeRunResponse(_message.Message):
+@typing.final
+class ResumeRunResponse(google.protobuf.message.Message):
     """Response of ResumeRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
 
-Global___ResumeRunResponse: _TypeAlias = ResumeRunResponse  # noqa: Y015
+Global___ResumeRunResponse: typing_extensions.TypeAlias = ResumeRunResponse
 
-@_typing.final
-class CompleteRunRequest(_message.Message):
+@typing.final
+class CompleteRunRequest(google.protobuf.message.Message):
     """Request of CompleteRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    RESULT_JSON_FIELD_NUMBER: _builtins.int
-    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    RESULT_JSON_FIELD_NUMBER: builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
-    result_json: _builtins.str
+    result_json: builtins.str
     """Result as strict JSON text, at most 256 KiB. Optional."""
-    keep_trajectory_open: _builtins.bool
+    keep_trajectory_open: builtins.bool
     """If true, the main trajectory is not sealed, and its writers can append after the end of the run."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
-        result_json: _builtins.str = ...,
-        keep_trajectory_open: _builtins.bool = ...,
+        run_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
+        result_json: builtins.str = ...,
+        keep_trajectory_open: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "result_json", b"result_json", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___CompleteRunRequest: _TypeAlias = CompleteRunRequest  # noqa: Y015
+Global___CompleteRunRequest: typing_extensions.TypeAlias = CompleteRunRequest
 
-@_typing.final
-class CompleteRunResponse(_message.Message):
+@typing.final
+class CompleteRunResponse(google.protobuf.message.Message):
     """Response of CompleteRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
 
-Global___CompleteRunResponse: _TypeAlias = CompleteRunResponse  # noqa: Y015
+Global___CompleteRunResponse: typing_extensions.TypeAlias = CompleteRunResponse
 
-@_typing.final
-class FailRunRequest(_message.Message):
+@typing.final
+class FailRunRequest(google.protobuf.message.Message):
     """Request of FailRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
-    keep_trajectory_open: _builtins.bool
+    keep_trajectory_open: builtins.bool
     """As in CompleteRun."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
-        keep_trajectory_open: _builtins.bool = ...,
+        run_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
+        keep_trajectory_open: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___FailRunRequest: _TypeAlias = FailRunRequest  # noqa: Y015
+Global___FailRunRequest: typing_extensions.TypeAlias = FailRunRequest
 
-@_typing.final
-class FailRunResponse(_message.Message):
+@typing.final
+class FailRunResponse(google.protobuf.message.Message):
     """Response of FailRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    RUN_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
 
-Global___FailRunResponse: _TypeAlias = FailRunResponse  # noqa: Y015
+Global___FailRunResponse: typing_extensions.TypeAlias = FailRunResponse
 
-@_typing.final
-class CancelRunRequest(_message.Message):
+@typing.final
+class CancelRunRequest(google.protobuf.message.Message):
     """Request of CancelRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: _builtins.int
-    CANCEL_ROLLOUTS_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    KEEP_TRAJECTORY_OPEN_FIELD_NUMBER: builtins.int
+    CANCEL_ROLLOUTS_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
-    keep_trajectory_open: _builtins.bool
+    keep_trajectory_open: builtins.bool
     """As in CompleteRun."""
-    cancel_rollouts: _builtins.bool
+    cancel_rollouts: builtins.bool
     """If true, all rollouts of the run that are not terminal are cancelled as by CancelRollout, with `message` and
     `metadata_json`, in transactions of at most 200 rollouts. The status of the run is committed first, so that no more
     rollouts are claimed. If the call ends early, the server continues, also after a restart. ReopenRun ends this: no
@@ -1822,931 +1650,822 @@ class CancelRunRequest(_message.Message):
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
-        keep_trajectory_open: _builtins.bool = ...,
-        cancel_rollouts: _builtins.bool = ...,
+        run_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
+        keep_trajectory_open: builtins.bool = ...,
+        cancel_rollouts: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "cancel_rollouts", b"cancel_rollouts", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "cancel_rollouts", b"cancel_rollouts", "keep_trajectory_open", b"keep_trajectory_open", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___CancelRunRequest: _TypeAlias = CancelRunRequest  # noqa: Y015
+Global___CancelRunRequest: typing_extensions.TypeAlias = CancelRunRequest
 
-@_typing.final
-class CancelRunResponse(_message.Message):
+@typing.final
+class CancelRunResponse(google.protobuf.message.Message):
     """Response of CancelRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    CANCELLED_ROLLOUTS_FIELD_NUMBER: _builtins.int
-    cancelled_rollouts: _builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    CANCELLED_ROLLOUTS_FIELD_NUMBER: builtins.int
+    cancelled_rollouts: builtins.int
     """Number of rollouts that were cancelled so since the run became CANCELLED, by this and earlier calls. 0 without
     `cancel_rollouts`.
     """
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
-        cancelled_rollouts: _builtins.int = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
+        cancelled_rollouts: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_rollouts", b"cancelled_rollouts", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cancelled_rollouts", b"cancelled_rollouts", "run", b"run"]) -> None: ...
 
-Global___CancelRunResponse: _TypeAlias = CancelRunResponse  # noqa: Y015
+Global___CancelRunResponse: typing_extensions.TypeAlias = CancelRunResponse
 
-@_typing.final
-class ReopenRunRequest(_message.Message):
+@typing.final
+class ReopenRunRequest(google.protobuf.message.Message):
     """Request of ReopenRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        run_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "run_id", b"run_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___ReopenRunRequest: _TypeAlias = ReopenRunRequest  # noqa: Y015
+Global___ReopenRunRequest: typing_extensions.TypeAlias = ReopenRunRequest
 
-@_typing.final
-class ReopenRunResponse(_message.Message):
+@typing.final
+class ReopenRunResponse(google.protobuf.message.Message):
     """Response of ReopenRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    MAIN_TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    main_trajectory_id: _builtins.str
+    RUN_FIELD_NUMBER: builtins.int
+    MAIN_TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    main_trajectory_id: builtins.str
     """Id of the main trajectory to append to from now on. Empty if the run has none."""
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The updated run."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
-        main_trajectory_id: _builtins.str = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
+        main_trajectory_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["main_trajectory_id", b"main_trajectory_id", "run", b"run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["main_trajectory_id", b"main_trajectory_id", "run", b"run"]) -> None: ...
 
-Global___ReopenRunResponse: _TypeAlias = ReopenRunResponse  # noqa: Y015
+Global___ReopenRunResponse: typing_extensions.TypeAlias = ReopenRunResponse
 
-@_typing.final
-class HeartbeatRunRequest(_message.Message):
+@typing.final
+class HeartbeatRunRequest(google.protobuf.message.Message):
     """Request of HeartbeatRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
+        run_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["run_id", b"run_id"]) -> None: ...
 
-Global___HeartbeatRunRequest: _TypeAlias = HeartbeatRunRequest  # noqa: Y015
+Global___HeartbeatRunRequest: typing_extensions.TypeAlias = HeartbeatRunRequest
 
-@_typing.final
-class HeartbeatRunResponse(_message.Message):
+@typing.final
+class HeartbeatRunResponse(google.protobuf.message.Message):
     """Response of HeartbeatRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
-    HEARTBEAT_TIME_FIELD_NUMBER: _builtins.int
-    status: _status_pb2.Status.ValueType
+    STATUS_FIELD_NUMBER: builtins.int
+    STATUS_MESSAGE_FIELD_NUMBER: builtins.int
+    HEARTBEAT_TIME_FIELD_NUMBER: builtins.int
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Status of the run."""
-    status_message: _builtins.str
+    status_message: builtins.str
     """Last message about the status."""
-    @_builtins.property
-    def heartbeat_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def heartbeat_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of this heartbeat, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        status: _status_pb2.Status.ValueType = ...,
-        status_message: _builtins.str = ...,
-        heartbeat_time: _timestamp_pb2.Timestamp | None = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        status_message: builtins.str = ...,
+        heartbeat_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_time", b"heartbeat_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_time", b"heartbeat_time", "status", b"status", "status_message", b"status_message"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["heartbeat_time", b"heartbeat_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["heartbeat_time", b"heartbeat_time", "status", b"status", "status_message", b"status_message"]) -> None: ...
 
-Global___HeartbeatRunResponse: _TypeAlias = HeartbeatRunResponse  # noqa: Y015
+Global___HeartbeatRunResponse: typing_extensions.TypeAlias = HeartbeatRunResponse
 
-@_typing.final
-class GetOrCreateStageRequest(_message.Message):
+@typing.final
+class GetOrCreateStageRequest(google.protobuf.message.Message):
     """Request of GetOrCreateStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    INITIAL_STATUS_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    MODEL_URI_FIELD_NUMBER: _builtins.int
-    TOTAL_SUBSTEPS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    INITIAL_STATUS_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    MODEL_URI_FIELD_NUMBER: builtins.int
+    TOTAL_SUBSTEPS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    kind: _run_pb2.StageKind.ValueType
+    kind: anabranch.v1.run_pb2.StageKind.ValueType
     """Kind of stage."""
-    number: _builtins.int
+    number: builtins.int
     """Number among the stages of this kind. Required."""
-    initial_status: _status_pb2.Status.ValueType
+    initial_status: anabranch.v1.status_pb2.Status.ValueType
     """Status of a new stage: PENDING (default), INITIALIZING or RUNNING."""
-    batch: _builtins.int
+    batch: builtins.int
     """Number of the batch. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """Phase, at most 256 bytes. Optional."""
-    model_uri: _builtins.str
+    model_uri: builtins.str
     """Location of the weights that the stage samples with, at most 2 KiB. Optional."""
-    total_substeps: _builtins.int
+    total_substeps: builtins.int
     """Total number of optimizer steps, at most 10^12. Default: the number in the plan."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 256 KiB. Optional."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        kind: _run_pb2.StageKind.ValueType = ...,
-        number: _builtins.int | None = ...,
-        initial_status: _status_pb2.Status.ValueType = ...,
-        batch: _builtins.int | None = ...,
-        phase: _builtins.str = ...,
-        model_uri: _builtins.str = ...,
-        total_substeps: _builtins.int | None = ...,
-        metadata_json: _builtins.str = ...,
+        run_id: builtins.str = ...,
+        kind: anabranch.v1.run_pb2.StageKind.ValueType = ...,
+        number: builtins.int | None = ...,
+        initial_status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        batch: builtins.int | None = ...,
+        phase: builtins.str = ...,
+        model_uri: builtins.str = ...,
+        total_substeps: builtins.int | None = ...,
+        metadata_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_number", b"_number", "_total_substeps", b"_total_substeps", "batch", b"batch", "number", b"number", "total_substeps", b"total_substeps"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_number", b"_number", "_total_substeps", b"_total_substeps", "batch", b"batch", "initial_status", b"initial_status", "kind", b"kind", "metadata_json", b"metadata_json", "model_uri", b"model_uri", "number", b"number", "phase", b"phase", "run_id", b"run_id", "total_substeps", b"total_substeps"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
-    _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
-    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
-    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
-    _WhichOneofReturnType__total_substeps: _TypeAlias = _typing.Literal["total_substeps"]  # noqa: Y015
-    _WhichOneofArgType__total_substeps: _TypeAlias = _typing.Literal["_total_substeps", b"_total_substeps"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch) -> _WhichOneofReturnType__batch | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__total_substeps) -> _WhichOneofReturnType__total_substeps | None: ...
+    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "_number", b"_number", "_total_substeps", b"_total_substeps", "batch", b"batch", "number", b"number", "total_substeps", b"total_substeps"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "_number", b"_number", "_total_substeps", b"_total_substeps", "batch", b"batch", "initial_status", b"initial_status", "kind", b"kind", "metadata_json", b"metadata_json", "model_uri", b"model_uri", "number", b"number", "phase", b"phase", "run_id", b"run_id", "total_substeps", b"total_substeps"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_batch", b"_batch"]) -> typing.Literal["batch"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_total_substeps", b"_total_substeps"]) -> typing.Literal["total_substeps"] | None: ...
 
-Global___GetOrCreateStageRequest: _TypeAlias = GetOrCreateStageRequest  # noqa: Y015
+Global___GetOrCreateStageRequest: typing_extensions.TypeAlias = GetOrCreateStageRequest
 
-@_typing.final
-class GetOrCreateStageResponse(_message.Message):
+@typing.final
+class GetOrCreateStageResponse(google.protobuf.message.Message):
     """Response of GetOrCreateStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    CREATED_FIELD_NUMBER: _builtins.int
-    created: _builtins.bool
+    STAGE_FIELD_NUMBER: builtins.int
+    CREATED_FIELD_NUMBER: builtins.int
+    created: builtins.bool
     """True if this call created the stage."""
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The stage. An existing stage is not changed by the other fields of the request."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
-        created: _builtins.bool = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
+        created: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["created", b"created", "stage", b"stage"]) -> None: ...
 
-Global___GetOrCreateStageResponse: _TypeAlias = GetOrCreateStageResponse  # noqa: Y015
+Global___GetOrCreateStageResponse: typing_extensions.TypeAlias = GetOrCreateStageResponse
 
-@_typing.final
-class GetStageRequest(_message.Message):
+@typing.final
+class GetStageRequest(google.protobuf.message.Message):
     """Request of GetStage. Either stage_id, or run_id, kind and number are required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    NUMBER_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    NUMBER_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """Id of the run. Requires `kind` and `number`."""
-    kind: _run_pb2.StageKind.ValueType
+    kind: anabranch.v1.run_pb2.StageKind.ValueType
     """Kind of stage. Requires `run_id`."""
-    number: _builtins.int
+    number: builtins.int
     """Number of the stage. Requires `run_id`."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str | None = ...,
-        run_id: _builtins.str | None = ...,
-        kind: _run_pb2.StageKind.ValueType = ...,
-        number: _builtins.int | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        stage_id: builtins.str | None = ...,
+        run_id: builtins.str | None = ...,
+        kind: anabranch.v1.run_pb2.StageKind.ValueType = ...,
+        number: builtins.int | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "number", b"number", "run_id", b"run_id", "stage_id", b"stage_id"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_number", b"_number", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "kind", b"kind", "number", b"number", "run_id", b"run_id", "stage_id", b"stage_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__number: _TypeAlias = _typing.Literal["number"]  # noqa: Y015
-    _WhichOneofArgType__number: _TypeAlias = _typing.Literal["_number", b"_number"]  # noqa: Y015
-    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
-    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
-    _WhichOneofReturnType__stage_id: _TypeAlias = _typing.Literal["stage_id"]  # noqa: Y015
-    _WhichOneofArgType__stage_id: _TypeAlias = _typing.Literal["_stage_id", b"_stage_id"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__number) -> _WhichOneofReturnType__number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__stage_id) -> _WhichOneofReturnType__stage_id | None: ...
+    def HasField(self, field_name: typing.Literal["_number", b"_number", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "number", b"number", "run_id", b"run_id", "stage_id", b"stage_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_number", b"_number", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "kind", b"kind", "number", b"number", "run_id", b"run_id", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_run_id", b"_run_id"]) -> typing.Literal["run_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_stage_id", b"_stage_id"]) -> typing.Literal["stage_id"] | None: ...
 
-Global___GetStageRequest: _TypeAlias = GetStageRequest  # noqa: Y015
+Global___GetStageRequest: typing_extensions.TypeAlias = GetStageRequest
 
-@_typing.final
-class GetStageResponse(_message.Message):
+@typing.final
+class GetStageResponse(google.protobuf.message.Message):
     """Response of GetStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___GetStageResponse: _TypeAlias = GetStageResponse  # noqa: Y015
+Global___GetStageResponse: typing_extensions.TypeAlias = GetStageResponse
 
-@_typing.final
-class ListStagesRequest(_message.Message):
+@typing.final
+class ListStagesRequest(google.protobuf.message.Message):
     """Request of ListStages. A stage must match all filters that are set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    KINDS_FIELD_NUMBER: _builtins.int
-    STATUSES_FIELD_NUMBER: _builtins.int
-    DESCENDING_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    KINDS_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    DESCENDING_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of stages in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    descending: _builtins.bool
+    descending: builtins.bool
     """If true, the newest stage comes first."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
-    @_builtins.property
-    def kinds(self) -> _containers.RepeatedScalarFieldContainer[_run_pb2.StageKind.ValueType]:
+    @property
+    def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.run_pb2.StageKind.ValueType]:
         """Match stages of these kinds. Default: any kind."""
 
-    @_builtins.property
-    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
         """Match stages with one of these statuses. Default: any status."""
 
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        kinds: _abc.Iterable[_run_pb2.StageKind.ValueType] | None = ...,
-        statuses: _abc.Iterable[_status_pb2.Status.ValueType] | None = ...,
-        descending: _builtins.bool = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        run_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        kinds: collections.abc.Iterable[anabranch.v1.run_pb2.StageKind.ValueType] | None = ...,
+        statuses: collections.abc.Iterable[anabranch.v1.status_pb2.Status.ValueType] | None = ...,
+        descending: builtins.bool = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["descending", b"descending", "kinds", b"kinds", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "statuses", b"statuses", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["descending", b"descending", "kinds", b"kinds", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "statuses", b"statuses", "view", b"view"]) -> None: ...
 
-Global___ListStagesRequest: _TypeAlias = ListStagesRequest  # noqa: Y015
+Global___ListStagesRequest: typing_extensions.TypeAlias = ListStagesRequest
 
-@_typing.final
-class ListStagesResponse(_message.Message):
+@typing.final
+class ListStagesResponse(google.protobuf.message.Message):
     """Response of ListStages."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGES_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    STAGES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def stages(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Stage]:
+    @property
+    def stages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.Stage]:
         """The stages, in order of creation."""
 
     def __init__(
         self,
         *,
-        stages: _abc.Iterable[_run_pb2.Stage] | None = ...,
-        next_page_token: _builtins.str = ...,
+        stages: collections.abc.Iterable[anabranch.v1.run_pb2.Stage] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "stages", b"stages"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "stages", b"stages"]) -> None: ...
 
-Global___ListStagesResponse: _TypeAlias = ListStagesResponse  # noqa: Y015
+Global___ListStagesResponse: typing_extensions.TypeAlias = ListStagesResponse
 
-@_typing.final
-class UpdateStageRequest(_message.Message):
+@typing.final
+class UpdateStageRequest(google.protobuf.message.Message):
     """Request of UpdateStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class TimingsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class TimingsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        @_builtins.property
-        def value(self) -> _run_pb2.TimeSpan: ...
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> anabranch.v1.run_pb2.TimeSpan: ...
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _run_pb2.TimeSpan | None = ...,
+            key: builtins.str = ...,
+            value: anabranch.v1.run_pb2.TimeSpan | None = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    UPDATE_MASK_FIELD_NUMBER: _builtins.int
-    BATCH_FIELD_NUMBER: _builtins.int
-    STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    MODEL_URI_FIELD_NUMBER: _builtins.int
-    MODEL_CHECKPOINT_URI_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    COMPLETED_SUBSTEPS_FIELD_NUMBER: _builtins.int
-    TOTAL_SUBSTEPS_FIELD_NUMBER: _builtins.int
-    TIMINGS_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    BATCH_FIELD_NUMBER: builtins.int
+    STATUS_MESSAGE_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    MODEL_URI_FIELD_NUMBER: builtins.int
+    MODEL_CHECKPOINT_URI_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    COMPLETED_SUBSTEPS_FIELD_NUMBER: builtins.int
+    TOTAL_SUBSTEPS_FIELD_NUMBER: builtins.int
+    TIMINGS_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    batch: _builtins.int
+    batch: builtins.int
     """New number of the batch."""
-    status_message: _builtins.str
+    status_message: builtins.str
     """New message about the status, at most 4 KiB."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes."""
-    model_uri: _builtins.str
+    model_uri: builtins.str
     """Location of the weights that the stage samples with, at most 2 KiB."""
-    model_checkpoint_uri: _builtins.str
+    model_checkpoint_uri: builtins.str
     """Location of the model checkpoint that the stage wrote, at most 2 KiB."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """New metadata, strict JSON text, at most 256 KiB. Empty deletes the metadata."""
-    completed_substeps: _builtins.int
+    completed_substeps: builtins.int
     """Number of completed optimizer steps, at most 10^12."""
-    total_substeps: _builtins.int
+    total_substeps: builtins.int
     """Total number of optimizer steps, at most 10^12."""
-    @_builtins.property
-    def update_mask(self) -> _field_mask_pb2.FieldMask:
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
-    @_builtins.property
-    def timings(self) -> _containers.MessageMap[_builtins.str, _run_pb2.TimeSpan]:
+    @property
+    def timings(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, anabranch.v1.run_pb2.TimeSpan]:
         """Timings to set by name, each as a whole; others are kept. At most 64 in all; names have 1 to 128 bytes."""
 
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        update_mask: _field_mask_pb2.FieldMask | None = ...,
-        batch: _builtins.int | None = ...,
-        status_message: _builtins.str = ...,
-        phase: _builtins.str = ...,
-        model_uri: _builtins.str = ...,
-        model_checkpoint_uri: _builtins.str = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        metadata_json: _builtins.str = ...,
-        completed_substeps: _builtins.int = ...,
-        total_substeps: _builtins.int | None = ...,
-        timings: _abc.Mapping[_builtins.str, _run_pb2.TimeSpan] | None = ...,
+        stage_id: builtins.str = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        batch: builtins.int | None = ...,
+        status_message: builtins.str = ...,
+        phase: builtins.str = ...,
+        model_uri: builtins.str = ...,
+        model_checkpoint_uri: builtins.str = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        metadata_json: builtins.str = ...,
+        completed_substeps: builtins.int = ...,
+        total_substeps: builtins.int | None = ...,
+        timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "total_substeps", b"total_substeps", "update_mask", b"update_mask"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "completed_substeps", b"completed_substeps", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_checkpoint_uri", b"model_checkpoint_uri", "model_uri", b"model_uri", "phase", b"phase", "stage_id", b"stage_id", "status_message", b"status_message", "timings", b"timings", "total_substeps", b"total_substeps", "update_mask", b"update_mask"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__batch: _TypeAlias = _typing.Literal["batch"]  # noqa: Y015
-    _WhichOneofArgType__batch: _TypeAlias = _typing.Literal["_batch", b"_batch"]  # noqa: Y015
-    _WhichOneofReturnType__total_substeps: _TypeAlias = _typing.Literal["total_substeps"]  # noqa: Y015
-    _WhichOneofArgType__total_substeps: _TypeAlias = _typing.Literal["_total_substeps", b"_total_substeps"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__batch) -> _WhichOneofReturnType__batch | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__total_substeps) -> _WhichOneofReturnType__total_substeps | None: ...
+    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "total_substeps", b"total_substeps", "update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "_total_substeps", b"_total_substeps", "batch", b"batch", "completed_substeps", b"completed_substeps", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_checkpoint_uri", b"model_checkpoint_uri", "model_uri", b"model_uri", "phase", b"phase", "stage_id", b"stage_id", "status_message", b"status_message", "timings", b"timings", "total_substeps", b"total_substeps", "update_mask", b"update_mask"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_batch", b"_batch"]) -> typing.Literal["batch"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_total_substeps", b"_total_substeps"]) -> typing.Literal["total_substeps"] | None: ...
 
-Global___UpdateStageRequest: _TypeAlias = UpdateStageRequest  # noqa: Y015
+Global___UpdateStageRequest: typing_extensions.TypeAlias = UpdateStageRequest
 
-@_typing.final
-class UpdateStageResponse(_message.Message):
+@typing.final
+class UpdateStageResponse(google.protobuf.message.Message):
     """Response of UpdateStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___UpdateStageResponse: _TypeAlias = UpdateStageResponse  # noqa: Y015
+Global___UpdateStageResponse: typing_extensions.TypeAlias = UpdateStageResponse
 
-@_typing.final
-class GetLatestCheckpointedStageRequest(_message.Message):
+@typing.final
+class GetLatestCheckpointedStageRequest(google.protobuf.message.Message):
     """Request of GetLatestCheckpointedStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    KIND_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    KIND_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    kind: _run_pb2.StageKind.ValueType
+    kind: anabranch.v1.run_pb2.StageKind.ValueType
     """Kind of stage. Default: TRAIN_STEP."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        kind: _run_pb2.StageKind.ValueType = ...,
+        run_id: builtins.str = ...,
+        kind: anabranch.v1.run_pb2.StageKind.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kind", b"kind", "run_id", b"run_id"]) -> None: ...
 
-Global___GetLatestCheckpointedStageRequest: _TypeAlias = GetLatestCheckpointedStageRequest  # noqa: Y015
+Global___GetLatestCheckpointedStageRequest: typing_extensions.TypeAlias = GetLatestCheckpointedStageRequest
 
-@_typing.final
-class GetLatestCheckpointedStageResponse(_message.Message):
+@typing.final
+class GetLatestCheckpointedStageResponse(google.protobuf.message.Message):
     """Response of GetLatestCheckpointedStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The stage. Training continues with its number + 1."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___GetLatestCheckpointedStageResponse: _TypeAlias = GetLatestCheckpointedStageResponse  # noqa: Y015
+Global___GetLatestCheckpointedStageResponse: typing_extensions.TypeAlias = GetLatestCheckpointedStageResponse
 
-@_typing.final
-class StartStageRequest(_message.Message):
+@typing.final
+class StartStageRequest(google.protobuf.message.Message):
     """Request of StartStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        stage_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___StartStageRequest: _TypeAlias = StartStageRequest  # noqa: Y015
+Global___StartStageRequest: typing_extensions.TypeAlias = StartStageRequest
 
-@_typing.final
-class StartStageResponse(_message.Message):
+@typing.final
+class StartStageResponse(google.protobuf.message.Message):
     """Response of StartStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___StartStageResponse: _TypeAlias = StartStageResponse  # noqa: Y015
+Global___StartStageResponse: typing_extensions.TypeAlias = StartStageResponse
 
-@_typing.final
-class PauseStageRequest(_message.Message):
+@typing.final
+class PauseStageRequest(google.protobuf.message.Message):
     """Request of PauseStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        stage_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___PauseStageRequest: _TypeAlias = PauseStageRequest  # noqa: Y015
+Global___PauseStageRequest: typing_extensions.TypeAlias = PauseStageRequest
 
-@_typing.final
-class PauseStageResponse(_message.Message):
+@typing.final
+class PauseStageResponse(google.protobuf.message.Message):
     """Response of PauseStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___PauseStageResponse: _TypeAlias = PauseStageResponse  # noqa: Y015
+Global___PauseStageResponse: typing_extensions.TypeAlias = PauseStageResponse
 
-@_typing.final
-class ResumeStageRequest(_message.Message):
+@typing.final
+class ResumeStageRequest(google.protobuf.message.Message):
     """Request of ResumeStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        stage_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___ResumeStageRequest: _TypeAlias = ResumeStageRequest  # noqa: Y015
+Global___ResumeStageRequest: typing_extensions.TypeAlias = ResumeStageRequest
 
-@_typing.final
-class ResumeStageResponse(_message.Message):
+@typing.final
+class ResumeStageResponse(google.protobuf.message.Message):
     """Response of ResumeStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___ResumeStageResponse: _TypeAlias = ResumeStageResponse  # noqa: Y015
+Global___ResumeStageResponse: typing_extensions.TypeAlias = ResumeStageResponse
 
-@_typing.final
-class CompleteStageRequest(_message.Message):
+@typing.final
+class CompleteStageRequest(google.protobuf.message.Message):
     """Request of CompleteStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        stage_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___CompleteStageRequest: _TypeAlias = CompleteStageRequest  # noqa: Y015
+Global___CompleteStageRequest: typing_extensions.TypeAlias = CompleteStageRequest
 
-@_typing.final
-class CompleteStageResponse(_message.Message):
+@typing.final
+class CompleteStageResponse(google.protobuf.message.Message):
     """Response of CompleteStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___CompleteStageResponse: _TypeAlias = CompleteStageResponse  # noqa: Y015
+Global___CompleteStageResponse: typing_extensions.TypeAlias = CompleteStageResponse
 
-@_typing.final
-class FailStageRequest(_message.Message):
+@typing.final
+class FailStageRequest(google.protobuf.message.Message):
     """Request of FailStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        stage_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___FailStageRequest: _TypeAlias = FailStageRequest  # noqa: Y015
+Global___FailStageRequest: typing_extensions.TypeAlias = FailStageRequest
 
-@_typing.final
-class FailStageResponse(_message.Message):
+@typing.final
+class FailStageResponse(google.protobuf.message.Message):
     """Response of FailStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___FailStageResponse: _TypeAlias = FailStageResponse  # noqa: Y015
+Global___FailStageResponse: typing_extensions.TypeAlias = FailStageResponse
 
-@_typing.final
-class CancelStageRequest(_message.Message):
+@typing.final
+class CancelStageRequest(google.protobuf.message.Message):
     """Request of CancelStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    CANCEL_ROLLOUTS_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    CANCEL_ROLLOUTS_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
-    cancel_rollouts: _builtins.bool
+    cancel_rollouts: builtins.bool
     """If true, all rollouts of the stage that are not terminal are cancelled as by CancelRollout, with `message` and
     `metadata_json`, in transactions of at most 200 rollouts. The status of the stage is committed first, so that no
     more rollouts are claimed. If the call ends early, the server continues, also after a restart. ReopenStage ends
@@ -2755,534 +2474,464 @@ class CancelStageRequest(_message.Message):
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
-        cancel_rollouts: _builtins.bool = ...,
+        stage_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
+        cancel_rollouts: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "cancel_rollouts", b"cancel_rollouts", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "cancel_rollouts", b"cancel_rollouts", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___CancelStageRequest: _TypeAlias = CancelStageRequest  # noqa: Y015
+Global___CancelStageRequest: typing_extensions.TypeAlias = CancelStageRequest
 
-@_typing.final
-class CancelStageResponse(_message.Message):
+@typing.final
+class CancelStageResponse(google.protobuf.message.Message):
     """Response of CancelStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    CANCELLED_ROLLOUTS_FIELD_NUMBER: _builtins.int
-    cancelled_rollouts: _builtins.int
+    STAGE_FIELD_NUMBER: builtins.int
+    CANCELLED_ROLLOUTS_FIELD_NUMBER: builtins.int
+    cancelled_rollouts: builtins.int
     """Number of rollouts that were cancelled so since the stage became CANCELLED, by this and earlier calls. 0 without
     `cancel_rollouts`.
     """
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
-        cancelled_rollouts: _builtins.int = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
+        cancelled_rollouts: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled_rollouts", b"cancelled_rollouts", "stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["cancelled_rollouts", b"cancelled_rollouts", "stage", b"stage"]) -> None: ...
 
-Global___CancelStageResponse: _TypeAlias = CancelStageResponse  # noqa: Y015
+Global___CancelStageResponse: typing_extensions.TypeAlias = CancelStageResponse
 
-@_typing.final
-class ReopenStageRequest(_message.Message):
+@typing.final
+class ReopenStageRequest(google.protobuf.message.Message):
     """Request of ReopenStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
-    message: _builtins.str
+    message: builtins.str
     """Message about the status, at most 4 KiB. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Optional."""
-    phase: _builtins.str
+    phase: builtins.str
     """New phase, at most 256 bytes. Default: the phase does not change."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        phase: _builtins.str | None = ...,
+        stage_id: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        phase: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "phase", b"phase"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__phase: _TypeAlias = _typing.Literal["phase"]  # noqa: Y015
-    _WhichOneofArgType__phase: _TypeAlias = _typing.Literal["_phase", b"_phase"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__phase) -> _WhichOneofReturnType__phase | None: ...
+    def HasField(self, field_name: typing.Literal["_phase", b"_phase", "phase", b"phase"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_phase", b"_phase", "message", b"message", "metadata_json", b"metadata_json", "phase", b"phase", "stage_id", b"stage_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_phase", b"_phase"]) -> typing.Literal["phase"] | None: ...
 
-Global___ReopenStageRequest: _TypeAlias = ReopenStageRequest  # noqa: Y015
+Global___ReopenStageRequest: typing_extensions.TypeAlias = ReopenStageRequest
 
-@_typing.final
-class ReopenStageResponse(_message.Message):
+@typing.final
+class ReopenStageResponse(google.protobuf.message.Message):
     """Response of ReopenStage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The updated stage."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___ReopenStageResponse: _TypeAlias = ReopenStageResponse  # noqa: Y015
+Global___ReopenStageResponse: typing_extensions.TypeAlias = ReopenStageResponse
 
-@_typing.final
-class CloseQueueRequest(_message.Message):
+@typing.final
+class CloseQueueRequest(google.protobuf.message.Message):
     """Request of CloseQueue."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Id of the stage."""
     def __init__(
         self,
         *,
-        stage_id: _builtins.str = ...,
+        stage_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage_id", b"stage_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["stage_id", b"stage_id"]) -> None: ...
 
-Global___CloseQueueRequest: _TypeAlias = CloseQueueRequest  # noqa: Y015
+Global___CloseQueueRequest: typing_extensions.TypeAlias = CloseQueueRequest
 
-@_typing.final
-class CloseQueueResponse(_message.Message):
+@typing.final
+class CloseQueueResponse(google.protobuf.message.Message):
     """Response of CloseQueue."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STAGE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def stage(self) -> _run_pb2.Stage:
+    STAGE_FIELD_NUMBER: builtins.int
+    @property
+    def stage(self) -> anabranch.v1.run_pb2.Stage:
         """The stage in the FULL view, with `queue_close_time`."""
 
     def __init__(
         self,
         *,
-        stage: _run_pb2.Stage | None = ...,
+        stage: anabranch.v1.run_pb2.Stage | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["stage", b"stage"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
-Global___CloseQueueResponse: _TypeAlias = CloseQueueResponse  # noqa: Y015
+Global___CloseQueueResponse: typing_extensions.TypeAlias = CloseQueueResponse
 
-@_typing.final
-class LogMetricsRequest(_message.Message):
+@typing.final
+class LogMetricsRequest(google.protobuf.message.Message):
     """Request of LogMetrics."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    POINTS_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    POINTS_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    @_builtins.property
-    def points(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.MetricPoint]:
+    @property
+    def points(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.MetricPoint]:
         """1 to 10,000 points. Of points with the same identity the last one counts."""
 
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        points: _abc.Iterable[_run_pb2.MetricPoint] | None = ...,
+        run_id: builtins.str = ...,
+        points: collections.abc.Iterable[anabranch.v1.run_pb2.MetricPoint] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["points", b"points", "run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["points", b"points", "run_id", b"run_id"]) -> None: ...
 
-Global___LogMetricsRequest: _TypeAlias = LogMetricsRequest  # noqa: Y015
+Global___LogMetricsRequest: typing_extensions.TypeAlias = LogMetricsRequest
 
-@_typing.final
-class LogMetricsResponse(_message.Message):
+@typing.final
+class LogMetricsResponse(google.protobuf.message.Message):
     """Response of LogMetrics. It is sent when the points are durable."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___LogMetricsResponse: _TypeAlias = LogMetricsResponse  # noqa: Y015
+Global___LogMetricsResponse: typing_extensions.TypeAlias = LogMetricsResponse
 
-@_typing.final
-class ReadMetricsRequest(_message.Message):
+@typing.final
+class ReadMetricsRequest(google.protobuf.message.Message):
     """Request of ReadMetrics."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_IDS_FIELD_NUMBER: _builtins.int
-    KEYS_FIELD_NUMBER: _builtins.int
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    RUN_LEVEL_ONLY_FIELD_NUMBER: _builtins.int
-    START_METRIC_STEP_FIELD_NUMBER: _builtins.int
-    END_METRIC_STEP_FIELD_NUMBER: _builtins.int
-    MAX_POINTS_FIELD_NUMBER: _builtins.int
-    stage_id: _builtins.str
+    RUN_IDS_FIELD_NUMBER: builtins.int
+    KEYS_FIELD_NUMBER: builtins.int
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    RUN_LEVEL_ONLY_FIELD_NUMBER: builtins.int
+    START_METRIC_STEP_FIELD_NUMBER: builtins.int
+    END_METRIC_STEP_FIELD_NUMBER: builtins.int
+    MAX_POINTS_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
     """Match series of this stage. Default: series of the runs and of all their stages."""
-    run_level_only: _builtins.bool
+    run_level_only: builtins.bool
     """If true, match only series of the runs, not those of stages."""
-    start_metric_step: _builtins.int
+    start_metric_step: builtins.int
     """First metric_step of the range. Default: the first of the series."""
-    end_metric_step: _builtins.int
+    end_metric_step: builtins.int
     """End of the range, exclusive. Default: the end of the series."""
-    max_points: _builtins.int
+    max_points: builtins.int
     """Maximum number of points per series, 4 to 10,000. NaN points are left out before points are counted. A series with
     more points is downsampled: its points are cut into buckets with equal numbers of points, and the first and the
     last point of the series and the minimum and the maximum of each bucket are returned, in order of metric_step. 0
     (default): all points, as they were logged.
     """
-    @_builtins.property
-    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Ids of 1 to 100 runs, each once."""
 
-    @_builtins.property
-    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def keys(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Match series with these names. At most 100. Default: all series."""
 
     def __init__(
         self,
         *,
-        run_ids: _abc.Iterable[_builtins.str] | None = ...,
-        keys: _abc.Iterable[_builtins.str] | None = ...,
-        stage_id: _builtins.str = ...,
-        run_level_only: _builtins.bool = ...,
-        start_metric_step: _builtins.int | None = ...,
-        end_metric_step: _builtins.int | None = ...,
-        max_points: _builtins.int = ...,
+        run_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        keys: collections.abc.Iterable[builtins.str] | None = ...,
+        stage_id: builtins.str = ...,
+        run_level_only: builtins.bool = ...,
+        start_metric_step: builtins.int | None = ...,
+        end_metric_step: builtins.int | None = ...,
+        max_points: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_metric_step", b"_end_metric_step", "_start_metric_step", b"_start_metric_step", "end_metric_step", b"end_metric_step", "start_metric_step", b"start_metric_step"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_metric_step", b"_end_metric_step", "_start_metric_step", b"_start_metric_step", "end_metric_step", b"end_metric_step", "keys", b"keys", "max_points", b"max_points", "run_ids", b"run_ids", "run_level_only", b"run_level_only", "stage_id", b"stage_id", "start_metric_step", b"start_metric_step"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__end_metric_step: _TypeAlias = _typing.Literal["end_metric_step"]  # noqa: Y015
-    _WhichOneofArgType__end_metric_step: _TypeAlias = _typing.Literal["_end_metric_step", b"_end_metric_step"]  # noqa: Y015
-    _WhichOneofReturnType__start_metric_step: _TypeAlias = _typing.Literal["start_metric_step"]  # noqa: Y015
-    _WhichOneofArgType__start_metric_step: _TypeAlias = _typing.Literal["_start_metric_step", b"_start_metric_step"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_metric_step) -> _WhichOneofReturnType__end_metric_step | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__start_metric_step) -> _WhichOneofReturnType__start_metric_step | None: ...
+    def HasField(self, field_name: typing.Literal["_end_metric_step", b"_end_metric_step", "_start_metric_step", b"_start_metric_step", "end_metric_step", b"end_metric_step", "start_metric_step", b"start_metric_step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_metric_step", b"_end_metric_step", "_start_metric_step", b"_start_metric_step", "end_metric_step", b"end_metric_step", "keys", b"keys", "max_points", b"max_points", "run_ids", b"run_ids", "run_level_only", b"run_level_only", "stage_id", b"stage_id", "start_metric_step", b"start_metric_step"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_end_metric_step", b"_end_metric_step"]) -> typing.Literal["end_metric_step"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_start_metric_step", b"_start_metric_step"]) -> typing.Literal["start_metric_step"] | None: ...
 
-Global___ReadMetricsRequest: _TypeAlias = ReadMetricsRequest  # noqa: Y015
+Global___ReadMetricsRequest: typing_extensions.TypeAlias = ReadMetricsRequest
 
-@_typing.final
-class ReadMetricsResponse(_message.Message):
+@typing.final
+class ReadMetricsResponse(google.protobuf.message.Message):
     """A message of the ReadMetrics stream, at most 1 MiB. Series are ordered by run (in the order of the request), stage
     (series of the run first), then key. A series that continues in the next message comes first there.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SERIES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def series(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.MetricSeries]:
+    SERIES_FIELD_NUMBER: builtins.int
+    @property
+    def series(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.MetricSeries]:
         """Series or ranges of series."""
 
     def __init__(
         self,
         *,
-        series: _abc.Iterable[_run_pb2.MetricSeries] | None = ...,
+        series: collections.abc.Iterable[anabranch.v1.run_pb2.MetricSeries] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["series", b"series"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["series", b"series"]) -> None: ...
 
-Global___ReadMetricsResponse: _TypeAlias = ReadMetricsResponse  # noqa: Y015
+Global___ReadMetricsResponse: typing_extensions.TypeAlias = ReadMetricsResponse
 
-@_typing.final
-class GetProgressRequest(_message.Message):
+@typing.final
+class GetProgressRequest(google.protobuf.message.Message):
     """Request of GetProgress."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
+        run_id: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["run_id", b"run_id"]) -> None: ...
 
-Global___GetProgressRequest: _TypeAlias = GetProgressRequest  # noqa: Y015
+Global___GetProgressRequest: typing_extensions.TypeAlias = GetProgressRequest
 
-@_typing.final
-class GetProgressResponse(_message.Message):
+@typing.final
+class GetProgressResponse(google.protobuf.message.Message):
     """Response of GetProgress."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PROGRESS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def progress(self) -> _run_pb2.Progress:
+    PROGRESS_FIELD_NUMBER: builtins.int
+    @property
+    def progress(self) -> anabranch.v1.run_pb2.Progress:
         """Progress of the run."""
 
     def __init__(
         self,
         *,
-        progress: _run_pb2.Progress | None = ...,
+        progress: anabranch.v1.run_pb2.Progress | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["progress", b"progress"]) -> None: ...
 
-Global___GetProgressResponse: _TypeAlias = GetProgressResponse  # noqa: Y015
+Global___GetProgressResponse: typing_extensions.TypeAlias = GetProgressResponse
 
-@_typing.final
-class ListStatusChangesRequest(_message.Message):
+@typing.final
+class ListStatusChangesRequest(google.protobuf.message.Message):
     """Request of ListStatusChanges. Exactly one of the ids is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    STAGE_ID_FIELD_NUMBER: _builtins.int
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    ASCENDING_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    ROLLOUT_ID_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_ID_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    ASCENDING_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    ROLLOUT_ID_FIELD_NUMBER: builtins.int
+    ENVIRONMENT_ID_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """List the history of this run."""
-    stage_id: _builtins.str
+    stage_id: builtins.str
     """List the history of this stage."""
-    trajectory_id: _builtins.str
+    trajectory_id: builtins.str
     """List the history of this trajectory."""
-    ascending: _builtins.bool
+    ascending: builtins.bool
     """If true, the oldest change comes first."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of changes in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    rollout_id: _builtins.str
+    rollout_id: builtins.str
     """List the history of this rollout."""
-    environment_id: _builtins.str
+    environment_id: builtins.str
     """List the history of this environment."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str | None = ...,
-        stage_id: _builtins.str | None = ...,
-        trajectory_id: _builtins.str | None = ...,
-        ascending: _builtins.bool = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        rollout_id: _builtins.str | None = ...,
-        environment_id: _builtins.str | None = ...,
+        run_id: builtins.str | None = ...,
+        stage_id: builtins.str | None = ...,
+        trajectory_id: builtins.str | None = ...,
+        ascending: builtins.bool = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        rollout_id: builtins.str | None = ...,
+        environment_id: builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "environment_id", b"environment_id", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "ascending", b"ascending", "environment_id", b"environment_id", "page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__environment_id: _TypeAlias = _typing.Literal["environment_id"]  # noqa: Y015
-    _WhichOneofArgType__environment_id: _TypeAlias = _typing.Literal["_environment_id", b"_environment_id"]  # noqa: Y015
-    _WhichOneofReturnType__rollout_id: _TypeAlias = _typing.Literal["rollout_id"]  # noqa: Y015
-    _WhichOneofArgType__rollout_id: _TypeAlias = _typing.Literal["_rollout_id", b"_rollout_id"]  # noqa: Y015
-    _WhichOneofReturnType__run_id: _TypeAlias = _typing.Literal["run_id"]  # noqa: Y015
-    _WhichOneofArgType__run_id: _TypeAlias = _typing.Literal["_run_id", b"_run_id"]  # noqa: Y015
-    _WhichOneofReturnType__stage_id: _TypeAlias = _typing.Literal["stage_id"]  # noqa: Y015
-    _WhichOneofArgType__stage_id: _TypeAlias = _typing.Literal["_stage_id", b"_stage_id"]  # noqa: Y015
-    _WhichOneofReturnType__trajectory_id: _TypeAlias = _typing.Literal["trajectory_id"]  # noqa: Y015
-    _WhichOneofArgType__trajectory_id: _TypeAlias = _typing.Literal["_trajectory_id", b"_trajectory_id"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__environment_id) -> _WhichOneofReturnType__environment_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__rollout_id) -> _WhichOneofReturnType__rollout_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__run_id) -> _WhichOneofReturnType__run_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__stage_id) -> _WhichOneofReturnType__stage_id | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__trajectory_id) -> _WhichOneofReturnType__trajectory_id | None: ...
+    def HasField(self, field_name: typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "environment_id", b"environment_id", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_environment_id", b"_environment_id", "_rollout_id", b"_rollout_id", "_run_id", b"_run_id", "_stage_id", b"_stage_id", "_trajectory_id", b"_trajectory_id", "ascending", b"ascending", "environment_id", b"environment_id", "page_size", b"page_size", "page_token", b"page_token", "rollout_id", b"rollout_id", "run_id", b"run_id", "stage_id", b"stage_id", "trajectory_id", b"trajectory_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_environment_id", b"_environment_id"]) -> typing.Literal["environment_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_rollout_id", b"_rollout_id"]) -> typing.Literal["rollout_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_run_id", b"_run_id"]) -> typing.Literal["run_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_stage_id", b"_stage_id"]) -> typing.Literal["stage_id"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_trajectory_id", b"_trajectory_id"]) -> typing.Literal["trajectory_id"] | None: ...
 
-Global___ListStatusChangesRequest: _TypeAlias = ListStatusChangesRequest  # noqa: Y015
+Global___ListStatusChangesRequest: typing_extensions.TypeAlias = ListStatusChangesRequest
 
-@_typing.final
-class ListStatusChangesResponse(_message.Message):
+@typing.final
+class ListStatusChangesResponse(google.protobuf.message.Message):
     """Response of ListStatusChanges."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    CHANGES_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    CHANGES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def changes(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.StatusChange]:
+    @property
+    def changes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.status_pb2.StatusChange]:
         """The changes, by ordinal."""
 
     def __init__(
         self,
         *,
-        changes: _abc.Iterable[_status_pb2.StatusChange] | None = ...,
-        next_page_token: _builtins.str = ...,
+        changes: collections.abc.Iterable[anabranch.v1.status_pb2.StatusChange] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "next_page_token", b"next_page_token"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changes", b"changes", "next_page_token", b"next_page_token"]) -> None: ...
 
-Global___ListStatusChangesResponse: _TypeAlias = ListStatusChangesResponse  # noqa: Y015
+Global___ListStatusChangesResponse: typing_extensions.TypeAlias = ListStatusChangesResponse
 
-@_typing.final
-class WatchRunRequest(_message.Message):
+@typing.final
+class WatchRunRequest(google.protobuf.message.Message):
     """Request of WatchRun."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    ALL_STAGES_FIELD_NUMBER: _builtins.int
-    UNTIL_TERMINAL_FIELD_NUMBER: _builtins.int
-    ROLLOUTS_FIELD_NUMBER: _builtins.int
-    run_id: _builtins.str
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ALL_STAGES_FIELD_NUMBER: builtins.int
+    UNTIL_TERMINAL_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
     """Id of the run."""
-    all_stages: _builtins.bool
+    all_stages: builtins.bool
     """If true, the snapshot contains terminal stages too. Default: only open stages."""
-    until_terminal: _builtins.bool
+    until_terminal: builtins.bool
     """If true, the stream ends with OK after the run is COMPLETED, FAILED or CANCELLED and its last values were sent.
     Default: it continues until the caller cancels the call.
     """
-    rollouts: _builtins.bool
+    rollouts: builtins.bool
     """If true, groups and rollouts are sent too: those of open stages, or with `all_stages` those of all stages."""
     def __init__(
         self,
         *,
-        run_id: _builtins.str = ...,
-        all_stages: _builtins.bool = ...,
-        until_terminal: _builtins.bool = ...,
-        rollouts: _builtins.bool = ...,
+        run_id: builtins.str = ...,
+        all_stages: builtins.bool = ...,
+        until_terminal: builtins.bool = ...,
+        rollouts: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_stages", b"all_stages", "rollouts", b"rollouts", "run_id", b"run_id", "until_terminal", b"until_terminal"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all_stages", b"all_stages", "rollouts", b"rollouts", "run_id", b"run_id", "until_terminal", b"until_terminal"]) -> None: ...
 
-Global___WatchRunRequest: _TypeAlias = WatchRunRequest  # noqa: Y015
+Global___WatchRunRequest: typing_extensions.TypeAlias = WatchRunRequest
 
-@_typing.final
-class WatchRunResponse(_message.Message):
+@typing.final
+class WatchRunResponse(google.protobuf.message.Message):
     """A message of the WatchRun stream, at most 1 MiB. Rows are in the BASIC view."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    STAGES_FIELD_NUMBER: _builtins.int
-    PROGRESS_FIELD_NUMBER: _builtins.int
-    CAUGHT_UP_FIELD_NUMBER: _builtins.int
-    GROUPS_FIELD_NUMBER: _builtins.int
-    ROLLOUTS_FIELD_NUMBER: _builtins.int
-    caught_up: _builtins.bool
+    RUN_FIELD_NUMBER: builtins.int
+    STAGES_FIELD_NUMBER: builtins.int
+    PROGRESS_FIELD_NUMBER: builtins.int
+    CAUGHT_UP_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    caught_up: builtins.bool
     """True if the snapshot is complete. Also sent at least every 15 seconds as a sign of life."""
-    @_builtins.property
-    def run(self) -> _run_pb2.Run:
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
         """The run, if it changed."""
 
-    @_builtins.property
-    def stages(self) -> _containers.RepeatedCompositeFieldContainer[_run_pb2.Stage]:
+    @property
+    def stages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.Stage]:
         """Stages that changed or belong to the snapshot."""
 
-    @_builtins.property
-    def progress(self) -> _run_pb2.Progress:
+    @property
+    def progress(self) -> anabranch.v1.run_pb2.Progress:
         """Progress, if it changed. Always set in the last message of the snapshot."""
 
-    @_builtins.property
-    def groups(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Group]:
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Group]:
         """Groups that changed or belong to the snapshot. Only with `rollouts`."""
 
-    @_builtins.property
-    def rollouts(self) -> _containers.RepeatedCompositeFieldContainer[_rollout_pb2.Rollout]:
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Rollout]:
         """Rollouts that changed or belong to the snapshot. Only with `rollouts`."""
 
     def __init__(
         self,
         *,
-        run: _run_pb2.Run | None = ...,
-        stages: _abc.Iterable[_run_pb2.Stage] | None = ...,
-        progress: _run_pb2.Progress | None = ...,
-        caught_up: _builtins.bool = ...,
-        groups: _abc.Iterable[_rollout_pb2.Group] | None = ...,
-        rollouts: _abc.Iterable[_rollout_pb2.Rollout] | None = ...,
+        run: anabranch.v1.run_pb2.Run | None = ...,
+        stages: collections.abc.Iterable[anabranch.v1.run_pb2.Stage] | None = ...,
+        progress: anabranch.v1.run_pb2.Progress | None = ...,
+        caught_up: builtins.bool = ...,
+        groups: collections.abc.Iterable[anabranch.v1.rollout_pb2.Group] | None = ...,
+        rollouts: collections.abc.Iterable[anabranch.v1.rollout_pb2.Rollout] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["progress", b"progress", "run", b"run"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "groups", b"groups", "progress", b"progress", "rollouts", b"rollouts", "run", b"run", "stages", b"stages"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress", "run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "groups", b"groups", "progress", b"progress", "rollouts", b"rollouts", "run", b"run", "stages", b"stages"]) -> None: ...
 
-Global___WatchRunResponse: _TypeAlias = WatchRunResponse  # noqa: Y015
+Global___WatchRunResponse: typing_extensions.TypeAlias = WatchRunResponse
 
-@_typing.final
-class SummaryDimension(_message.Message):
+@typing.final
+class SummaryDimension(google.protobuf.message.Message):
     """A dimension to aggregate by. Exactly one field is set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    KEY_FIELD_NUMBER: _builtins.int
-    LABEL_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    LABEL_FIELD_NUMBER: builtins.int
     key: Global___SummaryKey.ValueType
     """A property of rollouts."""
-    label: _builtins.str
+    label: builtins.str
     """Name of a label of the rollout, for example `model`. If the rollout has no such label, the label of its run is
     used. At most 64 bytes.
     """
@@ -3290,173 +2939,152 @@ class SummaryDimension(_message.Message):
         self,
         *,
         key: Global___SummaryKey.ValueType = ...,
-        label: _builtins.str = ...,
+        label: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "label", b"label"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key", b"key", "label", b"label"]) -> None: ...
 
-Global___SummaryDimension: _TypeAlias = SummaryDimension  # noqa: Y015
+Global___SummaryDimension: typing_extensions.TypeAlias = SummaryDimension
 
-@_typing.final
-class SummarizeRequest(_message.Message):
+@typing.final
+class SummarizeRequest(google.protobuf.message.Message):
     """Request of Summarize. A rollout must match all filters that are set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class RunLabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class RunLabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    RUN_IDS_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    STAGE_KINDS_FIELD_NUMBER: _builtins.int
-    TASK_IDS_FIELD_NUMBER: _builtins.int
-    RUN_LABELS_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    DIMENSIONS_FIELD_NUMBER: _builtins.int
-    PASS_AT_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
-    experiment_id: _builtins.str
+    RUN_IDS_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    STAGE_KINDS_FIELD_NUMBER: builtins.int
+    TASK_IDS_FIELD_NUMBER: builtins.int
+    RUN_LABELS_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    DIMENSIONS_FIELD_NUMBER: builtins.int
+    PASS_AT_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: builtins.int
+    CREATE_TIME_TO_FIELD_NUMBER: builtins.int
+    experiment_id: builtins.str
     """Match rollouts of this experiment. Default: any experiment."""
-    @_builtins.property
-    def run_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Match rollouts of these runs. At most 100. Default: any run."""
 
-    @_builtins.property
-    def stage_kinds(self) -> _containers.RepeatedScalarFieldContainer[_run_pb2.StageKind.ValueType]:
+    @property
+    def stage_kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.run_pb2.StageKind.ValueType]:
         """Match rollouts of stages of these kinds; trajectories have none and do not match. Default: any kind, and
         trajectories.
         """
 
-    @_builtins.property
-    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def task_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Match these tasks. At most 1,000. Default: any task."""
 
-    @_builtins.property
-    def run_labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def run_labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Match runs that have all these labels with exactly these values."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Match rollouts and trajectories that have all these labels with exactly these values."""
 
-    @_builtins.property
-    def dimensions(self) -> _containers.RepeatedCompositeFieldContainer[Global___SummaryDimension]:
+    @property
+    def dimensions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SummaryDimension]:
         """Dimensions to aggregate by, in order. At most 4. Default: one summary of everything."""
 
-    @_builtins.property
-    def pass_at(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def pass_at(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Values of k for pass@k. At most 16, each 1 to 1,000. Default: 1."""
 
-    @_builtins.property
-    def create_time_from(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match rollouts and trajectories created at or after this time."""
 
-    @_builtins.property
-    def create_time_to(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match rollouts and trajectories created before this time."""
 
     def __init__(
         self,
         *,
-        run_ids: _abc.Iterable[_builtins.str] | None = ...,
-        experiment_id: _builtins.str = ...,
-        stage_kinds: _abc.Iterable[_run_pb2.StageKind.ValueType] | None = ...,
-        task_ids: _abc.Iterable[_builtins.str] | None = ...,
-        run_labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        dimensions: _abc.Iterable[Global___SummaryDimension] | None = ...,
-        pass_at: _abc.Iterable[_builtins.int] | None = ...,
-        create_time_from: _timestamp_pb2.Timestamp | None = ...,
-        create_time_to: _timestamp_pb2.Timestamp | None = ...,
+        run_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        experiment_id: builtins.str = ...,
+        stage_kinds: collections.abc.Iterable[anabranch.v1.run_pb2.StageKind.ValueType] | None = ...,
+        task_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        run_labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        dimensions: collections.abc.Iterable[Global___SummaryDimension] | None = ...,
+        pass_at: collections.abc.Iterable[builtins.int] | None = ...,
+        create_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        create_time_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "dimensions", b"dimensions", "experiment_id", b"experiment_id", "labels", b"labels", "pass_at", b"pass_at", "run_ids", b"run_ids", "run_labels", b"run_labels", "stage_kinds", b"stage_kinds", "task_ids", b"task_ids"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "dimensions", b"dimensions", "experiment_id", b"experiment_id", "labels", b"labels", "pass_at", b"pass_at", "run_ids", b"run_ids", "run_labels", b"run_labels", "stage_kinds", b"stage_kinds", "task_ids", b"task_ids"]) -> None: ...
 
-Global___SummarizeRequest: _TypeAlias = SummarizeRequest  # noqa: Y015
+Global___SummarizeRequest: typing_extensions.TypeAlias = SummarizeRequest
 
-@_typing.final
-class Estimate(_message.Message):
+@typing.final
+class Estimate(google.protobuf.message.Message):
     """An estimate with its 95 % interval."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    VALUE_FIELD_NUMBER: _builtins.int
-    LOW_FIELD_NUMBER: _builtins.int
-    HIGH_FIELD_NUMBER: _builtins.int
-    value: _builtins.float
+    VALUE_FIELD_NUMBER: builtins.int
+    LOW_FIELD_NUMBER: builtins.int
+    HIGH_FIELD_NUMBER: builtins.int
+    value: builtins.float
     """The estimate."""
-    low: _builtins.float
+    low: builtins.float
     """Lower end of the interval. Unset if there is no interval."""
-    high: _builtins.float
+    high: builtins.float
     """Upper end of the interval. Unset if there is no interval."""
     def __init__(
         self,
         *,
-        value: _builtins.float = ...,
-        low: _builtins.float | None = ...,
-        high: _builtins.float | None = ...,
+        value: builtins.float = ...,
+        low: builtins.float | None = ...,
+        high: builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_high", b"_high", "_low", b"_low", "high", b"high", "low", b"low"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_high", b"_high", "_low", b"_low", "high", b"high", "low", b"low", "value", b"value"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__high: _TypeAlias = _typing.Literal["high"]  # noqa: Y015
-    _WhichOneofArgType__high: _TypeAlias = _typing.Literal["_high", b"_high"]  # noqa: Y015
-    _WhichOneofReturnType__low: _TypeAlias = _typing.Literal["low"]  # noqa: Y015
-    _WhichOneofArgType__low: _TypeAlias = _typing.Literal["_low", b"_low"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__high) -> _WhichOneofReturnType__high | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__low) -> _WhichOneofReturnType__low | None: ...
+    def HasField(self, field_name: typing.Literal["_high", b"_high", "_low", b"_low", "high", b"high", "low", b"low"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_high", b"_high", "_low", b"_low", "high", b"high", "low", b"low", "value", b"value"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_high", b"_high"]) -> typing.Literal["high"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_low", b"_low"]) -> typing.Literal["low"] | None: ...
 
-Global___Estimate: _TypeAlias = Estimate  # noqa: Y015
+Global___Estimate: typing_extensions.TypeAlias = Estimate
 
-@_typing.final
-class PassAt(_message.Message):
+@typing.final
+class PassAt(google.protobuf.message.Message):
     """pass@k: the chance that at least one of k tries succeeds, per task, averaged over tasks.
 
     Each group is judged whole, before filters and dimensions:
@@ -3468,19 +3096,19 @@ class PassAt(_message.Message):
       averaged.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    K_FIELD_NUMBER: _builtins.int
-    ESTIMATE_FIELD_NUMBER: _builtins.int
-    TASKS_FIELD_NUMBER: _builtins.int
-    GROUPS_EXCLUDED_FIELD_NUMBER: _builtins.int
-    k: _builtins.int
+    K_FIELD_NUMBER: builtins.int
+    ESTIMATE_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    GROUPS_EXCLUDED_FIELD_NUMBER: builtins.int
+    k: builtins.int
     """Value of k."""
-    tasks: _builtins.int
+    tasks: builtins.int
     """Number of tasks that have a value."""
-    groups_excluded: _builtins.int
+    groups_excluded: builtins.int
     """Number of groups that are in no value for this k, counted once for each of their tasks."""
-    @_builtins.property
+    @property
     def estimate(self) -> Global___Estimate:
         """The estimate. Unset if no task has a value. The interval is normal over tasks, clamped to 0 and 1, and unset for
         one task.
@@ -3489,167 +3117,160 @@ class PassAt(_message.Message):
     def __init__(
         self,
         *,
-        k: _builtins.int = ...,
+        k: builtins.int = ...,
         estimate: Global___Estimate | None = ...,
-        tasks: _builtins.int = ...,
-        groups_excluded: _builtins.int = ...,
+        tasks: builtins.int = ...,
+        groups_excluded: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimate", b"estimate", "groups_excluded", b"groups_excluded", "k", b"k", "tasks", b"tasks"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["estimate", b"estimate"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["estimate", b"estimate", "groups_excluded", b"groups_excluded", "k", b"k", "tasks", b"tasks"]) -> None: ...
 
-Global___PassAt: _TypeAlias = PassAt  # noqa: Y015
+Global___PassAt: typing_extensions.TypeAlias = PassAt
 
-@_typing.final
-class Summary(_message.Message):
+@typing.final
+class Summary(google.protobuf.message.Message):
     """Aggregates of the rollouts with one combination of values. Only the last attempt of each rollout counts. Missing and
     NaN rewards are left out.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class MetricSumsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricSumsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    VALUES_FIELD_NUMBER: _builtins.int
-    ROLLOUT_COUNT_FIELD_NUMBER: _builtins.int
-    PENDING_COUNT_FIELD_NUMBER: _builtins.int
-    LIVE_COUNT_FIELD_NUMBER: _builtins.int
-    COMPLETED_COUNT_FIELD_NUMBER: _builtins.int
-    FAILED_COUNT_FIELD_NUMBER: _builtins.int
-    CANCELLED_COUNT_FIELD_NUMBER: _builtins.int
-    FINISHED_FIELD_NUMBER: _builtins.int
-    JUDGED_COUNT_FIELD_NUMBER: _builtins.int
-    UNJUDGED_COUNT_FIELD_NUMBER: _builtins.int
-    SUCCESS_COUNT_FIELD_NUMBER: _builtins.int
-    SUCCESS_RATE_FIELD_NUMBER: _builtins.int
-    PASS_AT_FIELD_NUMBER: _builtins.int
-    REWARD_COUNT_FIELD_NUMBER: _builtins.int
-    REWARD_MEAN_FIELD_NUMBER: _builtins.int
-    REWARD_STD_FIELD_NUMBER: _builtins.int
-    REWARD_MIN_FIELD_NUMBER: _builtins.int
-    REWARD_MEDIAN_FIELD_NUMBER: _builtins.int
-    REWARD_MAX_FIELD_NUMBER: _builtins.int
-    MEAN_TURNS_FIELD_NUMBER: _builtins.int
-    MEAN_DURATION_FIELD_NUMBER: _builtins.int
-    TOKENS_FIELD_NUMBER: _builtins.int
-    TOKENS_PER_SUCCESS_FIELD_NUMBER: _builtins.int
-    MEAN_QUEUE_TIME_FIELD_NUMBER: _builtins.int
-    TRAJECTORY_COUNT_FIELD_NUMBER: _builtins.int
-    FINAL_REWARD_MEAN_FIELD_NUMBER: _builtins.int
-    FINAL_REWARD_STD_FIELD_NUMBER: _builtins.int
-    FINAL_REWARD_MIN_FIELD_NUMBER: _builtins.int
-    FINAL_REWARD_MEDIAN_FIELD_NUMBER: _builtins.int
-    FINAL_REWARD_MAX_FIELD_NUMBER: _builtins.int
-    STEP_COUNT_FIELD_NUMBER: _builtins.int
-    METRIC_SUMS_FIELD_NUMBER: _builtins.int
-    rollout_count: _builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    ROLLOUT_COUNT_FIELD_NUMBER: builtins.int
+    PENDING_COUNT_FIELD_NUMBER: builtins.int
+    LIVE_COUNT_FIELD_NUMBER: builtins.int
+    COMPLETED_COUNT_FIELD_NUMBER: builtins.int
+    FAILED_COUNT_FIELD_NUMBER: builtins.int
+    CANCELLED_COUNT_FIELD_NUMBER: builtins.int
+    FINISHED_FIELD_NUMBER: builtins.int
+    JUDGED_COUNT_FIELD_NUMBER: builtins.int
+    UNJUDGED_COUNT_FIELD_NUMBER: builtins.int
+    SUCCESS_COUNT_FIELD_NUMBER: builtins.int
+    SUCCESS_RATE_FIELD_NUMBER: builtins.int
+    PASS_AT_FIELD_NUMBER: builtins.int
+    REWARD_COUNT_FIELD_NUMBER: builtins.int
+    REWARD_MEAN_FIELD_NUMBER: builtins.int
+    REWARD_STD_FIELD_NUMBER: builtins.int
+    REWARD_MIN_FIELD_NUMBER: builtins.int
+    REWARD_MEDIAN_FIELD_NUMBER: builtins.int
+    REWARD_MAX_FIELD_NUMBER: builtins.int
+    MEAN_TURNS_FIELD_NUMBER: builtins.int
+    MEAN_DURATION_FIELD_NUMBER: builtins.int
+    TOKENS_FIELD_NUMBER: builtins.int
+    TOKENS_PER_SUCCESS_FIELD_NUMBER: builtins.int
+    MEAN_QUEUE_TIME_FIELD_NUMBER: builtins.int
+    TRAJECTORY_COUNT_FIELD_NUMBER: builtins.int
+    FINAL_REWARD_MEAN_FIELD_NUMBER: builtins.int
+    FINAL_REWARD_STD_FIELD_NUMBER: builtins.int
+    FINAL_REWARD_MIN_FIELD_NUMBER: builtins.int
+    FINAL_REWARD_MEDIAN_FIELD_NUMBER: builtins.int
+    FINAL_REWARD_MAX_FIELD_NUMBER: builtins.int
+    STEP_COUNT_FIELD_NUMBER: builtins.int
+    METRIC_SUMS_FIELD_NUMBER: builtins.int
+    rollout_count: builtins.int
     """Number of rollouts."""
-    pending_count: _builtins.int
+    pending_count: builtins.int
     """Number of rollouts that are PENDING."""
-    live_count: _builtins.int
+    live_count: builtins.int
     """Number of rollouts that are INITIALIZING or RUNNING."""
-    completed_count: _builtins.int
+    completed_count: builtins.int
     """Number of rollouts that are COMPLETED."""
-    failed_count: _builtins.int
+    failed_count: builtins.int
     """Number of rollouts that are FAILED."""
-    cancelled_count: _builtins.int
+    cancelled_count: builtins.int
     """Number of rollouts that are CANCELLED."""
-    finished: _builtins.bool
+    finished: builtins.bool
     """True if all rollouts are terminal."""
-    judged_count: _builtins.int
+    judged_count: builtins.int
     """Number of rollouts that are COMPLETED with a verdict or FAILED."""
-    unjudged_count: _builtins.int
+    unjudged_count: builtins.int
     """Number of rollouts that are COMPLETED without a verdict."""
-    success_count: _builtins.int
+    success_count: builtins.int
     """Number of COMPLETED rollouts that succeeded."""
-    reward_count: _builtins.int
+    reward_count: builtins.int
     """Number of terminal rollouts that have a reward."""
-    reward_mean: _builtins.float
+    reward_mean: builtins.float
     """Mean reward. Unset without a reward."""
-    reward_std: _builtins.float
+    reward_std: builtins.float
     """Sample standard deviation of the rewards. Unset with fewer than two."""
-    reward_min: _builtins.float
+    reward_min: builtins.float
     """Smallest reward. Unset without a reward."""
-    reward_median: _builtins.float
+    reward_median: builtins.float
     """Median reward. Unset without a reward."""
-    reward_max: _builtins.float
+    reward_max: builtins.float
     """Largest reward. Unset without a reward."""
-    mean_turns: _builtins.float
+    mean_turns: builtins.float
     """Mean number of turns of terminal rollouts. Unset without one."""
-    tokens: _builtins.float
+    tokens: builtins.float
     """Sum of the metric `tokens` of terminal rollouts. Unset if none has it."""
-    tokens_per_success: _builtins.float
+    tokens_per_success: builtins.float
     """`tokens` / `success_count`. Rollouts without the metric count as 0 tokens. Unset without a success or without
     tokens.
     """
-    trajectory_count: _builtins.int
+    trajectory_count: builtins.int
     """Number of root trajectories of runs without rollouts. Branches are not counted. The fields above do not include
     these trajectories, and the fields below include nothing else. A trajectory has values for the dimensions TASK,
     RUN, EXPERIMENT and labels (its own, else those of its run); other dimensions are empty.
     """
-    final_reward_mean: _builtins.float
+    final_reward_mean: builtins.float
     """Mean of the final rewards: `Trajectory.reward_sum`, for open trajectories the current one. NaN is left out. Unset
     without a final reward.
     """
-    final_reward_std: _builtins.float
+    final_reward_std: builtins.float
     """Sample standard deviation of the final rewards. Unset with fewer than two."""
-    final_reward_min: _builtins.float
+    final_reward_min: builtins.float
     """Smallest final reward. Unset without one."""
-    final_reward_median: _builtins.float
+    final_reward_median: builtins.float
     """Median final reward. Unset without one."""
-    final_reward_max: _builtins.float
+    final_reward_max: builtins.float
     """Largest final reward. Unset without one."""
-    step_count: _builtins.int
+    step_count: builtins.int
     """Number of steps of these trajectories, step 0 included."""
-    @_builtins.property
-    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """The combination, in the order of the dimensions. An empty value means that the rollouts have none."""
 
-    @_builtins.property
+    @property
     def success_rate(self) -> Global___Estimate:
         """success_count / judged_count, with Wilson's 95 % interval. Unset if judged_count is 0. In groups with
         CANCEL_PENDING it is a share of the rollouts that were tried, which overstates the chance of one try: use pass_at
         instead.
         """
 
-    @_builtins.property
-    def pass_at(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassAt]:
+    @property
+    def pass_at(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___PassAt]:
         """pass@k, in the order of the request."""
 
-    @_builtins.property
-    def mean_duration(self) -> _duration_pb2.Duration:
+    @property
+    def mean_duration(self) -> google.protobuf.duration_pb2.Duration:
         """Mean duration of terminal rollouts, from the claim to the end of the last attempt, without time in the queue. Unset
         if none had an attempt.
         """
 
-    @_builtins.property
-    def mean_queue_time(self) -> _duration_pb2.Duration:
+    @property
+    def mean_queue_time(self) -> google.protobuf.duration_pb2.Duration:
         """Mean time that terminal rollouts waited in the queue: from when the rollout last became claimable to the claim of
         its last attempt. Unset if none had an attempt.
         """
 
-    @_builtins.property
-    def metric_sums(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metric_sums(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Sums of metrics over the steps of these trajectories, by name. NaN is left out. At most 256 names, the first ones
         in byte order.
         """
@@ -3657,110 +3278,82 @@ class Summary(_message.Message):
     def __init__(
         self,
         *,
-        values: _abc.Iterable[_builtins.str] | None = ...,
-        rollout_count: _builtins.int = ...,
-        pending_count: _builtins.int = ...,
-        live_count: _builtins.int = ...,
-        completed_count: _builtins.int = ...,
-        failed_count: _builtins.int = ...,
-        cancelled_count: _builtins.int = ...,
-        finished: _builtins.bool = ...,
-        judged_count: _builtins.int = ...,
-        unjudged_count: _builtins.int = ...,
-        success_count: _builtins.int = ...,
+        values: collections.abc.Iterable[builtins.str] | None = ...,
+        rollout_count: builtins.int = ...,
+        pending_count: builtins.int = ...,
+        live_count: builtins.int = ...,
+        completed_count: builtins.int = ...,
+        failed_count: builtins.int = ...,
+        cancelled_count: builtins.int = ...,
+        finished: builtins.bool = ...,
+        judged_count: builtins.int = ...,
+        unjudged_count: builtins.int = ...,
+        success_count: builtins.int = ...,
         success_rate: Global___Estimate | None = ...,
-        pass_at: _abc.Iterable[Global___PassAt] | None = ...,
-        reward_count: _builtins.int = ...,
-        reward_mean: _builtins.float | None = ...,
-        reward_std: _builtins.float | None = ...,
-        reward_min: _builtins.float | None = ...,
-        reward_median: _builtins.float | None = ...,
-        reward_max: _builtins.float | None = ...,
-        mean_turns: _builtins.float | None = ...,
-        mean_duration: _duration_pb2.Duration | None = ...,
-        tokens: _builtins.float | None = ...,
-        tokens_per_success: _builtins.float | None = ...,
-        mean_queue_time: _duration_pb2.Duration | None = ...,
-        trajectory_count: _builtins.int = ...,
-        final_reward_mean: _builtins.float | None = ...,
-        final_reward_std: _builtins.float | None = ...,
-        final_reward_min: _builtins.float | None = ...,
-        final_reward_median: _builtins.float | None = ...,
-        final_reward_max: _builtins.float | None = ...,
-        step_count: _builtins.int = ...,
-        metric_sums: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        pass_at: collections.abc.Iterable[Global___PassAt] | None = ...,
+        reward_count: builtins.int = ...,
+        reward_mean: builtins.float | None = ...,
+        reward_std: builtins.float | None = ...,
+        reward_min: builtins.float | None = ...,
+        reward_median: builtins.float | None = ...,
+        reward_max: builtins.float | None = ...,
+        mean_turns: builtins.float | None = ...,
+        mean_duration: google.protobuf.duration_pb2.Duration | None = ...,
+        tokens: builtins.float | None = ...,
+        tokens_per_success: builtins.float | None = ...,
+        mean_queue_time: google.protobuf.duration_pb2.Duration | None = ...,
+        trajectory_count: builtins.int = ...,
+        final_reward_mean: builtins.float | None = ...,
+        final_reward_std: builtins.float | None = ...,
+        final_reward_min: builtins.float | None = ...,
+        final_reward_median: builtins.float | None = ...,
+        final_reward_max: builtins.float | None = ...,
+        step_count: builtins.int = ...,
+        metric_sums: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_final_reward_max", b"_final_reward_max", "_final_reward_mean", b"_final_reward_mean", "_final_reward_median", b"_final_reward_median", "_final_reward_min", b"_final_reward_min", "_final_reward_std", b"_final_reward_std", "_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "final_reward_max", b"final_reward_max", "final_reward_mean", b"final_reward_mean", "final_reward_median", b"final_reward_median", "final_reward_min", b"final_reward_min", "final_reward_std", b"final_reward_std", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_final_reward_max", b"_final_reward_max", "_final_reward_mean", b"_final_reward_mean", "_final_reward_median", b"_final_reward_median", "_final_reward_min", b"_final_reward_min", "_final_reward_std", b"_final_reward_std", "_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "final_reward_max", b"final_reward_max", "final_reward_mean", b"final_reward_mean", "final_reward_median", b"final_reward_median", "final_reward_min", b"final_reward_min", "final_reward_std", b"final_reward_std", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "metric_sums", b"metric_sums", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "step_count", b"step_count", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "trajectory_count", b"trajectory_count", "unjudged_count", b"unjudged_count", "values", b"values"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__final_reward_max: _TypeAlias = _typing.Literal["final_reward_max"]  # noqa: Y015
-    _WhichOneofArgType__final_reward_max: _TypeAlias = _typing.Literal["_final_reward_max", b"_final_reward_max"]  # noqa: Y015
-    _WhichOneofReturnType__final_reward_mean: _TypeAlias = _typing.Literal["final_reward_mean"]  # noqa: Y015
-    _WhichOneofArgType__final_reward_mean: _TypeAlias = _typing.Literal["_final_reward_mean", b"_final_reward_mean"]  # noqa: Y015
-    _WhichOneofReturnType__final_reward_median: _TypeAlias = _typing.Literal["final_reward_median"]  # noqa: Y015
-    _WhichOneofArgType__final_reward_median: _TypeAlias = _typing.Literal["_final_reward_median", b"_final_reward_median"]  # noqa: Y015
-    _WhichOneofReturnType__final_reward_min: _TypeAlias = _typing.Literal["final_reward_min"]  # noqa: Y015
-    _WhichOneofArgType__final_reward_min: _TypeAlias = _typing.Literal["_final_reward_min", b"_final_reward_min"]  # noqa: Y015
-    _WhichOneofReturnType__final_reward_std: _TypeAlias = _typing.Literal["final_reward_std"]  # noqa: Y015
-    _WhichOneofArgType__final_reward_std: _TypeAlias = _typing.Literal["_final_reward_std", b"_final_reward_std"]  # noqa: Y015
-    _WhichOneofReturnType__mean_turns: _TypeAlias = _typing.Literal["mean_turns"]  # noqa: Y015
-    _WhichOneofArgType__mean_turns: _TypeAlias = _typing.Literal["_mean_turns", b"_mean_turns"]  # noqa: Y015
-    _WhichOneofReturnType__reward_max: _TypeAlias = _typing.Literal["reward_max"]  # noqa: Y015
-    _WhichOneofArgType__reward_max: _TypeAlias = _typing.Literal["_reward_max", b"_reward_max"]  # noqa: Y015
-    _WhichOneofReturnType__reward_mean: _TypeAlias = _typing.Literal["reward_mean"]  # noqa: Y015
-    _WhichOneofArgType__reward_mean: _TypeAlias = _typing.Literal["_reward_mean", b"_reward_mean"]  # noqa: Y015
-    _WhichOneofReturnType__reward_median: _TypeAlias = _typing.Literal["reward_median"]  # noqa: Y015
-    _WhichOneofArgType__reward_median: _TypeAlias = _typing.Literal["_reward_median", b"_reward_median"]  # noqa: Y015
-    _WhichOneofReturnType__reward_min: _TypeAlias = _typing.Literal["reward_min"]  # noqa: Y015
-    _WhichOneofArgType__reward_min: _TypeAlias = _typing.Literal["_reward_min", b"_reward_min"]  # noqa: Y015
-    _WhichOneofReturnType__reward_std: _TypeAlias = _typing.Literal["reward_std"]  # noqa: Y015
-    _WhichOneofArgType__reward_std: _TypeAlias = _typing.Literal["_reward_std", b"_reward_std"]  # noqa: Y015
-    _WhichOneofReturnType__tokens: _TypeAlias = _typing.Literal["tokens"]  # noqa: Y015
-    _WhichOneofArgType__tokens: _TypeAlias = _typing.Literal["_tokens", b"_tokens"]  # noqa: Y015
-    _WhichOneofReturnType__tokens_per_success: _TypeAlias = _typing.Literal["tokens_per_success"]  # noqa: Y015
-    _WhichOneofArgType__tokens_per_success: _TypeAlias = _typing.Literal["_tokens_per_success", b"_tokens_per_success"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_max) -> _WhichOneofReturnType__final_reward_max | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_mean) -> _WhichOneofReturnType__final_reward_mean | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_median) -> _WhichOneofReturnType__final_reward_median | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_min) -> _WhichOneofReturnType__final_reward_min | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__final_reward_std) -> _WhichOneofReturnType__final_reward_std | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__mean_turns) -> _WhichOneofReturnType__mean_turns | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_max) -> _WhichOneofReturnType__reward_max | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_mean) -> _WhichOneofReturnType__reward_mean | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_median) -> _WhichOneofReturnType__reward_median | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_min) -> _WhichOneofReturnType__reward_min | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward_std) -> _WhichOneofReturnType__reward_std | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens) -> _WhichOneofReturnType__tokens | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tokens_per_success) -> _WhichOneofReturnType__tokens_per_success | None: ...
+    def HasField(self, field_name: typing.Literal["_final_reward_max", b"_final_reward_max", "_final_reward_mean", b"_final_reward_mean", "_final_reward_median", b"_final_reward_median", "_final_reward_min", b"_final_reward_min", "_final_reward_std", b"_final_reward_std", "_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "final_reward_max", b"final_reward_max", "final_reward_mean", b"final_reward_mean", "final_reward_median", b"final_reward_median", "final_reward_min", b"final_reward_min", "final_reward_std", b"final_reward_std", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_final_reward_max", b"_final_reward_max", "_final_reward_mean", b"_final_reward_mean", "_final_reward_median", b"_final_reward_median", "_final_reward_min", b"_final_reward_min", "_final_reward_std", b"_final_reward_std", "_mean_turns", b"_mean_turns", "_reward_max", b"_reward_max", "_reward_mean", b"_reward_mean", "_reward_median", b"_reward_median", "_reward_min", b"_reward_min", "_reward_std", b"_reward_std", "_tokens", b"_tokens", "_tokens_per_success", b"_tokens_per_success", "cancelled_count", b"cancelled_count", "completed_count", b"completed_count", "failed_count", b"failed_count", "final_reward_max", b"final_reward_max", "final_reward_mean", b"final_reward_mean", "final_reward_median", b"final_reward_median", "final_reward_min", b"final_reward_min", "final_reward_std", b"final_reward_std", "finished", b"finished", "judged_count", b"judged_count", "live_count", b"live_count", "mean_duration", b"mean_duration", "mean_queue_time", b"mean_queue_time", "mean_turns", b"mean_turns", "metric_sums", b"metric_sums", "pass_at", b"pass_at", "pending_count", b"pending_count", "reward_count", b"reward_count", "reward_max", b"reward_max", "reward_mean", b"reward_mean", "reward_median", b"reward_median", "reward_min", b"reward_min", "reward_std", b"reward_std", "rollout_count", b"rollout_count", "step_count", b"step_count", "success_count", b"success_count", "success_rate", b"success_rate", "tokens", b"tokens", "tokens_per_success", b"tokens_per_success", "trajectory_count", b"trajectory_count", "unjudged_count", b"unjudged_count", "values", b"values"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_final_reward_max", b"_final_reward_max"]) -> typing.Literal["final_reward_max"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_final_reward_mean", b"_final_reward_mean"]) -> typing.Literal["final_reward_mean"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_final_reward_median", b"_final_reward_median"]) -> typing.Literal["final_reward_median"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_final_reward_min", b"_final_reward_min"]) -> typing.Literal["final_reward_min"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_final_reward_std", b"_final_reward_std"]) -> typing.Literal["final_reward_std"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mean_turns", b"_mean_turns"]) -> typing.Literal["mean_turns"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_max", b"_reward_max"]) -> typing.Literal["reward_max"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_mean", b"_reward_mean"]) -> typing.Literal["reward_mean"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_median", b"_reward_median"]) -> typing.Literal["reward_median"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_min", b"_reward_min"]) -> typing.Literal["reward_min"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward_std", b"_reward_std"]) -> typing.Literal["reward_std"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tokens", b"_tokens"]) -> typing.Literal["tokens"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tokens_per_success", b"_tokens_per_success"]) -> typing.Literal["tokens_per_success"] | None: ...
 
-Global___Summary: _TypeAlias = Summary  # noqa: Y015
+Global___Summary: typing_extensions.TypeAlias = Summary
 
-@_typing.final
-class SummarizeResponse(_message.Message):
+@typing.final
+class SummarizeResponse(google.protobuf.message.Message):
     """Response of Summarize."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SUMMARIES_FIELD_NUMBER: _builtins.int
-    TRUNCATED_FIELD_NUMBER: _builtins.int
-    truncated: _builtins.bool
+    SUMMARIES_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
+    truncated: builtins.bool
     """True if there are more combinations than are listed."""
-    @_builtins.property
-    def summaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Summary]:
+    @property
+    def summaries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Summary]:
         """One entry per combination, in order of their values (numbers in numerical order). At most 10,000, and fewer if they
         do not fit into 1 MiB.
         """
@@ -3768,13 +3361,9 @@ class SummarizeResponse(_message.Message):
     def __init__(
         self,
         *,
-        summaries: _abc.Iterable[Global___Summary] | None = ...,
-        truncated: _builtins.bool = ...,
+        summaries: collections.abc.Iterable[Global___Summary] | None = ...,
+        truncated: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["summaries", b"summaries", "truncated", b"truncated"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["summaries", b"summaries", "truncated", b"truncated"]) -> None: ...
 
-Global___SummarizeResponse: _TypeAlias = SummarizeResponse  # noqa: Y015
+Global___SummarizeResponse: typing_extensions.TypeAlias = SummarizeResponse

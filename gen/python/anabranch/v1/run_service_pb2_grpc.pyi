@@ -3,189 +3,1191 @@
 isort:skip_file
 """
 
-from anabranch.v1 import run_service_pb2 as _run_service_pb2
-from collections import abc as _abc
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import anabranch.v1.run_service_pb2
+import collections.abc
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_RunServiceCreateExperimentType = typing_extensions.TypeVar(
+    '_RunServiceCreateExperimentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateExperimentRequest,
+        anabranch.v1.run_service_pb2.CreateExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateExperimentRequest,
+        anabranch.v1.run_service_pb2.CreateExperimentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateExperimentRequest,
+        anabranch.v1.run_service_pb2.CreateExperimentResponse,
+    ],
+)
 
-class RunServiceStub:
+_RunServiceGetExperimentType = typing_extensions.TypeVar(
+    '_RunServiceGetExperimentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetExperimentRequest,
+        anabranch.v1.run_service_pb2.GetExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetExperimentRequest,
+        anabranch.v1.run_service_pb2.GetExperimentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetExperimentRequest,
+        anabranch.v1.run_service_pb2.GetExperimentResponse,
+    ],
+)
+
+_RunServiceListExperimentsType = typing_extensions.TypeVar(
+    '_RunServiceListExperimentsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListExperimentsRequest,
+        anabranch.v1.run_service_pb2.ListExperimentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListExperimentsRequest,
+        anabranch.v1.run_service_pb2.ListExperimentsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListExperimentsRequest,
+        anabranch.v1.run_service_pb2.ListExperimentsResponse,
+    ],
+)
+
+_RunServiceUpdateExperimentType = typing_extensions.TypeVar(
+    '_RunServiceUpdateExperimentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateExperimentRequest,
+        anabranch.v1.run_service_pb2.UpdateExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateExperimentRequest,
+        anabranch.v1.run_service_pb2.UpdateExperimentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateExperimentRequest,
+        anabranch.v1.run_service_pb2.UpdateExperimentResponse,
+    ],
+)
+
+_RunServiceDeleteExperimentType = typing_extensions.TypeVar(
+    '_RunServiceDeleteExperimentType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteExperimentRequest,
+        anabranch.v1.run_service_pb2.DeleteExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteExperimentRequest,
+        anabranch.v1.run_service_pb2.DeleteExperimentResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteExperimentRequest,
+        anabranch.v1.run_service_pb2.DeleteExperimentResponse,
+    ],
+)
+
+_RunServiceCreateRunType = typing_extensions.TypeVar(
+    '_RunServiceCreateRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateRunRequest,
+        anabranch.v1.run_service_pb2.CreateRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateRunRequest,
+        anabranch.v1.run_service_pb2.CreateRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateRunRequest,
+        anabranch.v1.run_service_pb2.CreateRunResponse,
+    ],
+)
+
+_RunServiceGetRunType = typing_extensions.TypeVar(
+    '_RunServiceGetRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunRequest,
+        anabranch.v1.run_service_pb2.GetRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunRequest,
+        anabranch.v1.run_service_pb2.GetRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunRequest,
+        anabranch.v1.run_service_pb2.GetRunResponse,
+    ],
+)
+
+_RunServiceListRunsType = typing_extensions.TypeVar(
+    '_RunServiceListRunsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListRunsRequest,
+        anabranch.v1.run_service_pb2.ListRunsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListRunsRequest,
+        anabranch.v1.run_service_pb2.ListRunsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListRunsRequest,
+        anabranch.v1.run_service_pb2.ListRunsResponse,
+    ],
+)
+
+_RunServiceUpdateRunType = typing_extensions.TypeVar(
+    '_RunServiceUpdateRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateRunRequest,
+        anabranch.v1.run_service_pb2.UpdateRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateRunRequest,
+        anabranch.v1.run_service_pb2.UpdateRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateRunRequest,
+        anabranch.v1.run_service_pb2.UpdateRunResponse,
+    ],
+)
+
+_RunServiceDeleteRunType = typing_extensions.TypeVar(
+    '_RunServiceDeleteRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteRunRequest,
+        anabranch.v1.run_service_pb2.DeleteRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteRunRequest,
+        anabranch.v1.run_service_pb2.DeleteRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteRunRequest,
+        anabranch.v1.run_service_pb2.DeleteRunResponse,
+    ],
+)
+
+_RunServiceBranchRunType = typing_extensions.TypeVar(
+    '_RunServiceBranchRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.BranchRunRequest,
+        anabranch.v1.run_service_pb2.BranchRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.BranchRunRequest,
+        anabranch.v1.run_service_pb2.BranchRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.BranchRunRequest,
+        anabranch.v1.run_service_pb2.BranchRunResponse,
+    ],
+)
+
+_RunServiceGetRunTreeType = typing_extensions.TypeVar(
+    '_RunServiceGetRunTreeType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunTreeRequest,
+        anabranch.v1.run_service_pb2.GetRunTreeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunTreeRequest,
+        anabranch.v1.run_service_pb2.GetRunTreeResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunTreeRequest,
+        anabranch.v1.run_service_pb2.GetRunTreeResponse,
+    ],
+)
+
+_RunServiceCompareRunsType = typing_extensions.TypeVar(
+    '_RunServiceCompareRunsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompareRunsRequest,
+        anabranch.v1.run_service_pb2.CompareRunsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompareRunsRequest,
+        anabranch.v1.run_service_pb2.CompareRunsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompareRunsRequest,
+        anabranch.v1.run_service_pb2.CompareRunsResponse,
+    ],
+)
+
+_RunServiceStartRunType = typing_extensions.TypeVar(
+    '_RunServiceStartRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartRunRequest,
+        anabranch.v1.run_service_pb2.StartRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartRunRequest,
+        anabranch.v1.run_service_pb2.StartRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartRunRequest,
+        anabranch.v1.run_service_pb2.StartRunResponse,
+    ],
+)
+
+_RunServicePauseRunType = typing_extensions.TypeVar(
+    '_RunServicePauseRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseRunRequest,
+        anabranch.v1.run_service_pb2.PauseRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseRunRequest,
+        anabranch.v1.run_service_pb2.PauseRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseRunRequest,
+        anabranch.v1.run_service_pb2.PauseRunResponse,
+    ],
+)
+
+_RunServiceResumeRunType = typing_extensions.TypeVar(
+    '_RunServiceResumeRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeRunRequest,
+        anabranch.v1.run_service_pb2.ResumeRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeRunRequest,
+        anabranch.v1.run_service_pb2.ResumeRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeRunRequest,
+        anabranch.v1.run_service_pb2.ResumeRunResponse,
+    ],
+)
+
+_RunServiceCompleteRunType = typing_extensions.TypeVar(
+    '_RunServiceCompleteRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteRunRequest,
+        anabranch.v1.run_service_pb2.CompleteRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteRunRequest,
+        anabranch.v1.run_service_pb2.CompleteRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteRunRequest,
+        anabranch.v1.run_service_pb2.CompleteRunResponse,
+    ],
+)
+
+_RunServiceFailRunType = typing_extensions.TypeVar(
+    '_RunServiceFailRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailRunRequest,
+        anabranch.v1.run_service_pb2.FailRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailRunRequest,
+        anabranch.v1.run_service_pb2.FailRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailRunRequest,
+        anabranch.v1.run_service_pb2.FailRunResponse,
+    ],
+)
+
+_RunServiceCancelRunType = typing_extensions.TypeVar(
+    '_RunServiceCancelRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelRunRequest,
+        anabranch.v1.run_service_pb2.CancelRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelRunRequest,
+        anabranch.v1.run_service_pb2.CancelRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelRunRequest,
+        anabranch.v1.run_service_pb2.CancelRunResponse,
+    ],
+)
+
+_RunServiceReopenRunType = typing_extensions.TypeVar(
+    '_RunServiceReopenRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenRunRequest,
+        anabranch.v1.run_service_pb2.ReopenRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenRunRequest,
+        anabranch.v1.run_service_pb2.ReopenRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenRunRequest,
+        anabranch.v1.run_service_pb2.ReopenRunResponse,
+    ],
+)
+
+_RunServiceHeartbeatRunType = typing_extensions.TypeVar(
+    '_RunServiceHeartbeatRunType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.HeartbeatRunRequest,
+        anabranch.v1.run_service_pb2.HeartbeatRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.HeartbeatRunRequest,
+        anabranch.v1.run_service_pb2.HeartbeatRunResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.HeartbeatRunRequest,
+        anabranch.v1.run_service_pb2.HeartbeatRunResponse,
+    ],
+)
+
+_RunServiceGetOrCreateStageType = typing_extensions.TypeVar(
+    '_RunServiceGetOrCreateStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetOrCreateStageRequest,
+        anabranch.v1.run_service_pb2.GetOrCreateStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetOrCreateStageRequest,
+        anabranch.v1.run_service_pb2.GetOrCreateStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetOrCreateStageRequest,
+        anabranch.v1.run_service_pb2.GetOrCreateStageResponse,
+    ],
+)
+
+_RunServiceGetStageType = typing_extensions.TypeVar(
+    '_RunServiceGetStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetStageRequest,
+        anabranch.v1.run_service_pb2.GetStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetStageRequest,
+        anabranch.v1.run_service_pb2.GetStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetStageRequest,
+        anabranch.v1.run_service_pb2.GetStageResponse,
+    ],
+)
+
+_RunServiceListStagesType = typing_extensions.TypeVar(
+    '_RunServiceListStagesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStagesRequest,
+        anabranch.v1.run_service_pb2.ListStagesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStagesRequest,
+        anabranch.v1.run_service_pb2.ListStagesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStagesRequest,
+        anabranch.v1.run_service_pb2.ListStagesResponse,
+    ],
+)
+
+_RunServiceUpdateStageType = typing_extensions.TypeVar(
+    '_RunServiceUpdateStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateStageRequest,
+        anabranch.v1.run_service_pb2.UpdateStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateStageRequest,
+        anabranch.v1.run_service_pb2.UpdateStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateStageRequest,
+        anabranch.v1.run_service_pb2.UpdateStageResponse,
+    ],
+)
+
+_RunServiceGetLatestCheckpointedStageType = typing_extensions.TypeVar(
+    '_RunServiceGetLatestCheckpointedStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
+    ],
+)
+
+_RunServiceStartStageType = typing_extensions.TypeVar(
+    '_RunServiceStartStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartStageRequest,
+        anabranch.v1.run_service_pb2.StartStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartStageRequest,
+        anabranch.v1.run_service_pb2.StartStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartStageRequest,
+        anabranch.v1.run_service_pb2.StartStageResponse,
+    ],
+)
+
+_RunServicePauseStageType = typing_extensions.TypeVar(
+    '_RunServicePauseStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseStageRequest,
+        anabranch.v1.run_service_pb2.PauseStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseStageRequest,
+        anabranch.v1.run_service_pb2.PauseStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseStageRequest,
+        anabranch.v1.run_service_pb2.PauseStageResponse,
+    ],
+)
+
+_RunServiceResumeStageType = typing_extensions.TypeVar(
+    '_RunServiceResumeStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeStageRequest,
+        anabranch.v1.run_service_pb2.ResumeStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeStageRequest,
+        anabranch.v1.run_service_pb2.ResumeStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeStageRequest,
+        anabranch.v1.run_service_pb2.ResumeStageResponse,
+    ],
+)
+
+_RunServiceCompleteStageType = typing_extensions.TypeVar(
+    '_RunServiceCompleteStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteStageRequest,
+        anabranch.v1.run_service_pb2.CompleteStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteStageRequest,
+        anabranch.v1.run_service_pb2.CompleteStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteStageRequest,
+        anabranch.v1.run_service_pb2.CompleteStageResponse,
+    ],
+)
+
+_RunServiceFailStageType = typing_extensions.TypeVar(
+    '_RunServiceFailStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailStageRequest,
+        anabranch.v1.run_service_pb2.FailStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailStageRequest,
+        anabranch.v1.run_service_pb2.FailStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailStageRequest,
+        anabranch.v1.run_service_pb2.FailStageResponse,
+    ],
+)
+
+_RunServiceCancelStageType = typing_extensions.TypeVar(
+    '_RunServiceCancelStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelStageRequest,
+        anabranch.v1.run_service_pb2.CancelStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelStageRequest,
+        anabranch.v1.run_service_pb2.CancelStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelStageRequest,
+        anabranch.v1.run_service_pb2.CancelStageResponse,
+    ],
+)
+
+_RunServiceReopenStageType = typing_extensions.TypeVar(
+    '_RunServiceReopenStageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenStageRequest,
+        anabranch.v1.run_service_pb2.ReopenStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenStageRequest,
+        anabranch.v1.run_service_pb2.ReopenStageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenStageRequest,
+        anabranch.v1.run_service_pb2.ReopenStageResponse,
+    ],
+)
+
+_RunServiceCloseQueueType = typing_extensions.TypeVar(
+    '_RunServiceCloseQueueType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CloseQueueRequest,
+        anabranch.v1.run_service_pb2.CloseQueueResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CloseQueueRequest,
+        anabranch.v1.run_service_pb2.CloseQueueResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CloseQueueRequest,
+        anabranch.v1.run_service_pb2.CloseQueueResponse,
+    ],
+)
+
+_RunServiceLogMetricsType = typing_extensions.TypeVar(
+    '_RunServiceLogMetricsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.LogMetricsRequest,
+        anabranch.v1.run_service_pb2.LogMetricsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.LogMetricsRequest,
+        anabranch.v1.run_service_pb2.LogMetricsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.LogMetricsRequest,
+        anabranch.v1.run_service_pb2.LogMetricsResponse,
+    ],
+)
+
+_RunServiceReadMetricsType = typing_extensions.TypeVar(
+    '_RunServiceReadMetricsType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.ReadMetricsRequest,
+        anabranch.v1.run_service_pb2.ReadMetricsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.ReadMetricsRequest,
+        anabranch.v1.run_service_pb2.ReadMetricsResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.ReadMetricsRequest,
+        anabranch.v1.run_service_pb2.ReadMetricsResponse,
+    ],
+)
+
+_RunServiceGetProgressType = typing_extensions.TypeVar(
+    '_RunServiceGetProgressType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetProgressRequest,
+        anabranch.v1.run_service_pb2.GetProgressResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetProgressRequest,
+        anabranch.v1.run_service_pb2.GetProgressResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetProgressRequest,
+        anabranch.v1.run_service_pb2.GetProgressResponse,
+    ],
+)
+
+_RunServiceSummarizeType = typing_extensions.TypeVar(
+    '_RunServiceSummarizeType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.SummarizeRequest,
+        anabranch.v1.run_service_pb2.SummarizeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.SummarizeRequest,
+        anabranch.v1.run_service_pb2.SummarizeResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.SummarizeRequest,
+        anabranch.v1.run_service_pb2.SummarizeResponse,
+    ],
+)
+
+_RunServiceListStatusChangesType = typing_extensions.TypeVar(
+    '_RunServiceListStatusChangesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStatusChangesRequest,
+        anabranch.v1.run_service_pb2.ListStatusChangesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStatusChangesRequest,
+        anabranch.v1.run_service_pb2.ListStatusChangesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStatusChangesRequest,
+        anabranch.v1.run_service_pb2.ListStatusChangesResponse,
+    ],
+)
+
+_RunServiceWatchRunType = typing_extensions.TypeVar(
+    '_RunServiceWatchRunType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunRequest,
+        anabranch.v1.run_service_pb2.WatchRunResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunRequest,
+        anabranch.v1.run_service_pb2.WatchRunResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunRequest,
+        anabranch.v1.run_service_pb2.WatchRunResponse,
+    ],
+)
+
+class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServicePauseStageType, _RunServiceResumeStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceGetProgressType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType]):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> RunServiceAsyncStub: ...
-    CreateExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateExperimentRequest, _run_service_pb2.CreateExperimentResponse]
+    @typing.overload
+    def __init__(self: RunServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CreateExperimentRequest,
+            anabranch.v1.run_service_pb2.CreateExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetExperimentRequest,
+            anabranch.v1.run_service_pb2.GetExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListExperimentsRequest,
+            anabranch.v1.run_service_pb2.ListExperimentsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.UpdateExperimentRequest,
+            anabranch.v1.run_service_pb2.UpdateExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.DeleteExperimentRequest,
+            anabranch.v1.run_service_pb2.DeleteExperimentResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CreateRunRequest,
+            anabranch.v1.run_service_pb2.CreateRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetRunRequest,
+            anabranch.v1.run_service_pb2.GetRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListRunsRequest,
+            anabranch.v1.run_service_pb2.ListRunsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.UpdateRunRequest,
+            anabranch.v1.run_service_pb2.UpdateRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.DeleteRunRequest,
+            anabranch.v1.run_service_pb2.DeleteRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.BranchRunRequest,
+            anabranch.v1.run_service_pb2.BranchRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetRunTreeRequest,
+            anabranch.v1.run_service_pb2.GetRunTreeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CompareRunsRequest,
+            anabranch.v1.run_service_pb2.CompareRunsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.StartRunRequest,
+            anabranch.v1.run_service_pb2.StartRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.PauseRunRequest,
+            anabranch.v1.run_service_pb2.PauseRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ResumeRunRequest,
+            anabranch.v1.run_service_pb2.ResumeRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CompleteRunRequest,
+            anabranch.v1.run_service_pb2.CompleteRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.FailRunRequest,
+            anabranch.v1.run_service_pb2.FailRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CancelRunRequest,
+            anabranch.v1.run_service_pb2.CancelRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ReopenRunRequest,
+            anabranch.v1.run_service_pb2.ReopenRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.HeartbeatRunRequest,
+            anabranch.v1.run_service_pb2.HeartbeatRunResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetOrCreateStageRequest,
+            anabranch.v1.run_service_pb2.GetOrCreateStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetStageRequest,
+            anabranch.v1.run_service_pb2.GetStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListStagesRequest,
+            anabranch.v1.run_service_pb2.ListStagesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.UpdateStageRequest,
+            anabranch.v1.run_service_pb2.UpdateStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
+            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.StartStageRequest,
+            anabranch.v1.run_service_pb2.StartStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.PauseStageRequest,
+            anabranch.v1.run_service_pb2.PauseStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ResumeStageRequest,
+            anabranch.v1.run_service_pb2.ResumeStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CompleteStageRequest,
+            anabranch.v1.run_service_pb2.CompleteStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.FailStageRequest,
+            anabranch.v1.run_service_pb2.FailStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CancelStageRequest,
+            anabranch.v1.run_service_pb2.CancelStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ReopenStageRequest,
+            anabranch.v1.run_service_pb2.ReopenStageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CloseQueueRequest,
+            anabranch.v1.run_service_pb2.CloseQueueResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.LogMetricsRequest,
+            anabranch.v1.run_service_pb2.LogMetricsResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.run_service_pb2.ReadMetricsRequest,
+            anabranch.v1.run_service_pb2.ReadMetricsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetProgressRequest,
+            anabranch.v1.run_service_pb2.GetProgressResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.SummarizeRequest,
+            anabranch.v1.run_service_pb2.SummarizeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListStatusChangesRequest,
+            anabranch.v1.run_service_pb2.ListStatusChangesResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.run_service_pb2.WatchRunRequest,
+            anabranch.v1.run_service_pb2.WatchRunResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: RunServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CreateExperimentRequest,
+            anabranch.v1.run_service_pb2.CreateExperimentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetExperimentRequest,
+            anabranch.v1.run_service_pb2.GetExperimentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListExperimentsRequest,
+            anabranch.v1.run_service_pb2.ListExperimentsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.UpdateExperimentRequest,
+            anabranch.v1.run_service_pb2.UpdateExperimentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.DeleteExperimentRequest,
+            anabranch.v1.run_service_pb2.DeleteExperimentResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CreateRunRequest,
+            anabranch.v1.run_service_pb2.CreateRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetRunRequest,
+            anabranch.v1.run_service_pb2.GetRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListRunsRequest,
+            anabranch.v1.run_service_pb2.ListRunsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.UpdateRunRequest,
+            anabranch.v1.run_service_pb2.UpdateRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.DeleteRunRequest,
+            anabranch.v1.run_service_pb2.DeleteRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.BranchRunRequest,
+            anabranch.v1.run_service_pb2.BranchRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetRunTreeRequest,
+            anabranch.v1.run_service_pb2.GetRunTreeResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CompareRunsRequest,
+            anabranch.v1.run_service_pb2.CompareRunsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.StartRunRequest,
+            anabranch.v1.run_service_pb2.StartRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.PauseRunRequest,
+            anabranch.v1.run_service_pb2.PauseRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ResumeRunRequest,
+            anabranch.v1.run_service_pb2.ResumeRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CompleteRunRequest,
+            anabranch.v1.run_service_pb2.CompleteRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.FailRunRequest,
+            anabranch.v1.run_service_pb2.FailRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CancelRunRequest,
+            anabranch.v1.run_service_pb2.CancelRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ReopenRunRequest,
+            anabranch.v1.run_service_pb2.ReopenRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.HeartbeatRunRequest,
+            anabranch.v1.run_service_pb2.HeartbeatRunResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetOrCreateStageRequest,
+            anabranch.v1.run_service_pb2.GetOrCreateStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetStageRequest,
+            anabranch.v1.run_service_pb2.GetStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListStagesRequest,
+            anabranch.v1.run_service_pb2.ListStagesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.UpdateStageRequest,
+            anabranch.v1.run_service_pb2.UpdateStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
+            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.StartStageRequest,
+            anabranch.v1.run_service_pb2.StartStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.PauseStageRequest,
+            anabranch.v1.run_service_pb2.PauseStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ResumeStageRequest,
+            anabranch.v1.run_service_pb2.ResumeStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CompleteStageRequest,
+            anabranch.v1.run_service_pb2.CompleteStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.FailStageRequest,
+            anabranch.v1.run_service_pb2.FailStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CancelStageRequest,
+            anabranch.v1.run_service_pb2.CancelStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ReopenStageRequest,
+            anabranch.v1.run_service_pb2.ReopenStageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.CloseQueueRequest,
+            anabranch.v1.run_service_pb2.CloseQueueResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.LogMetricsRequest,
+            anabranch.v1.run_service_pb2.LogMetricsResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.run_service_pb2.ReadMetricsRequest,
+            anabranch.v1.run_service_pb2.ReadMetricsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.GetProgressRequest,
+            anabranch.v1.run_service_pb2.GetProgressResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.SummarizeRequest,
+            anabranch.v1.run_service_pb2.SummarizeResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.run_service_pb2.ListStatusChangesRequest,
+            anabranch.v1.run_service_pb2.ListStatusChangesResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.run_service_pb2.WatchRunRequest,
+            anabranch.v1.run_service_pb2.WatchRunResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    CreateExperiment: _RunServiceCreateExperimentType
     """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
     request id and deleted since).
     """
-    GetExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetExperimentRequest, _run_service_pb2.GetExperimentResponse]
+
+    GetExperiment: _RunServiceGetExperimentType
     """Returns an experiment by id or name. Errors: EXPERIMENT_NOT_FOUND."""
-    ListExperiments: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListExperimentsRequest, _run_service_pb2.ListExperimentsResponse]
+
+    ListExperiments: _RunServiceListExperimentsType
     """Lists experiments, newest first. Errors: INVALID_PAGE_TOKEN."""
-    UpdateExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.UpdateExperimentRequest, _run_service_pb2.UpdateExperimentResponse]
+
+    UpdateExperiment: _RunServiceUpdateExperimentType
     """Updates the fields in the mask. Existing runs keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
-    DeleteExperiment: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteExperimentRequest, _run_service_pb2.DeleteExperimentResponse]
+
+    DeleteExperiment: _RunServiceDeleteExperimentType
     """Deletes an experiment with its runs and trajectories permanently. When the call returns, nothing of it can be
     found; its rows are removed in the background. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
-    CreateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]
+
+    CreateRun: _RunServiceCreateRunType
     """Creates a run, optionally with its main trajectory and the root of that. If a run with the same name exists,
     `if_exists` decides whether the call fails or returns it. Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS,
     CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created under the same request id and deleted since),
     TRAJECTORY_EXISTS, STATE_NOT_FOUND, DIGEST_MISMATCH.
     """
-    GetRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetRunRequest, _run_service_pb2.GetRunResponse]
+
+    GetRun: _RunServiceGetRunType
     """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
-    ListRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]
+
+    ListRuns: _RunServiceListRunsType
     """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    UpdateRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.UpdateRunRequest, _run_service_pb2.UpdateRunResponse]
+
+    UpdateRun: _RunServiceUpdateRunType
     """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
     RUN_NOT_FOUND, RUN_EXISTS.
     """
-    DeleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]
+
+    DeleteRun: _RunServiceDeleteRunType
     """Deletes a run with its stages, metrics, history and trajectories permanently. When the call returns, nothing of it
     can be found; its rows are removed in the background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
     """
-    BranchRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]
+
+    BranchRun: _RunServiceBranchRunType
     """Creates a run whose main trajectory shares steps 0 to n of another run's main trajectory, with a config of its own,
     in one transaction. Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END,
     BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
     """
-    GetRunTree: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]
+
+    GetRunTree: _RunServiceGetRunTreeType
     """Lists the tree of a run, or all trees of an experiment, in pages. A parent comes before its branches. Errors:
     RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
-    CompareRuns: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompareRunsRequest, _run_service_pb2.CompareRunsResponse]
+
+    CompareRuns: _RunServiceCompareRunsType
     """Compares runs with the first one: configs, and main trajectories as in CompareTrajectories. Errors: RUN_NOT_FOUND,
     TRAJECTORY_DELETED.
     """
-    StartRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.StartRunRequest, _run_service_pb2.StartRunResponse]
+
+    StartRun: _RunServiceStartRunType
     """Starts a run: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
     ILLEGAL_TRANSITION.
     """
-    PauseRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.PauseRunRequest, _run_service_pb2.PauseRunResponse]
+
+    PauseRun: _RunServicePauseRunType
     """Pauses a run: RUNNING to PAUSED. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
     ILLEGAL_TRANSITION.
     """
-    ResumeRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ResumeRunRequest, _run_service_pb2.ResumeRunResponse]
+
+    ResumeRun: _RunServiceResumeRunType
     """Resumes a run: PAUSED to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
     ILLEGAL_TRANSITION.
     """
-    CompleteRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompleteRunRequest, _run_service_pb2.CompleteRunResponse]
+
+    CompleteRun: _RunServiceCompleteRunType
     """Completes a run: any status that is not terminal to COMPLETED. The main trajectory is sealed with the same status
     and message in the same transaction, unless `keep_trajectory_open` is set; a sealed trajectory does not change.
     Stages and rollouts do not change. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
     ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    FailRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]
+
+    FailRun: _RunServiceFailRunType
     """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun. No effect
     if it has already taken effect. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    CancelRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]
+
+    CancelRun: _RunServiceCancelRunType
     """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With
     `cancel_rollouts`, its rollouts are cancelled afterwards, before the response is sent. If it has already taken
     effect, the run does not change, and with `cancel_rollouts` the remaining rollouts are cancelled. Errors:
     RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
-    ReopenRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]
+
+    ReopenRun: _RunServiceReopenRunType
     """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one
     in the same transaction: a branch of the sealed one at its last step, or an empty trajectory if it has no step. A
     deleted main trajectory is not replaced. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
     ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
     """
-    HeartbeatRun: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]
+
+    HeartbeatRun: _RunServiceHeartbeatRunType
     """Records that the run is alive, and returns its status, so that a worker notices a pause or cancellation. Errors:
     RUN_NOT_FOUND.
     """
-    GetOrCreateStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetOrCreateStageRequest, _run_service_pb2.GetOrCreateStageResponse]
+
+    GetOrCreateStage: _RunServiceGetOrCreateStageType
     """Returns the stage with this kind and number, or creates it. Concurrent calls create one stage. Errors:
     RUN_NOT_FOUND.
     """
-    GetStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetStageRequest, _run_service_pb2.GetStageResponse]
+
+    GetStage: _RunServiceGetStageType
     """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
-    ListStages: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStagesRequest, _run_service_pb2.ListStagesResponse]
+
+    ListStages: _RunServiceListStagesType
     """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    UpdateStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.UpdateStageRequest, _run_service_pb2.UpdateStageResponse]
+
+    UpdateStage: _RunServiceUpdateStageType
     """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
-    GetLatestCheckpointedStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetLatestCheckpointedStageRequest, _run_service_pb2.GetLatestCheckpointedStageResponse]
+
+    GetLatestCheckpointedStage: _RunServiceGetLatestCheckpointedStageType
     """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
     highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
     """
-    StartStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.StartStageRequest, _run_service_pb2.StartStageResponse]
+
+    StartStage: _RunServiceStartStageType
     """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
     STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
-    PauseStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.PauseStageRequest, _run_service_pb2.PauseStageResponse]
+
+    PauseStage: _RunServicePauseStageType
     """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
     ILLEGAL_TRANSITION.
     """
-    ResumeStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ResumeStageRequest, _run_service_pb2.ResumeStageResponse]
+
+    ResumeStage: _RunServiceResumeStageType
     """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
     ILLEGAL_TRANSITION.
     """
-    CompleteStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CompleteStageRequest, _run_service_pb2.CompleteStageResponse]
+
+    CompleteStage: _RunServiceCompleteStageType
     """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
     already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    FailStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.FailStageRequest, _run_service_pb2.FailStageResponse]
+
+    FailStage: _RunServiceFailStageType
     """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. No effect if it
     has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-    CancelStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]
+
+    CancelStage: _RunServiceCancelStageType
     """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated
     calls are handled as in CancelRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
     """
-    ReopenStage: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]
+
+    ReopenStage: _RunServiceReopenStageType
     """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. No
     effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
-    CloseQueue: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]
+
+    CloseQueue: _RunServiceCloseQueueType
     """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
     exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
     ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
     ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
     """
-    LogMetrics: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]
+
+    LogMetrics: _RunServiceLogMetricsType
     """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
     wins. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
     """
-    ReadMetrics: _grpc.UnaryStreamMultiCallable[_run_service_pb2.ReadMetricsRequest, _run_service_pb2.ReadMetricsResponse]
+
+    ReadMetrics: _RunServiceReadMetricsType
     """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
     meanwhile), SLOW_READER, SERVER_DRAINING.
     """
-    GetProgress: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]
+
+    GetProgress: _RunServiceGetProgressType
     """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
-    Summarize: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]
+
+    Summarize: _RunServiceSummarizeType
     """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
     durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
     EXPERIMENT_NOT_FOUND.
     """
-    ListStatusChanges: _grpc.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]
+
+    ListStatusChanges: _RunServiceListStatusChangesType
     """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
     TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
-    WatchRun: _grpc.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]
+
+    WatchRun: _RunServiceWatchRunType
     """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
     Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
     Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
@@ -194,567 +1196,564 @@ class RunServiceStub:
     SERVER_DRAINING, SLOW_READER.
     """
 
-@_typing.type_check_only
-class RunServiceAsyncStub(RunServiceStub):
+RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateExperimentRequest,
+        anabranch.v1.run_service_pb2.CreateExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetExperimentRequest,
+        anabranch.v1.run_service_pb2.GetExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListExperimentsRequest,
+        anabranch.v1.run_service_pb2.ListExperimentsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateExperimentRequest,
+        anabranch.v1.run_service_pb2.UpdateExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteExperimentRequest,
+        anabranch.v1.run_service_pb2.DeleteExperimentResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CreateRunRequest,
+        anabranch.v1.run_service_pb2.CreateRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunRequest,
+        anabranch.v1.run_service_pb2.GetRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListRunsRequest,
+        anabranch.v1.run_service_pb2.ListRunsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateRunRequest,
+        anabranch.v1.run_service_pb2.UpdateRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.DeleteRunRequest,
+        anabranch.v1.run_service_pb2.DeleteRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.BranchRunRequest,
+        anabranch.v1.run_service_pb2.BranchRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetRunTreeRequest,
+        anabranch.v1.run_service_pb2.GetRunTreeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompareRunsRequest,
+        anabranch.v1.run_service_pb2.CompareRunsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartRunRequest,
+        anabranch.v1.run_service_pb2.StartRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseRunRequest,
+        anabranch.v1.run_service_pb2.PauseRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeRunRequest,
+        anabranch.v1.run_service_pb2.ResumeRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteRunRequest,
+        anabranch.v1.run_service_pb2.CompleteRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailRunRequest,
+        anabranch.v1.run_service_pb2.FailRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelRunRequest,
+        anabranch.v1.run_service_pb2.CancelRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenRunRequest,
+        anabranch.v1.run_service_pb2.ReopenRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.HeartbeatRunRequest,
+        anabranch.v1.run_service_pb2.HeartbeatRunResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetOrCreateStageRequest,
+        anabranch.v1.run_service_pb2.GetOrCreateStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetStageRequest,
+        anabranch.v1.run_service_pb2.GetStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStagesRequest,
+        anabranch.v1.run_service_pb2.ListStagesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.UpdateStageRequest,
+        anabranch.v1.run_service_pb2.UpdateStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
+        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.StartStageRequest,
+        anabranch.v1.run_service_pb2.StartStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.PauseStageRequest,
+        anabranch.v1.run_service_pb2.PauseStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ResumeStageRequest,
+        anabranch.v1.run_service_pb2.ResumeStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CompleteStageRequest,
+        anabranch.v1.run_service_pb2.CompleteStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.FailStageRequest,
+        anabranch.v1.run_service_pb2.FailStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CancelStageRequest,
+        anabranch.v1.run_service_pb2.CancelStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ReopenStageRequest,
+        anabranch.v1.run_service_pb2.ReopenStageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.CloseQueueRequest,
+        anabranch.v1.run_service_pb2.CloseQueueResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.LogMetricsRequest,
+        anabranch.v1.run_service_pb2.LogMetricsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.ReadMetricsRequest,
+        anabranch.v1.run_service_pb2.ReadMetricsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.GetProgressRequest,
+        anabranch.v1.run_service_pb2.GetProgressResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.SummarizeRequest,
+        anabranch.v1.run_service_pb2.SummarizeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.run_service_pb2.ListStatusChangesRequest,
+        anabranch.v1.run_service_pb2.ListStatusChangesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunRequest,
+        anabranch.v1.run_service_pb2.WatchRunResponse,
+    ],
+]
+
+class RunServiceServicer(metaclass=abc.ABCMeta):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    CreateExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateExperimentRequest, _run_service_pb2.CreateExperimentResponse]  # type: ignore[assignment]
-    """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
-    request id and deleted since).
-    """
-    GetExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetExperimentRequest, _run_service_pb2.GetExperimentResponse]  # type: ignore[assignment]
-    """Returns an experiment by id or name. Errors: EXPERIMENT_NOT_FOUND."""
-    ListExperiments: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListExperimentsRequest, _run_service_pb2.ListExperimentsResponse]  # type: ignore[assignment]
-    """Lists experiments, newest first. Errors: INVALID_PAGE_TOKEN."""
-    UpdateExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.UpdateExperimentRequest, _run_service_pb2.UpdateExperimentResponse]  # type: ignore[assignment]
-    """Updates the fields in the mask. Existing runs keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
-    DeleteExperiment: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteExperimentRequest, _run_service_pb2.DeleteExperimentResponse]  # type: ignore[assignment]
-    """Deletes an experiment with its runs and trajectories permanently. When the call returns, nothing of it can be
-    found; its rows are removed in the background. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
-    """
-    CreateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CreateRunRequest, _run_service_pb2.CreateRunResponse]  # type: ignore[assignment]
-    """Creates a run, optionally with its main trajectory and the root of that. If a run with the same name exists,
-    `if_exists` decides whether the call fails or returns it. Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS,
-    CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created under the same request id and deleted since),
-    TRAJECTORY_EXISTS, STATE_NOT_FOUND, DIGEST_MISMATCH.
-    """
-    GetRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetRunRequest, _run_service_pb2.GetRunResponse]  # type: ignore[assignment]
-    """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
-    ListRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListRunsRequest, _run_service_pb2.ListRunsResponse]  # type: ignore[assignment]
-    """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    UpdateRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.UpdateRunRequest, _run_service_pb2.UpdateRunResponse]  # type: ignore[assignment]
-    """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
-    RUN_NOT_FOUND, RUN_EXISTS.
-    """
-    DeleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.DeleteRunRequest, _run_service_pb2.DeleteRunResponse]  # type: ignore[assignment]
-    """Deletes a run with its stages, metrics, history and trajectories permanently. When the call returns, nothing of it
-    can be found; its rows are removed in the background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
-    """
-    BranchRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.BranchRunRequest, _run_service_pb2.BranchRunResponse]  # type: ignore[assignment]
-    """Creates a run whose main trajectory shares steps 0 to n of another run's main trajectory, with a config of its own,
-    in one transaction. Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END,
-    BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
-    """
-    GetRunTree: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetRunTreeRequest, _run_service_pb2.GetRunTreeResponse]  # type: ignore[assignment]
-    """Lists the tree of a run, or all trees of an experiment, in pages. A parent comes before its branches. Errors:
-    RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
-    """
-    CompareRuns: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompareRunsRequest, _run_service_pb2.CompareRunsResponse]  # type: ignore[assignment]
-    """Compares runs with the first one: configs, and main trajectories as in CompareTrajectories. Errors: RUN_NOT_FOUND,
-    TRAJECTORY_DELETED.
-    """
-    StartRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.StartRunRequest, _run_service_pb2.StartRunResponse]  # type: ignore[assignment]
-    """Starts a run: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-    PauseRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.PauseRunRequest, _run_service_pb2.PauseRunResponse]  # type: ignore[assignment]
-    """Pauses a run: RUNNING to PAUSED. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-    ResumeRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ResumeRunRequest, _run_service_pb2.ResumeRunResponse]  # type: ignore[assignment]
-    """Resumes a run: PAUSED to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-    CompleteRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompleteRunRequest, _run_service_pb2.CompleteRunResponse]  # type: ignore[assignment]
-    """Completes a run: any status that is not terminal to COMPLETED. The main trajectory is sealed with the same status
-    and message in the same transaction, unless `keep_trajectory_open` is set; a sealed trajectory does not change.
-    Stages and rollouts do not change. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
-    ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    FailRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailRunRequest, _run_service_pb2.FailRunResponse]  # type: ignore[assignment]
-    """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun. No effect
-    if it has already taken effect. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    CancelRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelRunRequest, _run_service_pb2.CancelRunResponse]  # type: ignore[assignment]
-    """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With
-    `cancel_rollouts`, its rollouts are cancelled afterwards, before the response is sent. If it has already taken
-    effect, the run does not change, and with `cancel_rollouts` the remaining rollouts are cancelled. Errors:
-    RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
-    """
-    ReopenRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenRunRequest, _run_service_pb2.ReopenRunResponse]  # type: ignore[assignment]
-    """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one
-    in the same transaction: a branch of the sealed one at its last step, or an empty trajectory if it has no step. A
-    deleted main trajectory is not replaced. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
-    ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
-    """
-    HeartbeatRun: _aio.UnaryUnaryMultiCallable[_run_service_pb2.HeartbeatRunRequest, _run_service_pb2.HeartbeatRunResponse]  # type: ignore[assignment]
-    """Records that the run is alive, and returns its status, so that a worker notices a pause or cancellation. Errors:
-    RUN_NOT_FOUND.
-    """
-    GetOrCreateStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetOrCreateStageRequest, _run_service_pb2.GetOrCreateStageResponse]  # type: ignore[assignment]
-    """Returns the stage with this kind and number, or creates it. Concurrent calls create one stage. Errors:
-    RUN_NOT_FOUND.
-    """
-    GetStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetStageRequest, _run_service_pb2.GetStageResponse]  # type: ignore[assignment]
-    """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
-    ListStages: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStagesRequest, _run_service_pb2.ListStagesResponse]  # type: ignore[assignment]
-    """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    UpdateStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.UpdateStageRequest, _run_service_pb2.UpdateStageResponse]  # type: ignore[assignment]
-    """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
-    GetLatestCheckpointedStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetLatestCheckpointedStageRequest, _run_service_pb2.GetLatestCheckpointedStageResponse]  # type: ignore[assignment]
-    """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
-    highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
-    """
-    StartStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.StartStageRequest, _run_service_pb2.StartStageResponse]  # type: ignore[assignment]
-    """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
-    STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
-    """
-    PauseStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.PauseStageRequest, _run_service_pb2.PauseStageResponse]  # type: ignore[assignment]
-    """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-    ResumeStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ResumeStageRequest, _run_service_pb2.ResumeStageResponse]  # type: ignore[assignment]
-    """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-    CompleteStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CompleteStageRequest, _run_service_pb2.CompleteStageResponse]  # type: ignore[assignment]
-    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
-    already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    FailStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.FailStageRequest, _run_service_pb2.FailStageResponse]  # type: ignore[assignment]
-    """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. No effect if it
-    has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-    CancelStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CancelStageRequest, _run_service_pb2.CancelStageResponse]  # type: ignore[assignment]
-    """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated
-    calls are handled as in CancelRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
-    """
-    ReopenStage: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ReopenStageRequest, _run_service_pb2.ReopenStageResponse]  # type: ignore[assignment]
-    """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. No
-    effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
-    """
-    CloseQueue: _aio.UnaryUnaryMultiCallable[_run_service_pb2.CloseQueueRequest, _run_service_pb2.CloseQueueResponse]  # type: ignore[assignment]
-    """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
-    exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
-    ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
-    ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
-    """
-    LogMetrics: _aio.UnaryUnaryMultiCallable[_run_service_pb2.LogMetricsRequest, _run_service_pb2.LogMetricsResponse]  # type: ignore[assignment]
-    """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
-    wins. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
-    """
-    ReadMetrics: _aio.UnaryStreamMultiCallable[_run_service_pb2.ReadMetricsRequest, _run_service_pb2.ReadMetricsResponse]  # type: ignore[assignment]
-    """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
-    meanwhile), SLOW_READER, SERVER_DRAINING.
-    """
-    GetProgress: _aio.UnaryUnaryMultiCallable[_run_service_pb2.GetProgressRequest, _run_service_pb2.GetProgressResponse]  # type: ignore[assignment]
-    """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
-    Summarize: _aio.UnaryUnaryMultiCallable[_run_service_pb2.SummarizeRequest, _run_service_pb2.SummarizeResponse]  # type: ignore[assignment]
-    """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
-    durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
-    EXPERIMENT_NOT_FOUND.
-    """
-    ListStatusChanges: _aio.UnaryUnaryMultiCallable[_run_service_pb2.ListStatusChangesRequest, _run_service_pb2.ListStatusChangesResponse]  # type: ignore[assignment]
-    """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
-    TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
-    """
-    WatchRun: _aio.UnaryStreamMultiCallable[_run_service_pb2.WatchRunRequest, _run_service_pb2.WatchRunResponse]  # type: ignore[assignment]
-    """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
-    Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
-    Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
-    are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
-    sent. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
-    SERVER_DRAINING, SLOW_READER.
-    """
-
-class RunServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
-    """
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CreateExperiment(
         self,
-        request: _run_service_pb2.CreateExperimentRequest,
+        request: anabranch.v1.run_service_pb2.CreateExperimentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CreateExperimentResponse, _abc.Awaitable[_run_service_pb2.CreateExperimentResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CreateExperimentResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CreateExperimentResponse]]:
         """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
         request id and deleted since).
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetExperiment(
         self,
-        request: _run_service_pb2.GetExperimentRequest,
+        request: anabranch.v1.run_service_pb2.GetExperimentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.GetExperimentResponse, _abc.Awaitable[_run_service_pb2.GetExperimentResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.GetExperimentResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetExperimentResponse]]:
         """Returns an experiment by id or name. Errors: EXPERIMENT_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListExperiments(
         self,
-        request: _run_service_pb2.ListExperimentsRequest,
+        request: anabranch.v1.run_service_pb2.ListExperimentsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ListExperimentsResponse, _abc.Awaitable[_run_service_pb2.ListExperimentsResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ListExperimentsResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ListExperimentsResponse]]:
         """Lists experiments, newest first. Errors: INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpdateExperiment(
         self,
-        request: _run_service_pb2.UpdateExperimentRequest,
+        request: anabranch.v1.run_service_pb2.UpdateExperimentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.UpdateExperimentResponse, _abc.Awaitable[_run_service_pb2.UpdateExperimentResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.UpdateExperimentResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.UpdateExperimentResponse]]:
         """Updates the fields in the mask. Existing runs keep their config. Errors: EXPERIMENT_NOT_FOUND, EXPERIMENT_EXISTS."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def DeleteExperiment(
         self,
-        request: _run_service_pb2.DeleteExperimentRequest,
+        request: anabranch.v1.run_service_pb2.DeleteExperimentRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.DeleteExperimentResponse, _abc.Awaitable[_run_service_pb2.DeleteExperimentResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.DeleteExperimentResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.DeleteExperimentResponse]]:
         """Deletes an experiment with its runs and trajectories permanently. When the call returns, nothing of it can be
         found; its rows are removed in the background. Errors: EXPERIMENT_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CreateRun(
         self,
-        request: _run_service_pb2.CreateRunRequest,
+        request: anabranch.v1.run_service_pb2.CreateRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CreateRunResponse, _abc.Awaitable[_run_service_pb2.CreateRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CreateRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CreateRunResponse]]:
         """Creates a run, optionally with its main trajectory and the root of that. If a run with the same name exists,
         `if_exists` decides whether the call fails or returns it. Errors: EXPERIMENT_NOT_FOUND, RUN_EXISTS,
         CONFIG_MISMATCH, REQUEST_ID_REUSED, RUN_NOT_FOUND (created under the same request id and deleted since),
         TRAJECTORY_EXISTS, STATE_NOT_FOUND, DIGEST_MISMATCH.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetRun(
         self,
-        request: _run_service_pb2.GetRunRequest,
+        request: anabranch.v1.run_service_pb2.GetRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.GetRunResponse, _abc.Awaitable[_run_service_pb2.GetRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.GetRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetRunResponse]]:
         """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListRuns(
         self,
-        request: _run_service_pb2.ListRunsRequest,
+        request: anabranch.v1.run_service_pb2.ListRunsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ListRunsResponse, _abc.Awaitable[_run_service_pb2.ListRunsResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ListRunsResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ListRunsResponse]]:
         """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpdateRun(
         self,
-        request: _run_service_pb2.UpdateRunRequest,
+        request: anabranch.v1.run_service_pb2.UpdateRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.UpdateRunResponse, _abc.Awaitable[_run_service_pb2.UpdateRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.UpdateRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.UpdateRunResponse]]:
         """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
         RUN_NOT_FOUND, RUN_EXISTS.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def DeleteRun(
         self,
-        request: _run_service_pb2.DeleteRunRequest,
+        request: anabranch.v1.run_service_pb2.DeleteRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.DeleteRunResponse, _abc.Awaitable[_run_service_pb2.DeleteRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.DeleteRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.DeleteRunResponse]]:
         """Deletes a run with its stages, metrics, history and trajectories permanently. When the call returns, nothing of it
         can be found; its rows are removed in the background. Errors: RUN_NOT_FOUND, HAS_BRANCHES, RUN_ACTIVE.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def BranchRun(
         self,
-        request: _run_service_pb2.BranchRunRequest,
+        request: anabranch.v1.run_service_pb2.BranchRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.BranchRunResponse, _abc.Awaitable[_run_service_pb2.BranchRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.BranchRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.BranchRunResponse]]:
         """Creates a run whose main trajectory shares steps 0 to n of another run's main trajectory, with a config of its own,
         in one transaction. Errors: RUN_NOT_FOUND, NO_MAIN_TRAJECTORY, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END,
         BRANCH_TOO_DEEP, RUN_EXISTS, TRAJECTORY_EXISTS, REQUEST_ID_REUSED.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetRunTree(
         self,
-        request: _run_service_pb2.GetRunTreeRequest,
+        request: anabranch.v1.run_service_pb2.GetRunTreeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.GetRunTreeResponse, _abc.Awaitable[_run_service_pb2.GetRunTreeResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.GetRunTreeResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetRunTreeResponse]]:
         """Lists the tree of a run, or all trees of an experiment, in pages. A parent comes before its branches. Errors:
         RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CompareRuns(
         self,
-        request: _run_service_pb2.CompareRunsRequest,
+        request: anabranch.v1.run_service_pb2.CompareRunsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CompareRunsResponse, _abc.Awaitable[_run_service_pb2.CompareRunsResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CompareRunsResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CompareRunsResponse]]:
         """Compares runs with the first one: configs, and main trajectories as in CompareTrajectories. Errors: RUN_NOT_FOUND,
         TRAJECTORY_DELETED.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def StartRun(
         self,
-        request: _run_service_pb2.StartRunRequest,
+        request: anabranch.v1.run_service_pb2.StartRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.StartRunResponse, _abc.Awaitable[_run_service_pb2.StartRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.StartRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.StartRunResponse]]:
         """Starts a run: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
         ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def PauseRun(
         self,
-        request: _run_service_pb2.PauseRunRequest,
+        request: anabranch.v1.run_service_pb2.PauseRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.PauseRunResponse, _abc.Awaitable[_run_service_pb2.PauseRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.PauseRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.PauseRunResponse]]:
         """Pauses a run: RUNNING to PAUSED. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
         ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ResumeRun(
         self,
-        request: _run_service_pb2.ResumeRunRequest,
+        request: anabranch.v1.run_service_pb2.ResumeRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ResumeRunResponse, _abc.Awaitable[_run_service_pb2.ResumeRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ResumeRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ResumeRunResponse]]:
         """Resumes a run: PAUSED to RUNNING. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
         ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CompleteRun(
         self,
-        request: _run_service_pb2.CompleteRunRequest,
+        request: anabranch.v1.run_service_pb2.CompleteRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CompleteRunResponse, _abc.Awaitable[_run_service_pb2.CompleteRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CompleteRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CompleteRunResponse]]:
         """Completes a run: any status that is not terminal to COMPLETED. The main trajectory is sealed with the same status
         and message in the same transaction, unless `keep_trajectory_open` is set; a sealed trajectory does not change.
         Stages and rollouts do not change. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
         ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def FailRun(
         self,
-        request: _run_service_pb2.FailRunRequest,
+        request: anabranch.v1.run_service_pb2.FailRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.FailRunResponse, _abc.Awaitable[_run_service_pb2.FailRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.FailRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.FailRunResponse]]:
         """Fails a run: any status that is not terminal to FAILED. The main trajectory is sealed as in CompleteRun. No effect
         if it has already taken effect. Errors: RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CancelRun(
         self,
-        request: _run_service_pb2.CancelRunRequest,
+        request: anabranch.v1.run_service_pb2.CancelRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CancelRunResponse, _abc.Awaitable[_run_service_pb2.CancelRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CancelRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CancelRunResponse]]:
         """Cancels a run: any status that is not terminal to CANCELLED. The main trajectory is sealed as in CompleteRun. With
         `cancel_rollouts`, its rollouts are cancelled afterwards, before the response is sent. If it has already taken
         effect, the run does not change, and with `cancel_rollouts` the remaining rollouts are cancelled. Errors:
         RUN_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReopenRun(
         self,
-        request: _run_service_pb2.ReopenRunRequest,
+        request: anabranch.v1.run_service_pb2.ReopenRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ReopenRunResponse, _abc.Awaitable[_run_service_pb2.ReopenRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ReopenRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ReopenRunResponse]]:
         """Reopens a run: COMPLETED, FAILED or CANCELLED to RUNNING. If the main trajectory is sealed, the run gets a new one
         in the same transaction: a branch of the sealed one at its last step, or an empty trajectory if it has no step. A
         deleted main trajectory is not replaced. No effect if it has already taken effect. Errors: RUN_NOT_FOUND,
         ILLEGAL_TRANSITION, BRANCH_TOO_DEEP.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def HeartbeatRun(
         self,
-        request: _run_service_pb2.HeartbeatRunRequest,
+        request: anabranch.v1.run_service_pb2.HeartbeatRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.HeartbeatRunResponse, _abc.Awaitable[_run_service_pb2.HeartbeatRunResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.HeartbeatRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.HeartbeatRunResponse]]:
         """Records that the run is alive, and returns its status, so that a worker notices a pause or cancellation. Errors:
         RUN_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetOrCreateStage(
         self,
-        request: _run_service_pb2.GetOrCreateStageRequest,
+        request: anabranch.v1.run_service_pb2.GetOrCreateStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.GetOrCreateStageResponse, _abc.Awaitable[_run_service_pb2.GetOrCreateStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.GetOrCreateStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetOrCreateStageResponse]]:
         """Returns the stage with this kind and number, or creates it. Concurrent calls create one stage. Errors:
         RUN_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetStage(
         self,
-        request: _run_service_pb2.GetStageRequest,
+        request: anabranch.v1.run_service_pb2.GetStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.GetStageResponse, _abc.Awaitable[_run_service_pb2.GetStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.GetStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetStageResponse]]:
         """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListStages(
         self,
-        request: _run_service_pb2.ListStagesRequest,
+        request: anabranch.v1.run_service_pb2.ListStagesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ListStagesResponse, _abc.Awaitable[_run_service_pb2.ListStagesResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ListStagesResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ListStagesResponse]]:
         """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpdateStage(
         self,
-        request: _run_service_pb2.UpdateStageRequest,
+        request: anabranch.v1.run_service_pb2.UpdateStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.UpdateStageResponse, _abc.Awaitable[_run_service_pb2.UpdateStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.UpdateStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.UpdateStageResponse]]:
         """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetLatestCheckpointedStage(
         self,
-        request: _run_service_pb2.GetLatestCheckpointedStageRequest,
+        request: anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.GetLatestCheckpointedStageResponse, _abc.Awaitable[_run_service_pb2.GetLatestCheckpointedStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse]]:
         """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
         highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def StartStage(
         self,
-        request: _run_service_pb2.StartStageRequest,
+        request: anabranch.v1.run_service_pb2.StartStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.StartStageResponse, _abc.Awaitable[_run_service_pb2.StartStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.StartStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.StartStageResponse]]:
         """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
         STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def PauseStage(
         self,
-        request: _run_service_pb2.PauseStageRequest,
+        request: anabranch.v1.run_service_pb2.PauseStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.PauseStageResponse, _abc.Awaitable[_run_service_pb2.PauseStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.PauseStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.PauseStageResponse]]:
         """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
         ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ResumeStage(
         self,
-        request: _run_service_pb2.ResumeStageRequest,
+        request: anabranch.v1.run_service_pb2.ResumeStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ResumeStageResponse, _abc.Awaitable[_run_service_pb2.ResumeStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ResumeStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ResumeStageResponse]]:
         """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
         ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CompleteStage(
         self,
-        request: _run_service_pb2.CompleteStageRequest,
+        request: anabranch.v1.run_service_pb2.CompleteStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CompleteStageResponse, _abc.Awaitable[_run_service_pb2.CompleteStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CompleteStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CompleteStageResponse]]:
         """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
         already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def FailStage(
         self,
-        request: _run_service_pb2.FailStageRequest,
+        request: anabranch.v1.run_service_pb2.FailStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.FailStageResponse, _abc.Awaitable[_run_service_pb2.FailStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.FailStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.FailStageResponse]]:
         """Fails a stage: any status that is not terminal to FAILED. Closes its queue. Rollouts do not change. No effect if it
         has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CancelStage(
         self,
-        request: _run_service_pb2.CancelStageRequest,
+        request: anabranch.v1.run_service_pb2.CancelStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CancelStageResponse, _abc.Awaitable[_run_service_pb2.CancelStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CancelStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CancelStageResponse]]:
         """Cancels a stage: any status that is not terminal to CANCELLED. Closes its queue. `cancel_rollouts` and repeated
         calls are handled as in CancelRun. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT, SERVER_DRAINING.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReopenStage(
         self,
-        request: _run_service_pb2.ReopenStageRequest,
+        request: anabranch.v1.run_service_pb2.ReopenStageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ReopenStageResponse, _abc.Awaitable[_run_service_pb2.ReopenStageResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ReopenStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ReopenStageResponse]]:
         """Reopens a stage: COMPLETED, FAILED or CANCELLED to RUNNING. Opens its queue, also if the stage is RUNNING. No
         effect if it has already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CloseQueue(
         self,
-        request: _run_service_pb2.CloseQueueRequest,
+        request: anabranch.v1.run_service_pb2.CloseQueueRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.CloseQueueResponse, _abc.Awaitable[_run_service_pb2.CloseQueueResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.CloseQueueResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CloseQueueResponse]]:
         """Closes the queue of a stage: no rollout is created in it after this call has returned (QUEUE_CLOSED). Rollouts that
         exist can still be claimed, released and retried. ClaimRollouts reports `drained`, and ReadRollouts with `follow`
         ends, once nothing is left. The queue of a terminal stage is closed already. Already closed: changes nothing.
         ReopenStage opens the queue again. Errors: STAGE_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def LogMetrics(
         self,
-        request: _run_service_pb2.LogMetricsRequest,
+        request: anabranch.v1.run_service_pb2.LogMetricsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.LogMetricsResponse, _abc.Awaitable[_run_service_pb2.LogMetricsResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.LogMetricsResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.LogMetricsResponse]]:
         """Logs points of metric series, all of them or none. If a point is logged twice, also within a call, the last value
         wins. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, STORAGE_FULL.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReadMetrics(
         self,
-        request: _run_service_pb2.ReadMetricsRequest,
+        request: anabranch.v1.run_service_pb2.ReadMetricsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_run_service_pb2.ReadMetricsResponse], _abc.AsyncIterator[_run_service_pb2.ReadMetricsResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.run_service_pb2.ReadMetricsResponse], collections.abc.AsyncIterator[anabranch.v1.run_service_pb2.ReadMetricsResponse]]:
         """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
         meanwhile), SLOW_READER, SERVER_DRAINING.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetProgress(
         self,
-        request: _run_service_pb2.GetProgressRequest,
+        request: anabranch.v1.run_service_pb2.GetProgressRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.GetProgressResponse, _abc.Awaitable[_run_service_pb2.GetProgressResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.GetProgressResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetProgressResponse]]:
         """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def Summarize(
         self,
-        request: _run_service_pb2.SummarizeRequest,
+        request: anabranch.v1.run_service_pb2.SummarizeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.SummarizeResponse, _abc.Awaitable[_run_service_pb2.SummarizeResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.SummarizeResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.SummarizeResponse]]:
         """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
         durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
         EXPERIMENT_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListStatusChanges(
         self,
-        request: _run_service_pb2.ListStatusChangesRequest,
+        request: anabranch.v1.run_service_pb2.ListStatusChangesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_run_service_pb2.ListStatusChangesResponse, _abc.Awaitable[_run_service_pb2.ListStatusChangesResponse]]:
+    ) -> typing.Union[anabranch.v1.run_service_pb2.ListStatusChangesResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ListStatusChangesResponse]]:
         """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
         TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def WatchRun(
         self,
-        request: _run_service_pb2.WatchRunRequest,
+        request: anabranch.v1.run_service_pb2.WatchRunRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_run_service_pb2.WatchRunResponse], _abc.AsyncIterator[_run_service_pb2.WatchRunResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.run_service_pb2.WatchRunResponse], collections.abc.AsyncIterator[anabranch.v1.run_service_pb2.WatchRunResponse]]:
         """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
         Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
         Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
@@ -763,4 +1762,4 @@ class RunServiceServicer(metaclass=_abc_1.ABCMeta):
         SERVER_DRAINING, SLOW_READER.
         """
 
-def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -3,44 +3,40 @@
 isort:skip_file
 """
 
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-import builtins as _builtins
+import builtins
+import google.protobuf.descriptor
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
-@_typing.final
-class State(_message.Message):
+@typing.final
+class State(google.protobuf.message.Message):
     """An immutable snapshot: bytes that are identified by their SHA-256. The server never executes them. Only DiffStates
     parses them. A state that a step has inline, with less than 4 KiB, is stored with the step and found by its
     StateReference only. All other states are stored once per namespace, and can be named by their digest too.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DIGEST_FIELD_NUMBER: _builtins.int
-    SIZE_FIELD_NUMBER: _builtins.int
-    digest: _builtins.str
+    DIGEST_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    digest: builtins.str
     """SHA-256 of the content, 64 lower-case hex characters."""
-    size: _builtins.int
+    size: builtins.int
     """Size in bytes, at most 256 MiB."""
     def __init__(
         self,
         *,
-        digest: _builtins.str = ...,
-        size: _builtins.int = ...,
+        digest: builtins.str = ...,
+        size: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "size", b"size"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "size", b"size"]) -> None: ...
 
-Global___State: _TypeAlias = State  # noqa: Y015
+Global___State: typing_extensions.TypeAlias = State

@@ -3,29 +3,29 @@
 isort:skip_file
 """
 
-from anabranch.v1 import state_pb2 as _state_pb2
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import anabranch.v1.state_pb2
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _NoPatchReason:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _NoPatchReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoPatchReason.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _NoPatchReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_NoPatchReason.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     NO_PATCH_REASON_UNSPECIFIED: _NoPatchReason.ValueType  # 0
     """There is a patch, or the states are identical."""
     NO_PATCH_REASON_NOT_JSON: _NoPatchReason.ValueType  # 1
@@ -62,22 +62,22 @@ NO_PATCH_REASON_PATCH_TOO_LARGE: NoPatchReason.ValueType  # 5
 """The patch has more than 960 KiB."""
 NO_PATCH_REASON_BUSY: NoPatchReason.ValueType  # 6
 """Too many other calls wait for their patches. Try again later."""
-Global___NoPatchReason: _TypeAlias = NoPatchReason  # noqa: Y015
+Global___NoPatchReason: typing_extensions.TypeAlias = NoPatchReason
 
-@_typing.final
-class PutStateRequest(_message.Message):
+@typing.final
+class PutStateRequest(google.protobuf.message.Message):
     """A message of the PutState stream."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DIGEST_FIELD_NUMBER: _builtins.int
-    CHUNK_FIELD_NUMBER: _builtins.int
-    BASE_DIGEST_FIELD_NUMBER: _builtins.int
-    digest: _builtins.str
+    DIGEST_FIELD_NUMBER: builtins.int
+    CHUNK_FIELD_NUMBER: builtins.int
+    BASE_DIGEST_FIELD_NUMBER: builtins.int
+    digest: builtins.str
     """Expected SHA-256 of the whole state, 64 lower-case hex characters. Optional; allowed in the first message only."""
-    chunk: _builtins.bytes
+    chunk: builtins.bytes
     """Next bytes, at most 256 KiB."""
-    base_digest: _builtins.str
+    base_digest: builtins.str
     """Digest of a stored state that has many of the same bytes at the same offsets, such as the previous state of the
     trajectory. 64 lower-case hex characters. Optional; allowed in the first message only. Pieces of 256 KiB that are
     equal in both states are stored once. Ignored if there is no such state, or if one of the two has at most 256 KiB.
@@ -85,408 +85,363 @@ class PutStateRequest(_message.Message):
     def __init__(
         self,
         *,
-        digest: _builtins.str = ...,
-        chunk: _builtins.bytes = ...,
-        base_digest: _builtins.str = ...,
+        digest: builtins.str = ...,
+        chunk: builtins.bytes = ...,
+        base_digest: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_digest", b"base_digest", "chunk", b"chunk", "digest", b"digest"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["base_digest", b"base_digest", "chunk", b"chunk", "digest", b"digest"]) -> None: ...
 
-Global___PutStateRequest: _TypeAlias = PutStateRequest  # noqa: Y015
+Global___PutStateRequest: typing_extensions.TypeAlias = PutStateRequest
 
-@_typing.final
-class PutStateResponse(_message.Message):
+@typing.final
+class PutStateResponse(google.protobuf.message.Message):
     """Response of PutState."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATE_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def state(self) -> _state_pb2.State:
+    STATE_FIELD_NUMBER: builtins.int
+    @property
+    def state(self) -> anabranch.v1.state_pb2.State:
         """The stored state."""
 
     def __init__(
         self,
         *,
-        state: _state_pb2.State | None = ...,
+        state: anabranch.v1.state_pb2.State | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["state", b"state"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["state", b"state"]) -> None: ...
 
-Global___PutStateResponse: _TypeAlias = PutStateResponse  # noqa: Y015
+Global___PutStateResponse: typing_extensions.TypeAlias = PutStateResponse
 
-@_typing.final
-class StateReference(_message.Message):
+@typing.final
+class StateReference(google.protobuf.message.Message):
     """Names a state of a step, of any size. The step may be inherited. Every state of a step has a reference."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Number of the step. Required."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the state. Default: `env`."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step_number: _builtins.int | None = ...,
-        name: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        step_number: builtins.int | None = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "step_number", b"step_number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "name", b"name", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "step_number", b"step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "name", b"name", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
 
-Global___StateReference: _TypeAlias = StateReference  # noqa: Y015
+Global___StateReference: typing_extensions.TypeAlias = StateReference
 
-@_typing.final
-class GetStateRequest(_message.Message):
+@typing.final
+class GetStateRequest(google.protobuf.message.Message):
     """Request of GetState. Exactly one of digest and reference is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DIGEST_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    LENGTH_FIELD_NUMBER: _builtins.int
-    REFERENCE_FIELD_NUMBER: _builtins.int
-    digest: _builtins.str
+    DIGEST_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    LENGTH_FIELD_NUMBER: builtins.int
+    REFERENCE_FIELD_NUMBER: builtins.int
+    digest: builtins.str
     """SHA-256 of the state, 64 lower-case hex characters."""
-    offset: _builtins.int
+    offset: builtins.int
     """Offset of the first byte. Default: 0."""
-    length: _builtins.int
+    length: builtins.int
     """Number of bytes to return. A range that reaches beyond the end is cut. Default: all bytes to the end."""
-    @_builtins.property
+    @property
     def reference(self) -> Global___StateReference:
         """The step that has the state, and the name of the state."""
 
     def __init__(
         self,
         *,
-        digest: _builtins.str = ...,
-        offset: _builtins.int = ...,
-        length: _builtins.int | None = ...,
+        digest: builtins.str = ...,
+        offset: builtins.int = ...,
+        length: builtins.int | None = ...,
         reference: Global___StateReference | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_length", b"_length", "length", b"length", "reference", b"reference"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_length", b"_length", "digest", b"digest", "length", b"length", "offset", b"offset", "reference", b"reference"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__length: _TypeAlias = _typing.Literal["length"]  # noqa: Y015
-    _WhichOneofArgType__length: _TypeAlias = _typing.Literal["_length", b"_length"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__length) -> _WhichOneofReturnType__length | None: ...
+    def HasField(self, field_name: typing.Literal["_length", b"_length", "length", b"length", "reference", b"reference"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_length", b"_length", "digest", b"digest", "length", b"length", "offset", b"offset", "reference", b"reference"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_length", b"_length"]) -> typing.Literal["length"] | None: ...
 
-Global___GetStateRequest: _TypeAlias = GetStateRequest  # noqa: Y015
+Global___GetStateRequest: typing_extensions.TypeAlias = GetStateRequest
 
-@_typing.final
-class GetStateResponse(_message.Message):
+@typing.final
+class GetStateResponse(google.protobuf.message.Message):
     """A message of the GetState stream. There is at least one."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATE_FIELD_NUMBER: _builtins.int
-    CHUNK_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    chunk: _builtins.bytes
+    STATE_FIELD_NUMBER: builtins.int
+    CHUNK_FIELD_NUMBER: builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: builtins.int
+    chunk: builtins.bytes
     """Next bytes, at most 256 KiB."""
-    media_type: _builtins.str
+    media_type: builtins.str
     """Media type that the step gives the state. Set in the first message only. Empty if the request has a digest."""
-    @_builtins.property
-    def state(self) -> _state_pb2.State:
+    @property
+    def state(self) -> anabranch.v1.state_pb2.State:
         """Digest and size of the whole state. Set in the first message only."""
 
     def __init__(
         self,
         *,
-        state: _state_pb2.State | None = ...,
-        chunk: _builtins.bytes = ...,
-        media_type: _builtins.str = ...,
+        state: anabranch.v1.state_pb2.State | None = ...,
+        chunk: builtins.bytes = ...,
+        media_type: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "media_type", b"media_type", "state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["state", b"state"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["chunk", b"chunk", "media_type", b"media_type", "state", b"state"]) -> None: ...
 
-Global___GetStateResponse: _TypeAlias = GetStateResponse  # noqa: Y015
+Global___GetStateResponse: typing_extensions.TypeAlias = GetStateResponse
 
-@_typing.final
-class BatchGetStatesRequest(_message.Message):
+@typing.final
+class BatchGetStatesRequest(google.protobuf.message.Message):
     """Request of BatchGetStates."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DIGESTS_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def digests(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    DIGESTS_FIELD_NUMBER: builtins.int
+    @property
+    def digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries."""
 
     def __init__(
         self,
         *,
-        digests: _abc.Iterable[_builtins.str] | None = ...,
+        digests: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digests", b"digests"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digests", b"digests"]) -> None: ...
 
-Global___BatchGetStatesRequest: _TypeAlias = BatchGetStatesRequest  # noqa: Y015
+Global___BatchGetStatesRequest: typing_extensions.TypeAlias = BatchGetStatesRequest
 
-@_typing.final
-class BatchGetStatesResponse(_message.Message):
+@typing.final
+class BatchGetStatesResponse(google.protobuf.message.Message):
     """Response of BatchGetStates."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATES_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def states(self) -> _containers.RepeatedCompositeFieldContainer[_state_pb2.State]:
+    STATES_FIELD_NUMBER: builtins.int
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.state_pb2.State]:
         """The states that are stored, in the order of the request and without repetition."""
 
     def __init__(
         self,
         *,
-        states: _abc.Iterable[_state_pb2.State] | None = ...,
+        states: collections.abc.Iterable[anabranch.v1.state_pb2.State] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["states", b"states"]) -> None: ...
 
-Global___BatchGetStatesResponse: _TypeAlias = BatchGetStatesResponse  # noqa: Y015
+Global___BatchGetStatesResponse: typing_extensions.TypeAlias = BatchGetStatesResponse
 
-@_typing.final
-class ReadStatesRequest(_message.Message):
+@typing.final
+class ReadStatesRequest(google.protobuf.message.Message):
     """Request of ReadStates."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    START_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    END_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    EVERY_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    START_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    END_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    EVERY_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    start_step_number: _builtins.int
+    start_step_number: builtins.int
     """First step of the range. Default: 0."""
-    end_step_number: _builtins.int
+    end_step_number: builtins.int
     """End of the range, exclusive. Default, and if it is beyond the end: the end of the trajectory when the call begins."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the states. Default: `env`."""
-    every: _builtins.int
+    every: builtins.int
     """Return only every k-th of the states, beginning with the first. 0 and 1 return all."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        start_step_number: _builtins.int = ...,
-        end_step_number: _builtins.int | None = ...,
-        name: _builtins.str = ...,
-        every: _builtins.int = ...,
+        trajectory_id: builtins.str = ...,
+        start_step_number: builtins.int = ...,
+        end_step_number: builtins.int | None = ...,
+        name: builtins.str = ...,
+        every: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "every", b"every", "name", b"name", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__end_step_number: _TypeAlias = _typing.Literal["end_step_number"]  # noqa: Y015
-    _WhichOneofArgType__end_step_number: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_step_number) -> _WhichOneofReturnType__end_step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "every", b"every", "name", b"name", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_end_step_number", b"_end_step_number"]) -> typing.Literal["end_step_number"] | None: ...
 
-Global___ReadStatesRequest: _TypeAlias = ReadStatesRequest  # noqa: Y015
+Global___ReadStatesRequest: typing_extensions.TypeAlias = ReadStatesRequest
 
-@_typing.final
-class ReadStatesResponse(_message.Message):
+@typing.final
+class ReadStatesResponse(google.protobuf.message.Message):
     """A message of the ReadStates stream, with at most 256 KiB of content."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    PIECES_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    PIECES_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory that owns the steps of this message."""
-    @_builtins.property
-    def pieces(self) -> _containers.RepeatedCompositeFieldContainer[Global___StatePiece]:
+    @property
+    def pieces(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatePiece]:
         """Pieces of states, in order."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        pieces: _abc.Iterable[Global___StatePiece] | None = ...,
+        trajectory_id: builtins.str = ...,
+        pieces: collections.abc.Iterable[Global___StatePiece] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["pieces", b"pieces", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pieces", b"pieces", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___ReadStatesResponse: _TypeAlias = ReadStatesResponse  # noqa: Y015
+Global___ReadStatesResponse: typing_extensions.TypeAlias = ReadStatesResponse
 
-@_typing.final
-class StatePiece(_message.Message):
+@typing.final
+class StatePiece(google.protobuf.message.Message):
     """A piece of a state. A piece with offset 0 begins a state; the state is complete when offset + length of data = size."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    SIZE_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    step_number: _builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    OFFSET_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    step_number: builtins.int
     """Number of the step that has the state."""
-    digest: _builtins.str
+    digest: builtins.str
     """SHA-256 of the whole state."""
-    media_type: _builtins.str
+    media_type: builtins.str
     """Media type of this reference."""
-    size: _builtins.int
+    size: builtins.int
     """Size of the whole state in bytes."""
-    offset: _builtins.int
+    offset: builtins.int
     """Offset of these bytes in the state."""
-    data: _builtins.bytes
+    data: builtins.bytes
     """The bytes."""
     def __init__(
         self,
         *,
-        step_number: _builtins.int = ...,
-        digest: _builtins.str = ...,
-        media_type: _builtins.str = ...,
-        size: _builtins.int = ...,
-        offset: _builtins.int = ...,
-        data: _builtins.bytes = ...,
+        step_number: builtins.int = ...,
+        digest: builtins.str = ...,
+        media_type: builtins.str = ...,
+        size: builtins.int = ...,
+        offset: builtins.int = ...,
+        data: builtins.bytes = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "digest", b"digest", "media_type", b"media_type", "offset", b"offset", "size", b"size", "step_number", b"step_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "digest", b"digest", "media_type", b"media_type", "offset", b"offset", "size", b"size", "step_number", b"step_number"]) -> None: ...
 
-Global___StatePiece: _TypeAlias = StatePiece  # noqa: Y015
+Global___StatePiece: typing_extensions.TypeAlias = StatePiece
 
-@_typing.final
-class DiffStatesRequest(_message.Message):
+@typing.final
+class DiffStatesRequest(google.protobuf.message.Message):
     """Request of DiffStates. Exactly one of digest and reference, and exactly one of other_digest and other_reference is
     required. The first state is the base; the other one is compared with it.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    DIGEST_FIELD_NUMBER: _builtins.int
-    REFERENCE_FIELD_NUMBER: _builtins.int
-    OTHER_DIGEST_FIELD_NUMBER: _builtins.int
-    OTHER_REFERENCE_FIELD_NUMBER: _builtins.int
-    digest: _builtins.str
+    DIGEST_FIELD_NUMBER: builtins.int
+    REFERENCE_FIELD_NUMBER: builtins.int
+    OTHER_DIGEST_FIELD_NUMBER: builtins.int
+    OTHER_REFERENCE_FIELD_NUMBER: builtins.int
+    digest: builtins.str
     """SHA-256 of the first state, 64 lower-case hex characters."""
-    other_digest: _builtins.str
+    other_digest: builtins.str
     """SHA-256 of the other state, 64 lower-case hex characters."""
-    @_builtins.property
+    @property
     def reference(self) -> Global___StateReference:
         """The step that has the first state, and the name of the state."""
 
-    @_builtins.property
+    @property
     def other_reference(self) -> Global___StateReference:
         """The step that has the other state, and the name of the state."""
 
     def __init__(
         self,
         *,
-        digest: _builtins.str = ...,
+        digest: builtins.str = ...,
         reference: Global___StateReference | None = ...,
-        other_digest: _builtins.str = ...,
+        other_digest: builtins.str = ...,
         other_reference: Global___StateReference | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["other_reference", b"other_reference", "reference", b"reference"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "other_digest", b"other_digest", "other_reference", b"other_reference", "reference", b"reference"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["other_reference", b"other_reference", "reference", b"reference"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["digest", b"digest", "other_digest", b"other_digest", "other_reference", b"other_reference", "reference", b"reference"]) -> None: ...
 
-Global___DiffStatesRequest: _TypeAlias = DiffStatesRequest  # noqa: Y015
+Global___DiffStatesRequest: typing_extensions.TypeAlias = DiffStatesRequest
 
-@_typing.final
-class ByteRange(_message.Message):
+@typing.final
+class ByteRange(google.protobuf.message.Message):
     """Bytes [start_offset, end_offset) of a state."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    START_OFFSET_FIELD_NUMBER: _builtins.int
-    END_OFFSET_FIELD_NUMBER: _builtins.int
-    start_offset: _builtins.int
+    START_OFFSET_FIELD_NUMBER: builtins.int
+    END_OFFSET_FIELD_NUMBER: builtins.int
+    start_offset: builtins.int
     """Offset of the first byte. A multiple of 64."""
-    end_offset: _builtins.int
+    end_offset: builtins.int
     """End of the range, exclusive. A multiple of 64, or the size of the larger state."""
     def __init__(
         self,
         *,
-        start_offset: _builtins.int = ...,
-        end_offset: _builtins.int = ...,
+        start_offset: builtins.int = ...,
+        end_offset: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_offset", b"end_offset", "start_offset", b"start_offset"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["end_offset", b"end_offset", "start_offset", b"start_offset"]) -> None: ...
 
-Global___ByteRange: _TypeAlias = ByteRange  # noqa: Y015
+Global___ByteRange: typing_extensions.TypeAlias = ByteRange
 
-@_typing.final
-class DiffStatesResponse(_message.Message):
+@typing.final
+class DiffStatesResponse(google.protobuf.message.Message):
     """Response of DiffStates."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATE_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    OTHER_STATE_FIELD_NUMBER: _builtins.int
-    OTHER_MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    IDENTICAL_FIELD_NUMBER: _builtins.int
-    PATCH_JSON_FIELD_NUMBER: _builtins.int
-    NO_PATCH_REASON_FIELD_NUMBER: _builtins.int
-    CHANGED_RANGES_FIELD_NUMBER: _builtins.int
-    TRUNCATED_FIELD_NUMBER: _builtins.int
-    media_type: _builtins.str
+    STATE_FIELD_NUMBER: builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: builtins.int
+    OTHER_STATE_FIELD_NUMBER: builtins.int
+    OTHER_MEDIA_TYPE_FIELD_NUMBER: builtins.int
+    IDENTICAL_FIELD_NUMBER: builtins.int
+    PATCH_JSON_FIELD_NUMBER: builtins.int
+    NO_PATCH_REASON_FIELD_NUMBER: builtins.int
+    CHANGED_RANGES_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
+    media_type: builtins.str
     """Media type that its step gives the first state. Empty if the request has its digest."""
-    other_media_type: _builtins.str
+    other_media_type: builtins.str
     """Media type that its step gives the other state. Empty if the request has its digest."""
-    identical: _builtins.bool
+    identical: builtins.bool
     """True if both states have the same bytes. Then the response has neither a patch nor ranges."""
-    patch_json: _builtins.str
+    patch_json: builtins.str
     """JSON Patch (RFC 6902) that makes the other state of the first, as JSON text of at most 960 KiB. `[]` if the states
     differ only in white space, in the order of keys or in the escapes of strings. Numbers are compared as they are
     written: 1 and 1.0 differ.
     """
     no_patch_reason: Global___NoPatchReason.ValueType
     """Why there is no patch."""
-    truncated: _builtins.bool
+    truncated: builtins.bool
     """True if there are further ranges after the last one of `changed_ranges`."""
-    @_builtins.property
-    def state(self) -> _state_pb2.State:
+    @property
+    def state(self) -> anabranch.v1.state_pb2.State:
         """Digest and size of the first state."""
 
-    @_builtins.property
-    def other_state(self) -> _state_pb2.State:
+    @property
+    def other_state(self) -> anabranch.v1.state_pb2.State:
         """Digest and size of the other state."""
 
-    @_builtins.property
-    def changed_ranges(self) -> _containers.RepeatedCompositeFieldContainer[Global___ByteRange]:
+    @property
+    def changed_ranges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ByteRange]:
         """If there is no patch: ranges in which the bytes of the states differ at equal offsets, in order, in blocks of 64
         bytes. Bytes that only the larger state has differ. At most 10,000.
         """
@@ -494,22 +449,18 @@ class DiffStatesResponse(_message.Message):
     def __init__(
         self,
         *,
-        state: _state_pb2.State | None = ...,
-        media_type: _builtins.str = ...,
-        other_state: _state_pb2.State | None = ...,
-        other_media_type: _builtins.str = ...,
-        identical: _builtins.bool = ...,
-        patch_json: _builtins.str | None = ...,
+        state: anabranch.v1.state_pb2.State | None = ...,
+        media_type: builtins.str = ...,
+        other_state: anabranch.v1.state_pb2.State | None = ...,
+        other_media_type: builtins.str = ...,
+        identical: builtins.bool = ...,
+        patch_json: builtins.str | None = ...,
         no_patch_reason: Global___NoPatchReason.ValueType = ...,
-        changed_ranges: _abc.Iterable[Global___ByteRange] | None = ...,
-        truncated: _builtins.bool = ...,
+        changed_ranges: collections.abc.Iterable[Global___ByteRange] | None = ...,
+        truncated: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_patch_json", b"_patch_json", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_patch_json", b"_patch_json", "changed_ranges", b"changed_ranges", "identical", b"identical", "media_type", b"media_type", "no_patch_reason", b"no_patch_reason", "other_media_type", b"other_media_type", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state", "truncated", b"truncated"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__patch_json: _TypeAlias = _typing.Literal["patch_json"]  # noqa: Y015
-    _WhichOneofArgType__patch_json: _TypeAlias = _typing.Literal["_patch_json", b"_patch_json"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__patch_json) -> _WhichOneofReturnType__patch_json | None: ...
+    def HasField(self, field_name: typing.Literal["_patch_json", b"_patch_json", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_patch_json", b"_patch_json", "changed_ranges", b"changed_ranges", "identical", b"identical", "media_type", b"media_type", "no_patch_reason", b"no_patch_reason", "other_media_type", b"other_media_type", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state", "truncated", b"truncated"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_patch_json", b"_patch_json"]) -> typing.Literal["patch_json"] | None: ...
 
-Global___DiffStatesResponse: _TypeAlias = DiffStatesResponse  # noqa: Y015
+Global___DiffStatesResponse: typing_extensions.TypeAlias = DiffStatesResponse

@@ -5,7 +5,7 @@ import warnings
 
 from anabranch.v1 import state_service_pb2 as anabranch_dot_v1_dot_state__service__pb2
 
-GRPC_GENERATED_VERSION = '1.85.1'
+GRPC_GENERATED_VERSION = '1.71.2'
 GRPC_VERSION = grpc.__version__
 _version_not_supported = False
 
@@ -18,14 +18,14 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in anabranch/v1/state_service_pb2_grpc.py depends on'
+        + f' but the generated code in anabranch/v1/state_service_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
 
 
-class StateServiceStub:
+class StateServiceStub(object):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -63,7 +63,7 @@ class StateServiceStub:
                 _registered_method=True)
 
 
-class StateServiceServicer:
+class StateServiceServicer(object):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -149,7 +149,7 @@ def add_StateServiceServicer_to_server(servicer, server):
 
 
  # This class is part of an EXPERIMENTAL API.
-class StateService:
+class StateService(object):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """

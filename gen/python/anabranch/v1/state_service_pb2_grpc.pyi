@@ -3,155 +3,272 @@
 isort:skip_file
 """
 
-from anabranch.v1 import state_service_pb2 as _state_service_pb2
-from collections import abc as _abc
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import anabranch.v1.state_service_pb2
+import collections.abc
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_StateServicePutStateType = typing_extensions.TypeVar(
+    '_StateServicePutStateType',
+    grpc.StreamUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.PutStateRequest,
+        anabranch.v1.state_service_pb2.PutStateResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.PutStateRequest,
+        anabranch.v1.state_service_pb2.PutStateResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.PutStateRequest,
+        anabranch.v1.state_service_pb2.PutStateResponse,
+    ],
+)
 
-class StateServiceStub:
+_StateServiceGetStateType = typing_extensions.TypeVar(
+    '_StateServiceGetStateType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStateRequest,
+        anabranch.v1.state_service_pb2.GetStateResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStateRequest,
+        anabranch.v1.state_service_pb2.GetStateResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStateRequest,
+        anabranch.v1.state_service_pb2.GetStateResponse,
+    ],
+)
+
+_StateServiceBatchGetStatesType = typing_extensions.TypeVar(
+    '_StateServiceBatchGetStatesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
+        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
+        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
+        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+    ],
+)
+
+_StateServiceReadStatesType = typing_extensions.TypeVar(
+    '_StateServiceReadStatesType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesRequest,
+        anabranch.v1.state_service_pb2.ReadStatesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesRequest,
+        anabranch.v1.state_service_pb2.ReadStatesResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesRequest,
+        anabranch.v1.state_service_pb2.ReadStatesResponse,
+    ],
+)
+
+_StateServiceDiffStatesType = typing_extensions.TypeVar(
+    '_StateServiceDiffStatesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.DiffStatesRequest,
+        anabranch.v1.state_service_pb2.DiffStatesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.DiffStatesRequest,
+        anabranch.v1.state_service_pb2.DiffStatesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.DiffStatesRequest,
+        anabranch.v1.state_service_pb2.DiffStatesResponse,
+    ],
+)
+
+class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceBatchGetStatesType, _StateServiceReadStatesType, _StateServiceDiffStatesType]):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> StateServiceAsyncStub: ...
-    PutState: _grpc.StreamUnaryMultiCallable[_state_service_pb2.PutStateRequest, _state_service_pb2.PutStateResponse]
+    @typing.overload
+    def __init__(self: StateServiceStub[
+        grpc.StreamUnaryMultiCallable[
+            anabranch.v1.state_service_pb2.PutStateRequest,
+            anabranch.v1.state_service_pb2.PutStateResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.GetStateRequest,
+            anabranch.v1.state_service_pb2.GetStateResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.state_service_pb2.BatchGetStatesRequest,
+            anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.ReadStatesRequest,
+            anabranch.v1.state_service_pb2.ReadStatesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.state_service_pb2.DiffStatesRequest,
+            anabranch.v1.state_service_pb2.DiffStatesResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: StateServiceStub[
+        grpc.aio.StreamUnaryMultiCallable[
+            anabranch.v1.state_service_pb2.PutStateRequest,
+            anabranch.v1.state_service_pb2.PutStateResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.GetStateRequest,
+            anabranch.v1.state_service_pb2.GetStateResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.state_service_pb2.BatchGetStatesRequest,
+            anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.ReadStatesRequest,
+            anabranch.v1.state_service_pb2.ReadStatesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.state_service_pb2.DiffStatesRequest,
+            anabranch.v1.state_service_pb2.DiffStatesResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    PutState: _StateServicePutStateType
     """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
     is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
     last PutState or BatchGetStates that named it.
     Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
     """
-    GetState: _grpc.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]
+
+    GetState: _StateServiceGetStateType
     """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
     sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
     less than 4 KiB.
     Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
-    BatchGetStates: _grpc.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]
+
+    BatchGetStates: _StateServiceBatchGetStatesType
     """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
     does.
     """
-    ReadStates: _grpc.UnaryStreamMultiCallable[_state_service_pb2.ReadStatesRequest, _state_service_pb2.ReadStatesResponse]
+
+    ReadStates: _StateServiceReadStatesType
     """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
-    DiffStates: _grpc.UnaryUnaryMultiCallable[_state_service_pb2.DiffStatesRequest, _state_service_pb2.DiffStatesResponse]
+
+    DiffStates: _StateServiceDiffStatesType
     """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
     which their bytes differ at equal offsets.
     Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
     """
 
-@_typing.type_check_only
-class StateServiceAsyncStub(StateServiceStub):
+StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
+    grpc.aio.StreamUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.PutStateRequest,
+        anabranch.v1.state_service_pb2.PutStateResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStateRequest,
+        anabranch.v1.state_service_pb2.GetStateResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
+        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesRequest,
+        anabranch.v1.state_service_pb2.ReadStatesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.state_service_pb2.DiffStatesRequest,
+        anabranch.v1.state_service_pb2.DiffStatesResponse,
+    ],
+]
+
+class StateServiceServicer(metaclass=abc.ABCMeta):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    PutState: _aio.StreamUnaryMultiCallable[_state_service_pb2.PutStateRequest, _state_service_pb2.PutStateResponse]  # type: ignore[assignment]
-    """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
-    is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
-    last PutState or BatchGetStates that named it.
-    Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
-    """
-    GetState: _aio.UnaryStreamMultiCallable[_state_service_pb2.GetStateRequest, _state_service_pb2.GetStateResponse]  # type: ignore[assignment]
-    """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-    sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
-    less than 4 KiB.
-    Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
-    """
-    BatchGetStates: _aio.UnaryUnaryMultiCallable[_state_service_pb2.BatchGetStatesRequest, _state_service_pb2.BatchGetStatesResponse]  # type: ignore[assignment]
-    """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
-    does.
-    """
-    ReadStates: _aio.UnaryStreamMultiCallable[_state_service_pb2.ReadStatesRequest, _state_service_pb2.ReadStatesResponse]  # type: ignore[assignment]
-    """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
-    """
-    DiffStates: _aio.UnaryUnaryMultiCallable[_state_service_pb2.DiffStatesRequest, _state_service_pb2.DiffStatesResponse]  # type: ignore[assignment]
-    """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
-    which their bytes differ at equal offsets.
-    Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
-    """
-
-class StateServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
-    """
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def PutState(
         self,
-        request_iterator: _MaybeAsyncIterator[_state_service_pb2.PutStateRequest],
+        request_iterator: _MaybeAsyncIterator[anabranch.v1.state_service_pb2.PutStateRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_state_service_pb2.PutStateResponse, _abc.Awaitable[_state_service_pb2.PutStateResponse]]:
+    ) -> typing.Union[anabranch.v1.state_service_pb2.PutStateResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.PutStateResponse]]:
         """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
         is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
         last PutState or BatchGetStates that named it.
         Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetState(
         self,
-        request: _state_service_pb2.GetStateRequest,
+        request: anabranch.v1.state_service_pb2.GetStateRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_state_service_pb2.GetStateResponse], _abc.AsyncIterator[_state_service_pb2.GetStateResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.GetStateResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.GetStateResponse]]:
         """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
         sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
         less than 4 KiB.
         Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def BatchGetStates(
         self,
-        request: _state_service_pb2.BatchGetStatesRequest,
+        request: anabranch.v1.state_service_pb2.BatchGetStatesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_state_service_pb2.BatchGetStatesResponse, _abc.Awaitable[_state_service_pb2.BatchGetStatesResponse]]:
+    ) -> typing.Union[anabranch.v1.state_service_pb2.BatchGetStatesResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.BatchGetStatesResponse]]:
         """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
         does.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReadStates(
         self,
-        request: _state_service_pb2.ReadStatesRequest,
+        request: anabranch.v1.state_service_pb2.ReadStatesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_state_service_pb2.ReadStatesResponse], _abc.AsyncIterator[_state_service_pb2.ReadStatesResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.ReadStatesResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.ReadStatesResponse]]:
         """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def DiffStates(
         self,
-        request: _state_service_pb2.DiffStatesRequest,
+        request: anabranch.v1.state_service_pb2.DiffStatesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_state_service_pb2.DiffStatesResponse, _abc.Awaitable[_state_service_pb2.DiffStatesResponse]]:
+    ) -> typing.Union[anabranch.v1.state_service_pb2.DiffStatesResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.DiffStatesResponse]]:
         """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
         which their bytes differ at equal offsets.
         Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
         """
 
-def add_StateServiceServicer_to_server(servicer: StateServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_StateServiceServicer_to_server(servicer: StateServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -3,27 +3,27 @@
 isort:skip_file
 """
 
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import builtins
+import google.protobuf.descriptor
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
-import typing as _typing
+import typing
 
 if sys.version_info >= (3, 10):
-    from typing import TypeAlias as _TypeAlias
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _Status:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _StatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Status.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _StatusEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Status.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     STATUS_UNSPECIFIED: _Status.ValueType  # 0
     """Not set."""
     STATUS_PENDING: _Status.ValueType  # 1
@@ -62,66 +62,62 @@ STATUS_FAILED: Status.ValueType  # 6
 """Ended by an error."""
 STATUS_CANCELLED: Status.ValueType  # 7
 """Ended by request."""
-Global___Status: _TypeAlias = Status  # noqa: Y015
+Global___Status: typing_extensions.TypeAlias = Status
 
-@_typing.final
-class StatusChange(_message.Message):
+@typing.final
+class StatusChange(google.protobuf.message.Message):
     """One change of a status, written in the same transaction as the change itself. The creation of a resource is the first
     change.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    ORDINAL_FIELD_NUMBER: _builtins.int
-    OLD_STATUS_FIELD_NUMBER: _builtins.int
-    NEW_STATUS_FIELD_NUMBER: _builtins.int
-    PHASE_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    ACTOR_FIELD_NUMBER: _builtins.int
-    PROGRESS_PERCENT_FIELD_NUMBER: _builtins.int
-    CHANGE_TIME_FIELD_NUMBER: _builtins.int
-    ordinal: _builtins.int
+    ORDINAL_FIELD_NUMBER: builtins.int
+    OLD_STATUS_FIELD_NUMBER: builtins.int
+    NEW_STATUS_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    ACTOR_FIELD_NUMBER: builtins.int
+    PROGRESS_PERCENT_FIELD_NUMBER: builtins.int
+    CHANGE_TIME_FIELD_NUMBER: builtins.int
+    ordinal: builtins.int
     """Position in the history of the resource: 0, 1, 2, … without gaps."""
     old_status: Global___Status.ValueType
     """Status before the change. Unspecified for the creation."""
     new_status: Global___Status.ValueType
     """Status after the change."""
-    phase: _builtins.str
+    phase: builtins.str
     """Phase at that time, a text of the client. Empty if none."""
-    message: _builtins.str
+    message: builtins.str
     """Message of the caller. Empty if none."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata of the caller as strict JSON text. Empty if none."""
-    actor: _builtins.str
+    actor: builtins.str
     """The caller that made the change."""
-    progress_percent: _builtins.float
+    progress_percent: builtins.float
     """Progress in percent at that time, 0 to 100. Unset if there is none. A stage that becomes FAILED or CANCELLED keeps
     the percent that it had.
     """
-    @_builtins.property
-    def change_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def change_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of the change, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        ordinal: _builtins.int = ...,
+        ordinal: builtins.int = ...,
         old_status: Global___Status.ValueType = ...,
         new_status: Global___Status.ValueType = ...,
-        phase: _builtins.str = ...,
-        message: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        actor: _builtins.str = ...,
-        progress_percent: _builtins.float | None = ...,
-        change_time: _timestamp_pb2.Timestamp | None = ...,
+        phase: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        actor: builtins.str = ...,
+        progress_percent: builtins.float | None = ...,
+        change_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_progress_percent", b"_progress_percent", "change_time", b"change_time", "progress_percent", b"progress_percent"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_progress_percent", b"_progress_percent", "actor", b"actor", "change_time", b"change_time", "message", b"message", "metadata_json", b"metadata_json", "new_status", b"new_status", "old_status", b"old_status", "ordinal", b"ordinal", "phase", b"phase", "progress_percent", b"progress_percent"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__progress_percent: _TypeAlias = _typing.Literal["progress_percent"]  # noqa: Y015
-    _WhichOneofArgType__progress_percent: _TypeAlias = _typing.Literal["_progress_percent", b"_progress_percent"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__progress_percent) -> _WhichOneofReturnType__progress_percent | None: ...
+    def HasField(self, field_name: typing.Literal["_progress_percent", b"_progress_percent", "change_time", b"change_time", "progress_percent", b"progress_percent"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_progress_percent", b"_progress_percent", "actor", b"actor", "change_time", b"change_time", "message", b"message", "metadata_json", b"metadata_json", "new_status", b"new_status", "old_status", b"old_status", "ordinal", b"ordinal", "phase", b"phase", "progress_percent", b"progress_percent"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_progress_percent", b"_progress_percent"]) -> typing.Literal["progress_percent"] | None: ...
 
-Global___StatusChange: _TypeAlias = StatusChange  # noqa: Y015
+Global___StatusChange: typing_extensions.TypeAlias = StatusChange

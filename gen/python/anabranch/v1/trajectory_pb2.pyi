@@ -3,30 +3,30 @@
 isort:skip_file
 """
 
-from anabranch.v1 import status_pb2 as _status_pb2
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import anabranch.v1.status_pb2
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _View:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _ViewEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_View.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _ViewEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_View.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     VIEW_UNSPECIFIED: _View.ValueType  # 0
     """The default of the call: FULL for Get and Read calls, BASIC for List calls."""
     VIEW_BASIC: _View.ValueType  # 1
@@ -47,148 +47,140 @@ metadata_json.
 """
 VIEW_FULL: View.ValueType  # 2
 """All fields."""
-Global___View: _TypeAlias = View  # noqa: Y015
+Global___View: typing_extensions.TypeAlias = View
 
-@_typing.final
-class Trajectory(_message.Message):
+@typing.final
+class Trajectory(google.protobuf.message.Message):
     """An append-only sequence of steps without gaps. A branch shares the first steps of its lineage with its parent."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    ID_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    TREE_ID_FIELD_NUMBER: _builtins.int
-    PARENT_ID_FIELD_NUMBER: _builtins.int
-    BRANCH_POINT_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    STATUS_MESSAGE_FIELD_NUMBER: _builtins.int
-    WRITER_ID_FIELD_NUMBER: _builtins.int
-    WRITER_EPOCH_FIELD_NUMBER: _builtins.int
-    NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    REWARD_SUM_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FIELD_NUMBER: _builtins.int
-    UPDATE_TIME_FIELD_NUMBER: _builtins.int
-    SEAL_TIME_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    BRANCH_REWARD_SUM_FIELD_NUMBER: _builtins.int
-    SCORED_METRICS_FIELD_NUMBER: _builtins.int
-    id: _builtins.str
+    ID_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    TREE_ID_FIELD_NUMBER: builtins.int
+    PARENT_ID_FIELD_NUMBER: builtins.int
+    BRANCH_POINT_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    STATUS_MESSAGE_FIELD_NUMBER: builtins.int
+    WRITER_ID_FIELD_NUMBER: builtins.int
+    WRITER_EPOCH_FIELD_NUMBER: builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    REWARD_SUM_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    SEAL_TIME_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    BRANCH_REWARD_SUM_FIELD_NUMBER: builtins.int
+    SCORED_METRICS_FIELD_NUMBER: builtins.int
+    id: builtins.str
     """UUID. Chosen by the client, or a UUIDv7 generated by the server."""
-    uid: _builtins.str
+    uid: builtins.str
     """Output only. UUID that identifies this row for ever: it is not reused, even if a deleted trajectory's `id` is
     created again. Writers send it to be sure that they write to the same trajectory.
     """
-    tree_id: _builtins.str
+    tree_id: builtins.str
     """Output only. Id of the root of the tree. A root has its own id here."""
-    parent_id: _builtins.str
+    parent_id: builtins.str
     """Output only. Id of the trajectory that owns the branch point. Empty for a root. The parent may be deleted;
     GetLineage marks deleted owners.
     """
-    branch_point: _builtins.int
+    branch_point: builtins.int
     """Output only. Number of the last step that is shared with the parent. Unset for a root."""
-    name: _builtins.str
+    name: builtins.str
     """Name chosen by the client. Optional; names need not be unique."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """Name of the task, chosen by the client. Optional. A branch inherits it from its parent."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
-    status: _status_pb2.Status.ValueType
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Output only. RUNNING until the trajectory is sealed; then COMPLETED, FAILED or CANCELLED, permanently."""
-    status_message: _builtins.str
+    status_message: builtins.str
     """Output only. The message of the seal. Empty if none was given."""
-    writer_id: _builtins.str
+    writer_id: builtins.str
     """Output only. The writer that holds the trajectory. Empty if no writer was ever granted."""
-    writer_epoch: _builtins.int
+    writer_epoch: builtins.int
     """Output only. The newest granted writer epoch; 0 if no writer was ever granted. A restarted client without a stored
     epoch sends this value as `take_over_epoch`.
     """
-    next_step_number: _builtins.int
+    next_step_number: builtins.int
     """Output only. Number of the next step to append: one more than the number of the last step. Inherited steps count."""
-    reward_sum: _builtins.float
+    reward_sum: builtins.float
     """Output only. Sum of the rewards of all steps in order, inherited steps included. Steps without a reward and NaN
     rewards are skipped.
     """
-    run_id: _builtins.str
+    run_id: builtins.str
     """Id of the run that the trajectory belongs to. Empty if it belongs to none. A branch inherits it from its source;
     branches made by BranchRun belong to the new run.
     """
-    experiment_id: _builtins.str
+    experiment_id: builtins.str
     """Id of the experiment that the trajectory belongs to: the experiment of its run, or the one named at creation. Empty
     if none.
     """
-    branch_reward_sum: _builtins.float
+    branch_reward_sum: builtins.float
     """Output only. Sum of the rewards of the trajectory's own steps in order, without inherited steps. Missing and NaN
     rewards are skipped; 0 without a reward. For a root it equals `reward_sum`. It can differ from `reward_sum` minus
     that of the parent, because a difference of large sums loses small rewards.
     """
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Key-value pairs to filter by. A branch does not inherit labels."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Named numbers of the client. NaN and infinities are stored as they are."""
 
-    @_builtins.property
-    def create_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of creation, by the clock of the database."""
 
-    @_builtins.property
-    def update_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the last write (steps, update or seal), by the clock of the database."""
 
-    @_builtins.property
-    def seal_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def seal_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the seal, by the clock of the database. Unset while the trajectory is open."""
 
-    @_builtins.property
-    def scored_metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def scored_metrics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Keys of step metrics that ListSteps can sort the trajectory's own steps by. Set at creation, never changed. A branch
         has those of its source, and its own.
         """
@@ -196,438 +188,397 @@ class Trajectory(_message.Message):
     def __init__(
         self,
         *,
-        id: _builtins.str = ...,
-        uid: _builtins.str = ...,
-        tree_id: _builtins.str = ...,
-        parent_id: _builtins.str = ...,
-        branch_point: _builtins.int | None = ...,
-        name: _builtins.str = ...,
-        task_id: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        status: _status_pb2.Status.ValueType = ...,
-        status_message: _builtins.str = ...,
-        writer_id: _builtins.str = ...,
-        writer_epoch: _builtins.int = ...,
-        next_step_number: _builtins.int = ...,
-        reward_sum: _builtins.float = ...,
-        create_time: _timestamp_pb2.Timestamp | None = ...,
-        update_time: _timestamp_pb2.Timestamp | None = ...,
-        seal_time: _timestamp_pb2.Timestamp | None = ...,
-        run_id: _builtins.str = ...,
-        experiment_id: _builtins.str = ...,
-        branch_reward_sum: _builtins.float = ...,
-        scored_metrics: _abc.Iterable[_builtins.str] | None = ...,
+        id: builtins.str = ...,
+        uid: builtins.str = ...,
+        tree_id: builtins.str = ...,
+        parent_id: builtins.str = ...,
+        branch_point: builtins.int | None = ...,
+        name: builtins.str = ...,
+        task_id: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        status_message: builtins.str = ...,
+        writer_id: builtins.str = ...,
+        writer_epoch: builtins.int = ...,
+        next_step_number: builtins.int = ...,
+        reward_sum: builtins.float = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        seal_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        run_id: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        branch_reward_sum: builtins.float = ...,
+        scored_metrics: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time", b"create_time", "seal_time", b"seal_time", "update_time", b"update_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "branch_reward_sum", b"branch_reward_sum", "create_time", b"create_time", "experiment_id", b"experiment_id", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "parent_id", b"parent_id", "reward_sum", b"reward_sum", "run_id", b"run_id", "scored_metrics", b"scored_metrics", "seal_time", b"seal_time", "status", b"status", "status_message", b"status_message", "task_id", b"task_id", "tree_id", b"tree_id", "uid", b"uid", "update_time", b"update_time", "writer_epoch", b"writer_epoch", "writer_id", b"writer_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__branch_point: _TypeAlias = _typing.Literal["branch_point"]  # noqa: Y015
-    _WhichOneofArgType__branch_point: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__branch_point) -> _WhichOneofReturnType__branch_point | None: ...
+    def HasField(self, field_name: typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time", b"create_time", "seal_time", b"seal_time", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "branch_reward_sum", b"branch_reward_sum", "create_time", b"create_time", "experiment_id", b"experiment_id", "id", b"id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "next_step_number", b"next_step_number", "parent_id", b"parent_id", "reward_sum", b"reward_sum", "run_id", b"run_id", "scored_metrics", b"scored_metrics", "seal_time", b"seal_time", "status", b"status", "status_message", b"status_message", "task_id", b"task_id", "tree_id", b"tree_id", "uid", b"uid", "update_time", b"update_time", "writer_epoch", b"writer_epoch", "writer_id", b"writer_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_branch_point", b"_branch_point"]) -> typing.Literal["branch_point"] | None: ...
 
-Global___Trajectory: _TypeAlias = Trajectory  # noqa: Y015
+Global___Trajectory: typing_extensions.TypeAlias = Trajectory
 
-@_typing.final
-class Step(_message.Message):
+@typing.final
+class Step(google.protobuf.message.Message):
     """One step: the actions that were taken, the observations that followed, and optionally states after the step.
     Immutable once acknowledged, except that AttachState can add states. Step 0 is the root: it has the observation of
     the reset and no action. An encoded step has at most 1 MiB - 4 KiB.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    ACTIONS_FIELD_NUMBER: _builtins.int
-    OBSERVATIONS_FIELD_NUMBER: _builtins.int
-    REWARD_FIELD_NUMBER: _builtins.int
-    TERMINATED_FIELD_NUMBER: _builtins.int
-    TRUNCATED_FIELD_NUMBER: _builtins.int
-    INFO_JSON_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    START_TIME_FIELD_NUMBER: _builtins.int
-    END_TIME_FIELD_NUMBER: _builtins.int
-    STATES_FIELD_NUMBER: _builtins.int
-    COMMIT_TIME_FIELD_NUMBER: _builtins.int
-    WRITER_EPOCH_FIELD_NUMBER: _builtins.int
-    REWARD_SUM_FIELD_NUMBER: _builtins.int
-    step_number: _builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    ACTIONS_FIELD_NUMBER: builtins.int
+    OBSERVATIONS_FIELD_NUMBER: builtins.int
+    REWARD_FIELD_NUMBER: builtins.int
+    TERMINATED_FIELD_NUMBER: builtins.int
+    TRUNCATED_FIELD_NUMBER: builtins.int
+    INFO_JSON_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    COMMIT_TIME_FIELD_NUMBER: builtins.int
+    WRITER_EPOCH_FIELD_NUMBER: builtins.int
+    REWARD_SUM_FIELD_NUMBER: builtins.int
+    step_number: builtins.int
     """Number of the step: 0, 1, 2, … without gaps along the trajectory. Set by the client."""
-    reward: _builtins.float
+    reward: builtins.float
     """Reward. Optional: an unset reward is not 0. NaN and infinities are stored as they are."""
-    terminated: _builtins.bool
+    terminated: builtins.bool
     """True if the environment reached a terminal state (`terminated` of Gymnasium). Later steps are still accepted."""
-    truncated: _builtins.bool
+    truncated: builtins.bool
     """True if the episode was cut off from outside, for example by a time limit (`truncated` of Gymnasium)."""
-    info_json: _builtins.str
+    info_json: builtins.str
     """Info of the environment as strict JSON text. NaN and infinities are rejected; send null or strings such as "NaN"
     instead. Optional.
     """
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Metadata of the client as strict JSON text. Optional."""
-    writer_epoch: _builtins.int
+    writer_epoch: builtins.int
     """Output only; ignored in requests. Epoch of the writer that appended the step. 0 if it was appended without a
     writer.
     """
-    reward_sum: _builtins.float
+    reward_sum: builtins.float
     """Output only; ignored in requests. Sum of the rewards of steps 0 to this one. Steps without a reward and NaN rewards
     are skipped.
     """
-    @_builtins.property
-    def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Action]:
+    @property
+    def actions(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Action]:
         """Actions of the agent, in order. At most 1,024."""
 
-    @_builtins.property
-    def observations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Observation]:
+    @property
+    def observations(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Observation]:
         """Observations, in order. At most 1,024."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Named numbers: values, ticks, tokens, latencies. At most 256; keys have 1 to 128 bytes. NaN and infinities are
         stored as they are.
         """
 
-    @_builtins.property
-    def start_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time when the step began, by the client's clock. Optional."""
 
-    @_builtins.property
-    def end_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time when the step ended, by the client's clock. Optional."""
 
-    @_builtins.property
-    def states(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepState]:
+    @property
+    def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StepState]:
         """States after the step, each with a name. At most 16; returned in order of name. A step with at least one state is a
         checkpoint.
         """
 
-    @_builtins.property
-    def commit_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def commit_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only; ignored in requests. Time of the commit, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        step_number: _builtins.int = ...,
-        actions: _abc.Iterable[Global___Action] | None = ...,
-        observations: _abc.Iterable[Global___Observation] | None = ...,
-        reward: _builtins.float | None = ...,
-        terminated: _builtins.bool = ...,
-        truncated: _builtins.bool = ...,
-        info_json: _builtins.str = ...,
-        metadata_json: _builtins.str = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
-        start_time: _timestamp_pb2.Timestamp | None = ...,
-        end_time: _timestamp_pb2.Timestamp | None = ...,
-        states: _abc.Iterable[Global___StepState] | None = ...,
-        commit_time: _timestamp_pb2.Timestamp | None = ...,
-        writer_epoch: _builtins.int = ...,
-        reward_sum: _builtins.float = ...,
+        step_number: builtins.int = ...,
+        actions: collections.abc.Iterable[Global___Action] | None = ...,
+        observations: collections.abc.Iterable[Global___Observation] | None = ...,
+        reward: builtins.float | None = ...,
+        terminated: builtins.bool = ...,
+        truncated: builtins.bool = ...,
+        info_json: builtins.str = ...,
+        metadata_json: builtins.str = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        states: collections.abc.Iterable[Global___StepState] | None = ...,
+        commit_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        writer_epoch: builtins.int = ...,
+        reward_sum: builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "commit_time", b"commit_time", "end_time", b"end_time", "reward", b"reward", "start_time", b"start_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reward", b"_reward", "actions", b"actions", "commit_time", b"commit_time", "end_time", b"end_time", "info_json", b"info_json", "metadata_json", b"metadata_json", "metrics", b"metrics", "observations", b"observations", "reward", b"reward", "reward_sum", b"reward_sum", "start_time", b"start_time", "states", b"states", "step_number", b"step_number", "terminated", b"terminated", "truncated", b"truncated", "writer_epoch", b"writer_epoch"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
-    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
+    def HasField(self, field_name: typing.Literal["_reward", b"_reward", "commit_time", b"commit_time", "end_time", b"end_time", "reward", b"reward", "start_time", b"start_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_reward", b"_reward", "actions", b"actions", "commit_time", b"commit_time", "end_time", b"end_time", "info_json", b"info_json", "metadata_json", b"metadata_json", "metrics", b"metrics", "observations", b"observations", "reward", b"reward", "reward_sum", b"reward_sum", "start_time", b"start_time", "states", b"states", "step_number", b"step_number", "terminated", b"terminated", "truncated", b"truncated", "writer_epoch", b"writer_epoch"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
 
-Global___Step: _TypeAlias = Step  # noqa: Y015
+Global___Step: typing_extensions.TypeAlias = Step
 
-@_typing.final
-class Action(_message.Message):
+@typing.final
+class Action(google.protobuf.message.Message):
     """One action of the agent, for example a key press, a tool call, a program or a message."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TYPE_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    CALL_ID_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    TOKEN_IDS_FIELD_NUMBER: _builtins.int
-    LOGPROBS_FIELD_NUMBER: _builtins.int
-    type: _builtins.str
+    TYPE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    CALL_ID_FIELD_NUMBER: builtins.int
+    CONTENT_FIELD_NUMBER: builtins.int
+    TOKEN_IDS_FIELD_NUMBER: builtins.int
+    LOGPROBS_FIELD_NUMBER: builtins.int
+    type: builtins.str
     """Kind of action, chosen by the client, for example `tool_call`, `code` or `text`. At most 128 bytes."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the tool or function. Optional, at most 256 bytes."""
-    call_id: _builtins.str
+    call_id: builtins.str
     """Id by which observations refer to this action. Optional, at most 256 bytes."""
-    @_builtins.property
+    @property
     def content(self) -> Global___Content:
         """Content of the action. Optional."""
 
-    @_builtins.property
-    def token_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    @property
+    def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """Tokens that the model generated for this action, in order."""
 
-    @_builtins.property
-    def logprobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+    @property
+    def logprobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Natural logarithm of the probability of each token, in the order of `token_ids`."""
 
     def __init__(
         self,
         *,
-        type: _builtins.str = ...,
-        name: _builtins.str = ...,
-        call_id: _builtins.str = ...,
+        type: builtins.str = ...,
+        name: builtins.str = ...,
+        call_id: builtins.str = ...,
         content: Global___Content | None = ...,
-        token_ids: _abc.Iterable[_builtins.int] | None = ...,
-        logprobs: _abc.Iterable[_builtins.float] | None = ...,
+        token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        logprobs: collections.abc.Iterable[builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "content", b"content", "logprobs", b"logprobs", "name", b"name", "token_ids", b"token_ids", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["content", b"content"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["call_id", b"call_id", "content", b"content", "logprobs", b"logprobs", "name", b"name", "token_ids", b"token_ids", "type", b"type"]) -> None: ...
 
-Global___Action: _TypeAlias = Action  # noqa: Y015
+Global___Action: typing_extensions.TypeAlias = Action
 
-@_typing.final
-class Observation(_message.Message):
+@typing.final
+class Observation(google.protobuf.message.Message):
     """One observation, for example the result of a tool, a screenshot or the observation of an environment."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TYPE_FIELD_NUMBER: _builtins.int
-    CALL_ID_FIELD_NUMBER: _builtins.int
-    IS_ERROR_FIELD_NUMBER: _builtins.int
-    CONTENT_FIELD_NUMBER: _builtins.int
-    type: _builtins.str
+    TYPE_FIELD_NUMBER: builtins.int
+    CALL_ID_FIELD_NUMBER: builtins.int
+    IS_ERROR_FIELD_NUMBER: builtins.int
+    CONTENT_FIELD_NUMBER: builtins.int
+    type: builtins.str
     """Kind of observation, chosen by the client, for example `text`, `screenshot_before` or `tool_result`. At most 128
     bytes.
     """
-    call_id: _builtins.str
+    call_id: builtins.str
     """The `call_id` of the action that this observation answers. Optional, at most 256 bytes."""
-    is_error: _builtins.bool
+    is_error: builtins.bool
     """True if the observation reports a failure."""
-    @_builtins.property
+    @property
     def content(self) -> Global___Content:
         """Content of the observation. Optional."""
 
     def __init__(
         self,
         *,
-        type: _builtins.str = ...,
-        call_id: _builtins.str = ...,
-        is_error: _builtins.bool = ...,
+        type: builtins.str = ...,
+        call_id: builtins.str = ...,
+        is_error: builtins.bool = ...,
         content: Global___Content | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "content", b"content", "is_error", b"is_error", "type", b"type"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["content", b"content"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["call_id", b"call_id", "content", b"content", "is_error", b"is_error", "type", b"type"]) -> None: ...
 
-Global___Observation: _TypeAlias = Observation  # noqa: Y015
+Global___Observation: typing_extensions.TypeAlias = Observation
 
-@_typing.final
-class Content(_message.Message):
+@typing.final
+class Content(google.protobuf.message.Message):
     """Content of an action or observation. Exactly one of text, json, data, state_digest and uri is set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TEXT_FIELD_NUMBER: _builtins.int
-    JSON_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    STATE_DIGEST_FIELD_NUMBER: _builtins.int
-    URI_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    SIZE_FIELD_NUMBER: _builtins.int
-    text: _builtins.str
+    TEXT_FIELD_NUMBER: builtins.int
+    JSON_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    STATE_DIGEST_FIELD_NUMBER: builtins.int
+    URI_FIELD_NUMBER: builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    text: builtins.str
     """Text. May be empty. Text with U+0000 is rejected; send it as `data`."""
-    json: _builtins.str
+    json: builtins.str
     """Strict JSON text, stored byte for byte."""
-    data: _builtins.bytes
+    data: builtins.bytes
     """Bytes; requires `media_type`. Data of 16 KiB or more is stored as a state, once per namespace. It is returned as
     `state_digest` and `size`.
     """
-    state_digest: _builtins.str
+    state_digest: builtins.str
     """SHA-256 of a stored state, 64 lower-case hex characters. Requires `media_type`. A state that steps have inline with
     less than 4 KiB must be put first (PutState).
     """
-    uri: _builtins.str
+    uri: builtins.str
     """Location of the content, at most 2 KiB. The server stores it and never opens it."""
-    media_type: _builtins.str
+    media_type: builtins.str
     """Media type of data, state_digest or uri, for example `image/png`. Empty for text and json. At most 128 bytes."""
-    size: _builtins.int
+    size: builtins.int
     """Output only; ignored in requests. Size in bytes of the state named by `state_digest`."""
     def __init__(
         self,
         *,
-        text: _builtins.str | None = ...,
-        json: _builtins.str | None = ...,
-        data: _builtins.bytes | None = ...,
-        state_digest: _builtins.str | None = ...,
-        uri: _builtins.str | None = ...,
-        media_type: _builtins.str = ...,
-        size: _builtins.int = ...,
+        text: builtins.str | None = ...,
+        json: builtins.str | None = ...,
+        data: builtins.bytes | None = ...,
+        state_digest: builtins.str | None = ...,
+        uri: builtins.str | None = ...,
+        media_type: builtins.str = ...,
+        size: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "state_digest", b"state_digest", "text", b"text", "uri", b"uri"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "media_type", b"media_type", "size", b"size", "state_digest", b"state_digest", "text", b"text", "uri", b"uri"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__data: _TypeAlias = _typing.Literal["data"]  # noqa: Y015
-    _WhichOneofArgType__data: _TypeAlias = _typing.Literal["_data", b"_data"]  # noqa: Y015
-    _WhichOneofReturnType__json: _TypeAlias = _typing.Literal["json"]  # noqa: Y015
-    _WhichOneofArgType__json: _TypeAlias = _typing.Literal["_json", b"_json"]  # noqa: Y015
-    _WhichOneofReturnType__state_digest: _TypeAlias = _typing.Literal["state_digest"]  # noqa: Y015
-    _WhichOneofArgType__state_digest: _TypeAlias = _typing.Literal["_state_digest", b"_state_digest"]  # noqa: Y015
-    _WhichOneofReturnType__text: _TypeAlias = _typing.Literal["text"]  # noqa: Y015
-    _WhichOneofArgType__text: _TypeAlias = _typing.Literal["_text", b"_text"]  # noqa: Y015
-    _WhichOneofReturnType__uri: _TypeAlias = _typing.Literal["uri"]  # noqa: Y015
-    _WhichOneofArgType__uri: _TypeAlias = _typing.Literal["_uri", b"_uri"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__data) -> _WhichOneofReturnType__data | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__json) -> _WhichOneofReturnType__json | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__state_digest) -> _WhichOneofReturnType__state_digest | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__text) -> _WhichOneofReturnType__text | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__uri) -> _WhichOneofReturnType__uri | None: ...
+    def HasField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "state_digest", b"state_digest", "text", b"text", "uri", b"uri"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "media_type", b"media_type", "size", b"size", "state_digest", b"state_digest", "text", b"text", "uri", b"uri"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_data", b"_data"]) -> typing.Literal["data"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_json", b"_json"]) -> typing.Literal["json"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_state_digest", b"_state_digest"]) -> typing.Literal["state_digest"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_text", b"_text"]) -> typing.Literal["text"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_uri", b"_uri"]) -> typing.Literal["uri"] | None: ...
 
-Global___Content: _TypeAlias = Content  # noqa: Y015
+Global___Content: typing_extensions.TypeAlias = Content
 
-@_typing.final
-class StepState(_message.Message):
+@typing.final
+class StepState(google.protobuf.message.Message):
     """A state of a step. In requests, the state is sent inline (`data`) or named by its digest."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NAME_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    DIGEST_FIELD_NUMBER: _builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: _builtins.int
-    SIZE_FIELD_NUMBER: _builtins.int
-    name: _builtins.str
+    NAME_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    MEDIA_TYPE_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    name: builtins.str
     """Name of the state, 1 to 64 bytes, unique within the step. Default: `env`."""
-    data: _builtins.bytes
+    data: builtins.bytes
     """Content of the state, at most 512 KiB. An empty value is a state of 0 bytes. Content of less than 4 KiB is stored
     with the step: no digest finds it. Returned by GetCheckpoint only.
     """
-    digest: _builtins.str
+    digest: builtins.str
     """SHA-256 of the content, 64 lower-case hex characters. Required without `data`; the state must be stored already, by
     PutState or inline with 4 KiB or more. With `data` it is optional and must match.
     """
-    media_type: _builtins.str
+    media_type: builtins.str
     """Media type, for example `application/json`. Optional, at most 128 bytes. It belongs to this reference, not to the
     content.
     """
-    size: _builtins.int
+    size: builtins.int
     """Output only; ignored in requests. Size in bytes."""
     def __init__(
         self,
         *,
-        name: _builtins.str = ...,
-        data: _builtins.bytes | None = ...,
-        digest: _builtins.str = ...,
-        media_type: _builtins.str = ...,
-        size: _builtins.int = ...,
+        name: builtins.str = ...,
+        data: builtins.bytes | None = ...,
+        digest: builtins.str = ...,
+        media_type: builtins.str = ...,
+        size: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "data", b"data"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_data", b"_data", "data", b"data", "digest", b"digest", "media_type", b"media_type", "name", b"name", "size", b"size"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__data: _TypeAlias = _typing.Literal["data"]  # noqa: Y015
-    _WhichOneofArgType__data: _TypeAlias = _typing.Literal["_data", b"_data"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__data) -> _WhichOneofReturnType__data | None: ...
+    def HasField(self, field_name: typing.Literal["_data", b"_data", "data", b"data"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_data", b"_data", "data", b"data", "digest", b"digest", "media_type", b"media_type", "name", b"name", "size", b"size"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_data", b"_data"]) -> typing.Literal["data"] | None: ...
 
-Global___StepState: _TypeAlias = StepState  # noqa: Y015
+Global___StepState: typing_extensions.TypeAlias = StepState
 
-@_typing.final
-class Tag(_message.Message):
+@typing.final
+class Tag(google.protobuf.message.Message):
     """A name for a step of a trajectory. The step may be inherited."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    UPDATE_TIME_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory that has the tag."""
-    name: _builtins.str
+    name: builtins.str
     """Name, unique in the trajectory: a letter, followed by letters, digits, `.`, `_`, `-` and `/`. At most 128 bytes."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Number of the tagged step."""
-    @_builtins.property
-    def update_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time when the tag was last set, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        step_number: _builtins.int = ...,
-        update_time: _timestamp_pb2.Timestamp | None = ...,
+        trajectory_id: builtins.str = ...,
+        name: builtins.str = ...,
+        step_number: builtins.int = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["update_time", b"update_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "step_number", b"step_number", "trajectory_id", b"trajectory_id", "update_time", b"update_time"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "step_number", b"step_number", "trajectory_id", b"trajectory_id", "update_time", b"update_time"]) -> None: ...
 
-Global___Tag: _TypeAlias = Tag  # noqa: Y015
+Global___Tag: typing_extensions.TypeAlias = Tag
 
-@_typing.final
-class LineageSegment(_message.Message):
+@typing.final
+class LineageSegment(google.protobuf.message.Message):
     """A range of steps in a lineage that one trajectory owns: [start_step_number, end_step_number)."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    START_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    END_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    DELETED_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    START_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    END_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    DELETED_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory that owns the steps."""
-    name: _builtins.str
+    name: builtins.str
     """Name of that trajectory. Empty if it has none."""
-    start_step_number: _builtins.int
+    start_step_number: builtins.int
     """First step of the range."""
-    end_step_number: _builtins.int
+    end_step_number: builtins.int
     """End of the range, exclusive."""
-    deleted: _builtins.bool
+    deleted: builtins.bool
     """True if the owner is deleted. Its steps are kept for its branches."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        start_step_number: _builtins.int = ...,
-        end_step_number: _builtins.int = ...,
-        deleted: _builtins.bool = ...,
+        trajectory_id: builtins.str = ...,
+        name: builtins.str = ...,
+        start_step_number: builtins.int = ...,
+        end_step_number: builtins.int = ...,
+        deleted: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "end_step_number", b"end_step_number", "name", b"name", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "end_step_number", b"end_step_number", "name", b"name", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___LineageSegment: _TypeAlias = LineageSegment  # noqa: Y015
+Global___LineageSegment: typing_extensions.TypeAlias = LineageSegment

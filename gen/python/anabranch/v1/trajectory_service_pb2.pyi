@@ -3,32 +3,32 @@
 isort:skip_file
 """
 
-from anabranch.v1 import status_pb2 as _status_pb2
-from anabranch.v1 import trajectory_pb2 as _trajectory_pb2
-from collections import abc as _abc
-from google.protobuf import descriptor as _descriptor
-from google.protobuf import field_mask_pb2 as _field_mask_pb2
-from google.protobuf import message as _message
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
-from google.protobuf.internal import containers as _containers
-from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
-import builtins as _builtins
+import anabranch.v1.status_pb2
+import anabranch.v1.trajectory_pb2
+import builtins
+import collections.abc
+import google.protobuf.descriptor
+import google.protobuf.field_mask_pb2
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
+import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import TypeAlias as _TypeAlias, Never as _Never
+if sys.version_info >= (3, 10):
+    import typing as typing_extensions
 else:
-    from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
+    import typing_extensions
 
-DESCRIPTOR: _descriptor.FileDescriptor
+DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 class _OnBranches:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _OnBranchesEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OnBranches.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _OnBranchesEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_OnBranches.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     ON_BRANCHES_UNSPECIFIED: _OnBranches.ValueType  # 0
     """Same as REFUSE."""
     ON_BRANCHES_REFUSE: _OnBranches.ValueType  # 1
@@ -49,14 +49,14 @@ ON_BRANCHES_CASCADE: OnBranches.ValueType  # 2
 """Delete all branches, and their branches, too."""
 ON_BRANCHES_KEEP_SHARED: OnBranches.ValueType  # 3
 """Keep the branches. The trajectory is hidden, and those of its steps that a branch needs are kept."""
-Global___OnBranches: _TypeAlias = OnBranches  # noqa: Y015
+Global___OnBranches: typing_extensions.TypeAlias = OnBranches
 
 class _StepOrder:
-    ValueType = _typing.NewType("ValueType", _builtins.int)
-    V: _TypeAlias = ValueType  # noqa: Y015
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
 
-class _StepOrderEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StepOrder.ValueType], _builtins.type):
-    DESCRIPTOR: _descriptor.EnumDescriptor
+class _StepOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StepOrder.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     STEP_ORDER_UNSPECIFIED: _StepOrder.ValueType  # 0
     """Same as NUMBER."""
     STEP_ORDER_NUMBER: _StepOrder.ValueType  # 1
@@ -85,72 +85,68 @@ STEP_ORDER_METRIC: StepOrder.ValueType  # 4
 """By the metric `metric_key`. Only steps with a value of this metric are listed, infinities included, NaN not, and
 only of trajectories that have the key in `scored_metrics`. If none of them has it, the list is empty.
 """
-Global___StepOrder: _TypeAlias = StepOrder  # noqa: Y015
+Global___StepOrder: typing_extensions.TypeAlias = StepOrder
 
-@_typing.final
-class CreateTrajectoryRequest(_message.Message):
+@typing.final
+class CreateTrajectoryRequest(google.protobuf.message.Message):
     """Request of CreateTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    ROOT_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    SCORED_METRICS_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    ROOT_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    SCORED_METRICS_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the new trajectory, a UUID. Default: a UUIDv7 generated by the server."""
-    request_id: _builtins.str
+    request_id: builtins.str
     """Idempotency key, at most 128 bytes. Optional. For at least 7 days, the same request with the same key returns the
     same trajectory.
     """
-    name: _builtins.str
+    name: builtins.str
     """Name, at most 256 bytes. Optional."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """Name of the task, at most 256 bytes. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 512 KiB. Optional."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """Id of the run that the trajectory belongs to. Optional."""
-    experiment_id: _builtins.str
+    experiment_id: builtins.str
     """Id of the experiment that the trajectory belongs to. Default: the experiment of the run, if any. With `run_id`, it
     must be the experiment of that run.
     """
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
 
-    @_builtins.property
-    def root(self) -> _trajectory_pb2.Step:
+    @property
+    def root(self) -> anabranch.v1.trajectory_pb2.Step:
         """Step 0, written in the same transaction. Its `step_number` must be 0. Optional; without it the trajectory is empty."""
 
-    @_builtins.property
-    def scored_metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def scored_metrics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Keys of step metrics that ListSteps can sort the trajectory's own steps by. At most 16 distinct keys of 1 to 128
         bytes. Optional. Each step that has such a metric costs a little more to append.
         """
@@ -158,502 +154,445 @@ class CreateTrajectoryRequest(_message.Message):
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        task_id: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
-        root: _trajectory_pb2.Step | None = ...,
-        run_id: _builtins.str = ...,
-        experiment_id: _builtins.str = ...,
-        scored_metrics: _abc.Iterable[_builtins.str] | None = ...,
+        trajectory_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        name: builtins.str = ...,
+        task_id: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+        root: anabranch.v1.trajectory_pb2.Step | None = ...,
+        run_id: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        scored_metrics: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["root", b"root"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["experiment_id", b"experiment_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "root", b"root", "run_id", b"run_id", "scored_metrics", b"scored_metrics", "task_id", b"task_id", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["root", b"root"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["experiment_id", b"experiment_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "root", b"root", "run_id", b"run_id", "scored_metrics", b"scored_metrics", "task_id", b"task_id", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___CreateTrajectoryRequest: _TypeAlias = CreateTrajectoryRequest  # noqa: Y015
+Global___CreateTrajectoryRequest: typing_extensions.TypeAlias = CreateTrajectoryRequest
 
-@_typing.final
-class CreateTrajectoryResponse(_message.Message):
+@typing.final
+class CreateTrajectoryResponse(google.protobuf.message.Message):
     """Response of CreateTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def trajectory(self) -> _trajectory_pb2.Trajectory:
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The new trajectory, or the current one if it was created earlier under the same request id."""
 
     def __init__(
         self,
         *,
-        trajectory: _trajectory_pb2.Trajectory | None = ...,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> None: ...
 
-Global___CreateTrajectoryResponse: _TypeAlias = CreateTrajectoryResponse  # noqa: Y015
+Global___CreateTrajectoryResponse: typing_extensions.TypeAlias = CreateTrajectoryResponse
 
-@_typing.final
-class GetTrajectoryRequest(_message.Message):
+@typing.final
+class GetTrajectoryRequest(google.protobuf.message.Message):
     """Request of GetTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        trajectory_id: builtins.str = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trajectory_id", b"trajectory_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
 
-Global___GetTrajectoryRequest: _TypeAlias = GetTrajectoryRequest  # noqa: Y015
+Global___GetTrajectoryRequest: typing_extensions.TypeAlias = GetTrajectoryRequest
 
-@_typing.final
-class GetTrajectoryResponse(_message.Message):
+@typing.final
+class GetTrajectoryResponse(google.protobuf.message.Message):
     """Response of GetTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def trajectory(self) -> _trajectory_pb2.Trajectory:
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The trajectory."""
 
     def __init__(
         self,
         *,
-        trajectory: _trajectory_pb2.Trajectory | None = ...,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> None: ...
 
-Global___GetTrajectoryResponse: _TypeAlias = GetTrajectoryResponse  # noqa: Y015
+Global___GetTrajectoryResponse: typing_extensions.TypeAlias = GetTrajectoryResponse
 
-@_typing.final
-class ListTrajectoriesRequest(_message.Message):
+@typing.final
+class ListTrajectoriesRequest(google.protobuf.message.Message):
     """Request of ListTrajectories. A trajectory must match all filters that are set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    STATUSES_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    PARENT_ID_FIELD_NUMBER: _builtins.int
-    BRANCH_POINT_FIELD_NUMBER: _builtins.int
-    TREE_ID_FIELD_NUMBER: _builtins.int
-    ROOTS_ONLY_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_FROM_FIELD_NUMBER: _builtins.int
-    CREATE_TIME_TO_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    WITHOUT_RUN_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    PARENT_ID_FIELD_NUMBER: builtins.int
+    BRANCH_POINT_FIELD_NUMBER: builtins.int
+    TREE_ID_FIELD_NUMBER: builtins.int
+    ROOTS_ONLY_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: builtins.int
+    CREATE_TIME_TO_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    WITHOUT_RUN_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
     """Maximum number of trajectories in the page. Default: 50; values above 1,000 mean 1,000."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    task_id: _builtins.str
+    task_id: builtins.str
     """Match trajectories of this task."""
-    parent_id: _builtins.str
+    parent_id: builtins.str
     """Match branches whose branch point is owned by this trajectory."""
-    branch_point: _builtins.int
+    branch_point: builtins.int
     """Match branches with this branch point. Requires `parent_id`."""
-    tree_id: _builtins.str
+    tree_id: builtins.str
     """Match trajectories of the tree with this root."""
-    roots_only: _builtins.bool
+    roots_only: builtins.bool
     """If true, match roots only."""
-    name: _builtins.str
+    name: builtins.str
     """Match trajectories with exactly this name."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """Match trajectories of this run."""
-    experiment_id: _builtins.str
+    experiment_id: builtins.str
     """Match trajectories of this experiment."""
-    without_run: _builtins.bool
+    without_run: builtins.bool
     """If true, match only trajectories that belong to no run. Cannot be combined with `run_id`."""
-    @_builtins.property
-    def statuses(self) -> _containers.RepeatedScalarFieldContainer[_status_pb2.Status.ValueType]:
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
         """Match trajectories with one of these statuses. Default: any status."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Match trajectories that have all these labels with exactly these values."""
 
-    @_builtins.property
-    def create_time_from(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match trajectories created at or after this time."""
 
-    @_builtins.property
-    def create_time_to(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def create_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match trajectories created before this time."""
 
     def __init__(
         self,
         *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        task_id: _builtins.str = ...,
-        statuses: _abc.Iterable[_status_pb2.Status.ValueType] | None = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        parent_id: _builtins.str = ...,
-        branch_point: _builtins.int | None = ...,
-        tree_id: _builtins.str = ...,
-        roots_only: _builtins.bool = ...,
-        name: _builtins.str = ...,
-        create_time_from: _timestamp_pb2.Timestamp | None = ...,
-        create_time_to: _timestamp_pb2.Timestamp | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
-        run_id: _builtins.str = ...,
-        experiment_id: _builtins.str = ...,
-        without_run: _builtins.bool = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        task_id: builtins.str = ...,
+        statuses: collections.abc.Iterable[anabranch.v1.status_pb2.Status.ValueType] | None = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        parent_id: builtins.str = ...,
+        branch_point: builtins.int | None = ...,
+        tree_id: builtins.str = ...,
+        roots_only: builtins.bool = ...,
+        name: builtins.str = ...,
+        create_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        create_time_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        run_id: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        without_run: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "run_id", b"run_id", "statuses", b"statuses", "task_id", b"task_id", "tree_id", b"tree_id", "view", b"view", "without_run", b"without_run"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__branch_point: _TypeAlias = _typing.Literal["branch_point"]  # noqa: Y015
-    _WhichOneofArgType__branch_point: _TypeAlias = _typing.Literal["_branch_point", b"_branch_point"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__branch_point) -> _WhichOneofReturnType__branch_point | None: ...
+    def HasField(self, field_name: typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "run_id", b"run_id", "statuses", b"statuses", "task_id", b"task_id", "tree_id", b"tree_id", "view", b"view", "without_run", b"without_run"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_branch_point", b"_branch_point"]) -> typing.Literal["branch_point"] | None: ...
 
-Global___ListTrajectoriesRequest: _TypeAlias = ListTrajectoriesRequest  # noqa: Y015
+Global___ListTrajectoriesRequest: typing_extensions.TypeAlias = ListTrajectoriesRequest
 
-@_typing.final
-class ListTrajectoriesResponse(_message.Message):
+@typing.final
+class ListTrajectoriesResponse(google.protobuf.message.Message):
     """Response of ListTrajectories."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORIES_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def trajectories(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.Trajectory]:
+    @property
+    def trajectories(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Trajectory]:
         """The trajectories, newest first."""
 
     def __init__(
         self,
         *,
-        trajectories: _abc.Iterable[_trajectory_pb2.Trajectory] | None = ...,
-        next_page_token: _builtins.str = ...,
+        trajectories: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Trajectory] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "trajectories", b"trajectories"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "trajectories", b"trajectories"]) -> None: ...
 
-Global___ListTrajectoriesResponse: _TypeAlias = ListTrajectoriesResponse  # noqa: Y015
+Global___ListTrajectoriesResponse: typing_extensions.TypeAlias = ListTrajectoriesResponse
 
-@_typing.final
-class UpdateTrajectoryRequest(_message.Message):
+@typing.final
+class UpdateTrajectoryRequest(google.protobuf.message.Message):
     """Request of UpdateTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    @_typing.final
-    class MetricsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.float
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.float = ...,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    UPDATE_MASK_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    METRICS_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    UPDATE_MASK_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    name: _builtins.str
+    name: builtins.str
     """New name, at most 256 bytes."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """New metadata, strict JSON text, at most 512 KiB. Empty deletes the metadata."""
-    @_builtins.property
-    def update_mask(self) -> _field_mask_pb2.FieldMask:
+    @property
+    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """Fields to update: at least one of the fields below."""
 
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """New labels; they replace all existing ones."""
 
-    @_builtins.property
-    def metrics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        update_mask: _field_mask_pb2.FieldMask | None = ...,
-        name: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
-        metrics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        trajectory_id: builtins.str = ...,
+        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
+        name: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["update_mask", b"update_mask"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "trajectory_id", b"trajectory_id", "update_mask", b"update_mask"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["update_mask", b"update_mask"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "name", b"name", "trajectory_id", b"trajectory_id", "update_mask", b"update_mask"]) -> None: ...
 
-Global___UpdateTrajectoryRequest: _TypeAlias = UpdateTrajectoryRequest  # noqa: Y015
+Global___UpdateTrajectoryRequest: typing_extensions.TypeAlias = UpdateTrajectoryRequest
 
-@_typing.final
-class UpdateTrajectoryResponse(_message.Message):
+@typing.final
+class UpdateTrajectoryResponse(google.protobuf.message.Message):
     """Response of UpdateTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def trajectory(self) -> _trajectory_pb2.Trajectory:
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The updated trajectory."""
 
     def __init__(
         self,
         *,
-        trajectory: _trajectory_pb2.Trajectory | None = ...,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> None: ...
 
-Global___UpdateTrajectoryResponse: _TypeAlias = UpdateTrajectoryResponse  # noqa: Y015
+Global___UpdateTrajectoryResponse: typing_extensions.TypeAlias = UpdateTrajectoryResponse
 
-@_typing.final
-class DeleteTrajectoryRequest(_message.Message):
+@typing.final
+class DeleteTrajectoryRequest(google.protobuf.message.Message):
     """Request of DeleteTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    ON_BRANCHES_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    ON_BRANCHES_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
     on_branches: Global___OnBranches.ValueType
     """What to do with branches. Default: REFUSE."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
         on_branches: Global___OnBranches.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["on_branches", b"on_branches", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["on_branches", b"on_branches", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___DeleteTrajectoryRequest: _TypeAlias = DeleteTrajectoryRequest  # noqa: Y015
+Global___DeleteTrajectoryRequest: typing_extensions.TypeAlias = DeleteTrajectoryRequest
 
-@_typing.final
-class DeleteTrajectoryResponse(_message.Message):
+@typing.final
+class DeleteTrajectoryResponse(google.protobuf.message.Message):
     """Response of DeleteTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PURGED_TRAJECTORIES_FIELD_NUMBER: _builtins.int
-    KEPT_SHARED_FIELD_NUMBER: _builtins.int
-    purged_trajectories: _builtins.int
+    PURGED_TRAJECTORIES_FIELD_NUMBER: builtins.int
+    KEPT_SHARED_FIELD_NUMBER: builtins.int
+    purged_trajectories: builtins.int
     """Number of trajectories that this call deleted permanently, including hidden ancestors that no branch needs any
     more.
     """
-    kept_shared: _builtins.bool
+    kept_shared: builtins.bool
     """True if the trajectory is hidden but not deleted, because branches need some of its steps."""
     def __init__(
         self,
         *,
-        purged_trajectories: _builtins.int = ...,
-        kept_shared: _builtins.bool = ...,
+        purged_trajectories: builtins.int = ...,
+        kept_shared: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kept_shared", b"kept_shared", "purged_trajectories", b"purged_trajectories"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["kept_shared", b"kept_shared", "purged_trajectories", b"purged_trajectories"]) -> None: ...
 
-Global___DeleteTrajectoryResponse: _TypeAlias = DeleteTrajectoryResponse  # noqa: Y015
+Global___DeleteTrajectoryResponse: typing_extensions.TypeAlias = DeleteTrajectoryResponse
 
-@_typing.final
-class AppendOpen(_message.Message):
+@typing.final
+class AppendOpen(google.protobuf.message.Message):
     """First message of an append stream."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    WRITER_ID_FIELD_NUMBER: _builtins.int
-    TAKE_OVER_EPOCH_FIELD_NUMBER: _builtins.int
-    EXPECTED_NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    WRITER_ID_FIELD_NUMBER: builtins.int
+    TAKE_OVER_EPOCH_FIELD_NUMBER: builtins.int
+    EXPECTED_NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    uid: _builtins.str
+    uid: builtins.str
     """Expected `uid` of the trajectory. Optional. The call fails with TRAJECTORY_NOT_FOUND if the id was deleted and
     created again.
     """
-    writer_id: _builtins.str
+    writer_id: builtins.str
     """Name of this writer, 1 to 128 bytes. Use a new random value for each start of a process."""
-    take_over_epoch: _builtins.int
+    take_over_epoch: builtins.int
     """Epoch to take over from, as returned by GetTrajectory or by an error. Required if another writer holds the
     trajectory.
     """
-    expected_next_step_number: _builtins.int
+    expected_next_step_number: builtins.int
     """Expected end of the trajectory. Optional. If it differs, the call fails with UNEXPECTED_POSITION."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        uid: _builtins.str = ...,
-        writer_id: _builtins.str = ...,
-        take_over_epoch: _builtins.int | None = ...,
-        expected_next_step_number: _builtins.int | None = ...,
+        trajectory_id: builtins.str = ...,
+        uid: builtins.str = ...,
+        writer_id: builtins.str = ...,
+        take_over_epoch: builtins.int | None = ...,
+        expected_next_step_number: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_id", b"writer_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_next_step_number: _TypeAlias = _typing.Literal["expected_next_step_number"]  # noqa: Y015
-    _WhichOneofArgType__expected_next_step_number: _TypeAlias = _typing.Literal["_expected_next_step_number", b"_expected_next_step_number"]  # noqa: Y015
-    _WhichOneofReturnType__take_over_epoch: _TypeAlias = _typing.Literal["take_over_epoch"]  # noqa: Y015
-    _WhichOneofArgType__take_over_epoch: _TypeAlias = _typing.Literal["_take_over_epoch", b"_take_over_epoch"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_next_step_number) -> _WhichOneofReturnType__expected_next_step_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__take_over_epoch) -> _WhichOneofReturnType__take_over_epoch | None: ...
+    def HasField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_id", b"writer_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_next_step_number", b"_expected_next_step_number"]) -> typing.Literal["expected_next_step_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_take_over_epoch", b"_take_over_epoch"]) -> typing.Literal["take_over_epoch"] | None: ...
 
-Global___AppendOpen: _TypeAlias = AppendOpen  # noqa: Y015
+Global___AppendOpen: typing_extensions.TypeAlias = AppendOpen
 
-@_typing.final
-class Seal(_message.Message):
+@typing.final
+class Seal(google.protobuf.message.Message):
     """How a trajectory is sealed."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    status: _status_pb2.Status.ValueType
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    status: anabranch.v1.status_pb2.Status.ValueType
     """COMPLETED, FAILED or CANCELLED."""
-    message: _builtins.str
+    message: builtins.str
     """Reason, at most 4 KiB. Optional."""
     def __init__(
         self,
         *,
-        status: _status_pb2.Status.ValueType = ...,
-        message: _builtins.str = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        message: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "status", b"status"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "status", b"status"]) -> None: ...
 
-Global___Seal: _TypeAlias = Seal  # noqa: Y015
+Global___Seal: typing_extensions.TypeAlias = Seal
 
-@_typing.final
-class AppendStepsRequest(_message.Message):
+@typing.final
+class AppendStepsRequest(google.protobuf.message.Message):
     """A message from the client: first `open` alone, exactly once; then `steps`, `seal`, or both."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OPEN_FIELD_NUMBER: _builtins.int
-    STEPS_FIELD_NUMBER: _builtins.int
-    SEAL_FIELD_NUMBER: _builtins.int
-    @_builtins.property
+    OPEN_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    SEAL_FIELD_NUMBER: builtins.int
+    @property
     def open(self) -> Global___AppendOpen:
         """Opens the stream. First message only."""
 
-    @_builtins.property
-    def steps(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.Step]:
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Step]:
         """Next steps. The steps of one message are stored together or not at all. A message has at most 1 MiB and 131,072
         values (messages, map entries and list elements).
         """
 
-    @_builtins.property
+    @property
     def seal(self) -> Global___Seal:
         """Seals the trajectory after the steps of this message, in the same transaction."""
 
@@ -661,137 +600,124 @@ class AppendStepsRequest(_message.Message):
         self,
         *,
         open: Global___AppendOpen | None = ...,
-        steps: _abc.Iterable[_trajectory_pb2.Step] | None = ...,
+        steps: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Step] | None = ...,
         seal: Global___Seal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["open", b"open", "seal", b"seal"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["open", b"open", "seal", b"seal", "steps", b"steps"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["open", b"open", "seal", b"seal"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["open", b"open", "seal", b"seal", "steps", b"steps"]) -> None: ...
 
-Global___AppendStepsRequest: _TypeAlias = AppendStepsRequest  # noqa: Y015
+Global___AppendStepsRequest: typing_extensions.TypeAlias = AppendStepsRequest
 
-@_typing.final
-class AppendOpened(_message.Message):
+@typing.final
+class AppendOpened(google.protobuf.message.Message):
     """The stream is open."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    EPOCH_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    STATUS_FIELD_NUMBER: _builtins.int
-    epoch: _builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    STATUS_FIELD_NUMBER: builtins.int
+    epoch: builtins.int
     """Granted epoch. It fences all older epochs."""
-    uid: _builtins.str
+    uid: builtins.str
     """`uid` of the trajectory. Send it when the stream is opened again."""
-    next_step_number: _builtins.int
+    next_step_number: builtins.int
     """Number of the next step to append."""
-    status: _status_pb2.Status.ValueType
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Status of the trajectory. A sealed trajectory can be opened to resend steps that were not acknowledged."""
     def __init__(
         self,
         *,
-        epoch: _builtins.int = ...,
-        uid: _builtins.str = ...,
-        next_step_number: _builtins.int = ...,
-        status: _status_pb2.Status.ValueType = ...,
+        epoch: builtins.int = ...,
+        uid: builtins.str = ...,
+        next_step_number: builtins.int = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "next_step_number", b"next_step_number", "status", b"status", "uid", b"uid"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["epoch", b"epoch", "next_step_number", b"next_step_number", "status", b"status", "uid", b"uid"]) -> None: ...
 
-Global___AppendOpened: _TypeAlias = AppendOpened  # noqa: Y015
+Global___AppendOpened: typing_extensions.TypeAlias = AppendOpened
 
-@_typing.final
-class AppendAck(_message.Message):
+@typing.final
+class AppendAck(google.protobuf.message.Message):
     """Cumulative acknowledgement: all steps of this stream with numbers below `next_step_number` are durable."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    COMMIT_TIME_FIELD_NUMBER: _builtins.int
-    DUPLICATE_STEPS_FIELD_NUMBER: _builtins.int
-    next_step_number: _builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    COMMIT_TIME_FIELD_NUMBER: builtins.int
+    DUPLICATE_STEPS_FIELD_NUMBER: builtins.int
+    next_step_number: builtins.int
     """Number of the first step that this stream has not handled yet."""
-    duplicate_steps: _builtins.int
+    duplicate_steps: builtins.int
     """Number of steps of this stream so far that were duplicates."""
-    @_builtins.property
-    def commit_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def commit_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time when the newest of these steps was committed, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        next_step_number: _builtins.int = ...,
-        commit_time: _timestamp_pb2.Timestamp | None = ...,
-        duplicate_steps: _builtins.int = ...,
+        next_step_number: builtins.int = ...,
+        commit_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        duplicate_steps: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "duplicate_steps", b"duplicate_steps", "next_step_number", b"next_step_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["commit_time", b"commit_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["commit_time", b"commit_time", "duplicate_steps", b"duplicate_steps", "next_step_number", b"next_step_number"]) -> None: ...
 
-Global___AppendAck: _TypeAlias = AppendAck  # noqa: Y015
+Global___AppendAck: typing_extensions.TypeAlias = AppendAck
 
-@_typing.final
-class AppendSealed(_message.Message):
+@typing.final
+class AppendSealed(google.protobuf.message.Message):
     """The trajectory is sealed."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATUS_FIELD_NUMBER: _builtins.int
-    MESSAGE_FIELD_NUMBER: _builtins.int
-    NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    SEAL_TIME_FIELD_NUMBER: _builtins.int
-    status: _status_pb2.Status.ValueType
+    STATUS_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    SEAL_TIME_FIELD_NUMBER: builtins.int
+    status: anabranch.v1.status_pb2.Status.ValueType
     """Status of the trajectory."""
-    message: _builtins.str
+    message: builtins.str
     """Message of the seal."""
-    next_step_number: _builtins.int
+    next_step_number: builtins.int
     """End of the trajectory."""
-    @_builtins.property
-    def seal_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def seal_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time of the seal, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        status: _status_pb2.Status.ValueType = ...,
-        message: _builtins.str = ...,
-        next_step_number: _builtins.int = ...,
-        seal_time: _timestamp_pb2.Timestamp | None = ...,
+        status: anabranch.v1.status_pb2.Status.ValueType = ...,
+        message: builtins.str = ...,
+        next_step_number: builtins.int = ...,
+        seal_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["seal_time", b"seal_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "next_step_number", b"next_step_number", "seal_time", b"seal_time", "status", b"status"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["seal_time", b"seal_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "next_step_number", b"next_step_number", "seal_time", b"seal_time", "status", b"status"]) -> None: ...
 
-Global___AppendSealed: _TypeAlias = AppendSealed  # noqa: Y015
+Global___AppendSealed: typing_extensions.TypeAlias = AppendSealed
 
-@_typing.final
-class AppendStepsResponse(_message.Message):
+@typing.final
+class AppendStepsResponse(google.protobuf.message.Message):
     """A message from the server. Exactly one field is set."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    OPENED_FIELD_NUMBER: _builtins.int
-    ACK_FIELD_NUMBER: _builtins.int
-    SEALED_FIELD_NUMBER: _builtins.int
-    @_builtins.property
+    OPENED_FIELD_NUMBER: builtins.int
+    ACK_FIELD_NUMBER: builtins.int
+    SEALED_FIELD_NUMBER: builtins.int
+    @property
     def opened(self) -> Global___AppendOpened:
         """First message."""
 
-    @_builtins.property
+    @property
     def ack(self) -> Global___AppendAck:
         """Acknowledges steps."""
 
-    @_builtins.property
+    @property
     def sealed(self) -> Global___AppendSealed:
         """Last message, after a seal."""
 
@@ -802,278 +728,248 @@ class AppendStepsResponse(_message.Message):
         ack: Global___AppendAck | None = ...,
         sealed: Global___AppendSealed | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "opened", b"opened", "sealed", b"sealed"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "opened", b"opened", "sealed", b"sealed"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["ack", b"ack", "opened", b"opened", "sealed", b"sealed"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["ack", b"ack", "opened", b"opened", "sealed", b"sealed"]) -> None: ...
 
-Global___AppendStepsResponse: _TypeAlias = AppendStepsResponse  # noqa: Y015
+Global___AppendStepsResponse: typing_extensions.TypeAlias = AppendStepsResponse
 
-@_typing.final
-class AppendStepRequest(_message.Message):
+@typing.final
+class AppendStepRequest(google.protobuf.message.Message):
     """Request of AppendStep."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    WRITER_EPOCH_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    WRITER_EPOCH_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    uid: _builtins.str
+    uid: builtins.str
     """Expected `uid` of the trajectory. Optional."""
-    writer_epoch: _builtins.int
+    writer_epoch: builtins.int
     """Current epoch of the trajectory. Required once a writer was granted."""
-    @_builtins.property
-    def step(self) -> _trajectory_pb2.Step:
+    @property
+    def step(self) -> anabranch.v1.trajectory_pb2.Step:
         """The step."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        uid: _builtins.str = ...,
-        writer_epoch: _builtins.int | None = ...,
-        step: _trajectory_pb2.Step | None = ...,
+        trajectory_id: builtins.str = ...,
+        uid: builtins.str = ...,
+        writer_epoch: builtins.int | None = ...,
+        step: anabranch.v1.trajectory_pb2.Step | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_writer_epoch", b"_writer_epoch", "step", b"step", "writer_epoch", b"writer_epoch"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_writer_epoch", b"_writer_epoch", "step", b"step", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_epoch", b"writer_epoch"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__writer_epoch: _TypeAlias = _typing.Literal["writer_epoch"]  # noqa: Y015
-    _WhichOneofArgType__writer_epoch: _TypeAlias = _typing.Literal["_writer_epoch", b"_writer_epoch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__writer_epoch) -> _WhichOneofReturnType__writer_epoch | None: ...
+    def HasField(self, field_name: typing.Literal["_writer_epoch", b"_writer_epoch", "step", b"step", "writer_epoch", b"writer_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_writer_epoch", b"_writer_epoch", "step", b"step", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_epoch", b"writer_epoch"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_writer_epoch", b"_writer_epoch"]) -> typing.Literal["writer_epoch"] | None: ...
 
-Global___AppendStepRequest: _TypeAlias = AppendStepRequest  # noqa: Y015
+Global___AppendStepRequest: typing_extensions.TypeAlias = AppendStepRequest
 
-@_typing.final
-class AppendStepResponse(_message.Message):
+@typing.final
+class AppendStepResponse(google.protobuf.message.Message):
     """Response of AppendStep. It is sent when the step is durable."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    COMMIT_TIME_FIELD_NUMBER: _builtins.int
-    DUPLICATE_FIELD_NUMBER: _builtins.int
-    next_step_number: _builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    COMMIT_TIME_FIELD_NUMBER: builtins.int
+    DUPLICATE_FIELD_NUMBER: builtins.int
+    next_step_number: builtins.int
     """End of the trajectory."""
-    duplicate: _builtins.bool
+    duplicate: builtins.bool
     """True if the step was stored already with the same content."""
-    @_builtins.property
-    def commit_time(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def commit_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Time when the step was committed, by the clock of the database."""
 
     def __init__(
         self,
         *,
-        next_step_number: _builtins.int = ...,
-        commit_time: _timestamp_pb2.Timestamp | None = ...,
-        duplicate: _builtins.bool = ...,
+        next_step_number: builtins.int = ...,
+        commit_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        duplicate: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_time", b"commit_time", "duplicate", b"duplicate", "next_step_number", b"next_step_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["commit_time", b"commit_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["commit_time", b"commit_time", "duplicate", b"duplicate", "next_step_number", b"next_step_number"]) -> None: ...
 
-Global___AppendStepResponse: _TypeAlias = AppendStepResponse  # noqa: Y015
+Global___AppendStepResponse: typing_extensions.TypeAlias = AppendStepResponse
 
-@_typing.final
-class SealTrajectoryRequest(_message.Message):
+@typing.final
+class SealTrajectoryRequest(google.protobuf.message.Message):
     """Request of SealTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    WRITER_EPOCH_FIELD_NUMBER: _builtins.int
-    SEAL_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    WRITER_EPOCH_FIELD_NUMBER: builtins.int
+    SEAL_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    uid: _builtins.str
+    uid: builtins.str
     """Expected `uid` of the trajectory. Optional."""
-    writer_epoch: _builtins.int
+    writer_epoch: builtins.int
     """Current epoch of the trajectory. Required once a writer was granted."""
-    @_builtins.property
+    @property
     def seal(self) -> Global___Seal:
         """Status and message of the seal."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        uid: _builtins.str = ...,
-        writer_epoch: _builtins.int | None = ...,
+        trajectory_id: builtins.str = ...,
+        uid: builtins.str = ...,
+        writer_epoch: builtins.int | None = ...,
         seal: Global___Seal | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_writer_epoch", b"_writer_epoch", "seal", b"seal", "writer_epoch", b"writer_epoch"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_writer_epoch", b"_writer_epoch", "seal", b"seal", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_epoch", b"writer_epoch"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__writer_epoch: _TypeAlias = _typing.Literal["writer_epoch"]  # noqa: Y015
-    _WhichOneofArgType__writer_epoch: _TypeAlias = _typing.Literal["_writer_epoch", b"_writer_epoch"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__writer_epoch) -> _WhichOneofReturnType__writer_epoch | None: ...
+    def HasField(self, field_name: typing.Literal["_writer_epoch", b"_writer_epoch", "seal", b"seal", "writer_epoch", b"writer_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_writer_epoch", b"_writer_epoch", "seal", b"seal", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_epoch", b"writer_epoch"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_writer_epoch", b"_writer_epoch"]) -> typing.Literal["writer_epoch"] | None: ...
 
-Global___SealTrajectoryRequest: _TypeAlias = SealTrajectoryRequest  # noqa: Y015
+Global___SealTrajectoryRequest: typing_extensions.TypeAlias = SealTrajectoryRequest
 
-@_typing.final
-class SealTrajectoryResponse(_message.Message):
+@typing.final
+class SealTrajectoryResponse(google.protobuf.message.Message):
     """Response of SealTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def trajectory(self) -> _trajectory_pb2.Trajectory:
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The sealed trajectory."""
 
     def __init__(
         self,
         *,
-        trajectory: _trajectory_pb2.Trajectory | None = ...,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> None: ...
 
-Global___SealTrajectoryResponse: _TypeAlias = SealTrajectoryResponse  # noqa: Y015
+Global___SealTrajectoryResponse: typing_extensions.TypeAlias = SealTrajectoryResponse
 
-@_typing.final
-class AttachStateRequest(_message.Message):
+@typing.final
+class AttachStateRequest(google.protobuf.message.Message):
     """Request of AttachState."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    UID_FIELD_NUMBER: _builtins.int
-    WRITER_EPOCH_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    STATE_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    WRITER_EPOCH_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory. It must own the step: states cannot be attached to inherited steps."""
-    uid: _builtins.str
+    uid: builtins.str
     """Expected `uid` of the trajectory. Optional."""
-    writer_epoch: _builtins.int
+    writer_epoch: builtins.int
     """Current epoch of the trajectory. Required once a writer was granted."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Number of the step. Required."""
-    @_builtins.property
-    def state(self) -> _trajectory_pb2.StepState:
+    @property
+    def state(self) -> anabranch.v1.trajectory_pb2.StepState:
         """The state. Required."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        uid: _builtins.str = ...,
-        writer_epoch: _builtins.int | None = ...,
-        step_number: _builtins.int | None = ...,
-        state: _trajectory_pb2.StepState | None = ...,
+        trajectory_id: builtins.str = ...,
+        uid: builtins.str = ...,
+        writer_epoch: builtins.int | None = ...,
+        step_number: builtins.int | None = ...,
+        state: anabranch.v1.trajectory_pb2.StepState | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_writer_epoch", b"_writer_epoch", "state", b"state", "step_number", b"step_number", "writer_epoch", b"writer_epoch"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_writer_epoch", b"_writer_epoch", "state", b"state", "step_number", b"step_number", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_epoch", b"writer_epoch"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    _WhichOneofReturnType__writer_epoch: _TypeAlias = _typing.Literal["writer_epoch"]  # noqa: Y015
-    _WhichOneofArgType__writer_epoch: _TypeAlias = _typing.Literal["_writer_epoch", b"_writer_epoch"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__writer_epoch) -> _WhichOneofReturnType__writer_epoch | None: ...
+    def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "_writer_epoch", b"_writer_epoch", "state", b"state", "step_number", b"step_number", "writer_epoch", b"writer_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "_writer_epoch", b"_writer_epoch", "state", b"state", "step_number", b"step_number", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_epoch", b"writer_epoch"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_writer_epoch", b"_writer_epoch"]) -> typing.Literal["writer_epoch"] | None: ...
 
-Global___AttachStateRequest: _TypeAlias = AttachStateRequest  # noqa: Y015
+Global___AttachStateRequest: typing_extensions.TypeAlias = AttachStateRequest
 
-@_typing.final
-class AttachStateResponse(_message.Message):
+@typing.final
+class AttachStateResponse(google.protobuf.message.Message):
     """Response of AttachState."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STATE_FIELD_NUMBER: _builtins.int
-    DUPLICATE_FIELD_NUMBER: _builtins.int
-    duplicate: _builtins.bool
+    STATE_FIELD_NUMBER: builtins.int
+    DUPLICATE_FIELD_NUMBER: builtins.int
+    duplicate: builtins.bool
     """True if the step had this state already."""
-    @_builtins.property
-    def state(self) -> _trajectory_pb2.StepState:
+    @property
+    def state(self) -> anabranch.v1.trajectory_pb2.StepState:
         """The attached state: name, digest, media type and size."""
 
     def __init__(
         self,
         *,
-        state: _trajectory_pb2.StepState | None = ...,
-        duplicate: _builtins.bool = ...,
+        state: anabranch.v1.trajectory_pb2.StepState | None = ...,
+        duplicate: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["duplicate", b"duplicate", "state", b"state"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["state", b"state"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["duplicate", b"duplicate", "state", b"state"]) -> None: ...
 
-Global___AttachStateResponse: _TypeAlias = AttachStateResponse  # noqa: Y015
+Global___AttachStateResponse: typing_extensions.TypeAlias = AttachStateResponse
 
-@_typing.final
-class BranchTrajectoryRequest(_message.Message):
+@typing.final
+class BranchTrajectoryRequest(google.protobuf.message.Message):
     """Request of BranchTrajectory. Exactly one of step_number and tag is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    @_typing.final
-    class LabelsEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
         def __init__(
             self,
             *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
         ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    TAG_FIELD_NUMBER: _builtins.int
-    BRANCH_ID_FIELD_NUMBER: _builtins.int
-    REQUEST_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    LABELS_FIELD_NUMBER: _builtins.int
-    METADATA_JSON_FIELD_NUMBER: _builtins.int
-    SCORED_METRICS_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    TAG_FIELD_NUMBER: builtins.int
+    BRANCH_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    SCORED_METRICS_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory to branch from. The parent of the branch is the trajectory that owns the step, which may be an
     ancestor of this one.
     """
-    step_number: _builtins.int
+    step_number: builtins.int
     """Last step to share."""
-    tag: _builtins.str
+    tag: builtins.str
     """Tag of the trajectory that names the last step to share."""
-    branch_id: _builtins.str
+    branch_id: builtins.str
     """Id of the branch, a UUID. Default: a UUIDv7 generated by the server."""
-    request_id: _builtins.str
+    request_id: builtins.str
     """Idempotency key, as in CreateTrajectory."""
-    name: _builtins.str
+    name: builtins.str
     """Name, at most 256 bytes. Optional."""
-    metadata_json: _builtins.str
+    metadata_json: builtins.str
     """Strict JSON text, at most 512 KiB. Optional. The metadata of the parent is not inherited."""
-    @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Labels, as in CreateTrajectory. The labels of the parent are not inherited."""
 
-    @_builtins.property
-    def scored_metrics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def scored_metrics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Keys of step metrics that ListSteps can sort the branch's own steps by, in addition to those of the trajectory that
         is branched from. As in CreateTrajectory; at most 16 in all.
         """
@@ -1081,432 +977,385 @@ class BranchTrajectoryRequest(_message.Message):
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step_number: _builtins.int | None = ...,
-        tag: _builtins.str | None = ...,
-        branch_id: _builtins.str = ...,
-        request_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-        metadata_json: _builtins.str = ...,
-        scored_metrics: _abc.Iterable[_builtins.str] | None = ...,
+        trajectory_id: builtins.str = ...,
+        step_number: builtins.int | None = ...,
+        tag: builtins.str | None = ...,
+        branch_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        name: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+        scored_metrics: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "scored_metrics", b"scored_metrics", "step_number", b"step_number", "tag", b"tag", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    _WhichOneofReturnType__tag: _TypeAlias = _typing.Literal["tag"]  # noqa: Y015
-    _WhichOneofArgType__tag: _TypeAlias = _typing.Literal["_tag", b"_tag"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tag) -> _WhichOneofReturnType__tag | None: ...
+    def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "step_number", b"step_number", "tag", b"tag"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "scored_metrics", b"scored_metrics", "step_number", b"step_number", "tag", b"tag", "trajectory_id", b"trajectory_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tag", b"_tag"]) -> typing.Literal["tag"] | None: ...
 
-Global___BranchTrajectoryRequest: _TypeAlias = BranchTrajectoryRequest  # noqa: Y015
+Global___BranchTrajectoryRequest: typing_extensions.TypeAlias = BranchTrajectoryRequest
 
-@_typing.final
-class BranchTrajectoryResponse(_message.Message):
+@typing.final
+class BranchTrajectoryResponse(google.protobuf.message.Message):
     """Response of BranchTrajectory."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def trajectory(self) -> _trajectory_pb2.Trajectory:
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The branch. Its `next_step_number` is the branch point + 1."""
 
     def __init__(
         self,
         *,
-        trajectory: _trajectory_pb2.Trajectory | None = ...,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> None: ...
 
-Global___BranchTrajectoryResponse: _TypeAlias = BranchTrajectoryResponse  # noqa: Y015
+Global___BranchTrajectoryResponse: typing_extensions.TypeAlias = BranchTrajectoryResponse
 
-@_typing.final
-class GetStepRequest(_message.Message):
+@typing.final
+class GetStepRequest(google.protobuf.message.Message):
     """Request of GetStep. Exactly one of step_number and tag is required."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    TAG_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    TAG_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Number of the step."""
-    tag: _builtins.str
+    tag: builtins.str
     """Tag of the trajectory that names the step."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step_number: _builtins.int | None = ...,
-        tag: _builtins.str | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
+        trajectory_id: builtins.str = ...,
+        step_number: builtins.int | None = ...,
+        tag: builtins.str | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "step_number", b"step_number", "tag", b"tag", "trajectory_id", b"trajectory_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    _WhichOneofReturnType__tag: _TypeAlias = _typing.Literal["tag"]  # noqa: Y015
-    _WhichOneofArgType__tag: _TypeAlias = _typing.Literal["_tag", b"_tag"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tag) -> _WhichOneofReturnType__tag | None: ...
+    def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "step_number", b"step_number", "tag", b"tag"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "step_number", b"step_number", "tag", b"tag", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tag", b"_tag"]) -> typing.Literal["tag"] | None: ...
 
-Global___GetStepRequest: _TypeAlias = GetStepRequest  # noqa: Y015
+Global___GetStepRequest: typing_extensions.TypeAlias = GetStepRequest
 
-@_typing.final
-class GetStepResponse(_message.Message):
+@typing.final
+class GetStepResponse(google.protobuf.message.Message):
     """Response of GetStep."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory that owns the step."""
-    @_builtins.property
-    def step(self) -> _trajectory_pb2.Step:
+    @property
+    def step(self) -> anabranch.v1.trajectory_pb2.Step:
         """The step. Its states have digest and size, without data."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step: _trajectory_pb2.Step | None = ...,
+        trajectory_id: builtins.str = ...,
+        step: anabranch.v1.trajectory_pb2.Step | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["step", b"step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["step", b"step", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___GetStepResponse: _TypeAlias = GetStepResponse  # noqa: Y015
+Global___GetStepResponse: typing_extensions.TypeAlias = GetStepResponse
 
-@_typing.final
-class ReadStepsRequest(_message.Message):
+@typing.final
+class ReadStepsRequest(google.protobuf.message.Message):
     """Request of ReadSteps."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    START_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    END_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    FOLLOW_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    START_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    END_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    FOLLOW_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    start_step_number: _builtins.int
+    start_step_number: builtins.int
     """First step of the range. Default: 0. The end of the trajectory is allowed; a number beyond it fails with
     RANGE_BEYOND_END.
     """
-    end_step_number: _builtins.int
+    end_step_number: builtins.int
     """End of the range, exclusive. Default: the end of the trajectory when the call begins; with `follow`, no end."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
-    follow: _builtins.bool
+    follow: builtins.bool
     """If true, the stream continues as steps are committed. It ends at `end_step_number`, at the seal, or when the caller
     cancels the call.
     """
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        start_step_number: _builtins.int = ...,
-        end_step_number: _builtins.int | None = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
-        follow: _builtins.bool = ...,
+        trajectory_id: builtins.str = ...,
+        start_step_number: builtins.int = ...,
+        end_step_number: builtins.int | None = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        follow: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "follow", b"follow", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__end_step_number: _TypeAlias = _typing.Literal["end_step_number"]  # noqa: Y015
-    _WhichOneofArgType__end_step_number: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_step_number) -> _WhichOneofReturnType__end_step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "follow", b"follow", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_end_step_number", b"_end_step_number"]) -> typing.Literal["end_step_number"] | None: ...
 
-Global___ReadStepsRequest: _TypeAlias = ReadStepsRequest  # noqa: Y015
+Global___ReadStepsRequest: typing_extensions.TypeAlias = ReadStepsRequest
 
-@_typing.final
-class ReadStepsResponse(_message.Message):
+@typing.final
+class ReadStepsResponse(google.protobuf.message.Message):
     """A message of the ReadSteps stream, at most 1 MiB. All its steps have the same owner."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEPS_FIELD_NUMBER: _builtins.int
-    NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    CAUGHT_UP_FIELD_NUMBER: _builtins.int
-    SEALED_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    CAUGHT_UP_FIELD_NUMBER: builtins.int
+    SEALED_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory that owns these steps. Empty in a message without steps."""
-    next_step_number: _builtins.int
+    next_step_number: builtins.int
     """Number of the first step that was not sent yet. Start there after a lost connection."""
-    caught_up: _builtins.bool
+    caught_up: builtins.bool
     """With `follow`: all stored steps were sent, and what follows is live. Sent each time this becomes true, and at least
     every 15 seconds as a sign of life.
     """
-    sealed: _builtins.bool
+    sealed: builtins.bool
     """With `follow`: the trajectory is sealed and all steps were sent. Set in the last message."""
-    @_builtins.property
-    def steps(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.Step]:
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Step]:
         """Steps in order. Their states have digest and size, without data."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        steps: _abc.Iterable[_trajectory_pb2.Step] | None = ...,
-        next_step_number: _builtins.int = ...,
-        caught_up: _builtins.bool = ...,
-        sealed: _builtins.bool = ...,
+        trajectory_id: builtins.str = ...,
+        steps: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Step] | None = ...,
+        next_step_number: builtins.int = ...,
+        caught_up: builtins.bool = ...,
+        sealed: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caught_up", b"caught_up", "next_step_number", b"next_step_number", "sealed", b"sealed", "steps", b"steps", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "next_step_number", b"next_step_number", "sealed", b"sealed", "steps", b"steps", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___ReadStepsResponse: _TypeAlias = ReadStepsResponse  # noqa: Y015
+Global___ReadStepsResponse: typing_extensions.TypeAlias = ReadStepsResponse
 
-@_typing.final
-class ListStepsRequest(_message.Message):
+@typing.final
+class ListStepsRequest(google.protobuf.message.Message):
     """Request of ListSteps. A step must match all filters that are set. Exactly one of trajectory_id, task_id, run_id and
     experiment_id is required.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    TASK_ID_FIELD_NUMBER: _builtins.int
-    TERMINAL_ONLY_FIELD_NUMBER: _builtins.int
-    HAS_STATE_FIELD_NUMBER: _builtins.int
-    MIN_REWARD_FIELD_NUMBER: _builtins.int
-    MAX_REWARD_FIELD_NUMBER: _builtins.int
-    COMMIT_TIME_FROM_FIELD_NUMBER: _builtins.int
-    COMMIT_TIME_TO_FIELD_NUMBER: _builtins.int
-    ORDER_FIELD_NUMBER: _builtins.int
-    DESCENDING_FIELD_NUMBER: _builtins.int
-    VIEW_FIELD_NUMBER: _builtins.int
-    HAS_ANY_STATE_FIELD_NUMBER: _builtins.int
-    RUN_ID_FIELD_NUMBER: _builtins.int
-    EXPERIMENT_ID_FIELD_NUMBER: _builtins.int
-    METRIC_KEY_FIELD_NUMBER: _builtins.int
-    page_size: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    TERMINAL_ONLY_FIELD_NUMBER: builtins.int
+    HAS_STATE_FIELD_NUMBER: builtins.int
+    MIN_REWARD_FIELD_NUMBER: builtins.int
+    MAX_REWARD_FIELD_NUMBER: builtins.int
+    COMMIT_TIME_FROM_FIELD_NUMBER: builtins.int
+    COMMIT_TIME_TO_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    DESCENDING_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    HAS_ANY_STATE_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    METRIC_KEY_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
     """Maximum number of steps in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
     call.
     """
-    trajectory_id: _builtins.str
+    trajectory_id: builtins.str
     """List the steps of this trajectory, inherited steps included."""
-    task_id: _builtins.str
+    task_id: builtins.str
     """List the own steps of all trajectories of this task."""
-    terminal_only: _builtins.bool
+    terminal_only: builtins.bool
     """If true, match only steps that are terminated or truncated."""
-    has_state: _builtins.str
+    has_state: builtins.str
     """Match steps that have a state with this name."""
-    min_reward: _builtins.float
+    min_reward: builtins.float
     """Match steps with at least this reward. Must not be NaN."""
-    max_reward: _builtins.float
+    max_reward: builtins.float
     """Match steps with at most this reward. Must not be NaN."""
     order: Global___StepOrder.ValueType
     """Default: NUMBER."""
-    descending: _builtins.bool
+    descending: builtins.bool
     """If true, the order is reversed."""
-    view: _trajectory_pb2.View.ValueType
+    view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
-    has_any_state: _builtins.bool
+    has_any_state: builtins.bool
     """If true, match only steps that have at least one state."""
-    run_id: _builtins.str
+    run_id: builtins.str
     """List the own steps of all trajectories of this run."""
-    experiment_id: _builtins.str
+    experiment_id: builtins.str
     """List the own steps of all trajectories of this experiment."""
-    metric_key: _builtins.str
+    metric_key: builtins.str
     """Key of the metric that order METRIC sorts by. Required with that order, rejected with any other. At most 128 bytes."""
-    @_builtins.property
-    def commit_time_from(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def commit_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match steps committed at or after this time."""
 
-    @_builtins.property
-    def commit_time_to(self) -> _timestamp_pb2.Timestamp:
+    @property
+    def commit_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match steps committed before this time."""
 
     def __init__(
         self,
         *,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
-        trajectory_id: _builtins.str = ...,
-        task_id: _builtins.str = ...,
-        terminal_only: _builtins.bool = ...,
-        has_state: _builtins.str = ...,
-        min_reward: _builtins.float | None = ...,
-        max_reward: _builtins.float | None = ...,
-        commit_time_from: _timestamp_pb2.Timestamp | None = ...,
-        commit_time_to: _timestamp_pb2.Timestamp | None = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        terminal_only: builtins.bool = ...,
+        has_state: builtins.str = ...,
+        min_reward: builtins.float | None = ...,
+        max_reward: builtins.float | None = ...,
+        commit_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        commit_time_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         order: Global___StepOrder.ValueType = ...,
-        descending: _builtins.bool = ...,
-        view: _trajectory_pb2.View.ValueType = ...,
-        has_any_state: _builtins.bool = ...,
-        run_id: _builtins.str = ...,
-        experiment_id: _builtins.str = ...,
-        metric_key: _builtins.str = ...,
+        descending: builtins.bool = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        has_any_state: builtins.bool = ...,
+        run_id: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        metric_key: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__max_reward: _TypeAlias = _typing.Literal["max_reward"]  # noqa: Y015
-    _WhichOneofArgType__max_reward: _TypeAlias = _typing.Literal["_max_reward", b"_max_reward"]  # noqa: Y015
-    _WhichOneofReturnType__min_reward: _TypeAlias = _typing.Literal["min_reward"]  # noqa: Y015
-    _WhichOneofArgType__min_reward: _TypeAlias = _typing.Literal["_min_reward", b"_min_reward"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_reward) -> _WhichOneofReturnType__max_reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_reward) -> _WhichOneofReturnType__min_reward | None: ...
+    def HasField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_reward", b"_max_reward"]) -> typing.Literal["max_reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_min_reward", b"_min_reward"]) -> typing.Literal["min_reward"] | None: ...
 
-Global___ListStepsRequest: _TypeAlias = ListStepsRequest  # noqa: Y015
+Global___ListStepsRequest: typing_extensions.TypeAlias = ListStepsRequest
 
-@_typing.final
-class OwnedStep(_message.Message):
+@typing.final
+class OwnedStep(google.protobuf.message.Message):
     """A step with its owner."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory that owns the step."""
-    @_builtins.property
-    def step(self) -> _trajectory_pb2.Step:
+    @property
+    def step(self) -> anabranch.v1.trajectory_pb2.Step:
         """The step. Its states have digest and size, without data."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step: _trajectory_pb2.Step | None = ...,
+        trajectory_id: builtins.str = ...,
+        step: anabranch.v1.trajectory_pb2.Step | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["step", b"step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["step", b"step", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___OwnedStep: _TypeAlias = OwnedStep  # noqa: Y015
+Global___OwnedStep: typing_extensions.TypeAlias = OwnedStep
 
-@_typing.final
-class ListStepsResponse(_message.Message):
+@typing.final
+class ListStepsResponse(google.protobuf.message.Message):
     """Response of ListSteps."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STEPS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    STEPS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnedStep]:
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OwnedStep]:
         """The steps, in the requested order."""
 
     def __init__(
         self,
         *,
-        steps: _abc.Iterable[Global___OwnedStep] | None = ...,
-        next_page_token: _builtins.str = ...,
+        steps: collections.abc.Iterable[Global___OwnedStep] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "steps", b"steps"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "steps", b"steps"]) -> None: ...
 
-Global___ListStepsResponse: _TypeAlias = ListStepsResponse  # noqa: Y015
+Global___ListStepsResponse: typing_extensions.TypeAlias = ListStepsResponse
 
-@_typing.final
-class GetCheckpointRequest(_message.Message):
+@typing.final
+class GetCheckpointRequest(google.protobuf.message.Message):
     """Request of GetCheckpoint. At most one of step_number, tag and at_or_before is set; without any, the latest checkpoint
     is returned.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    TAG_FIELD_NUMBER: _builtins.int
-    AT_OR_BEFORE_FIELD_NUMBER: _builtins.int
-    STATE_NAMES_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    TAG_FIELD_NUMBER: builtins.int
+    AT_OR_BEFORE_FIELD_NUMBER: builtins.int
+    STATE_NAMES_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Return the checkpoint at exactly this step."""
-    tag: _builtins.str
+    tag: builtins.str
     """Return the checkpoint at the step that this tag names."""
-    at_or_before: _builtins.int
+    at_or_before: builtins.int
     """Return the latest checkpoint at or before this step."""
-    @_builtins.property
-    def state_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+    @property
+    def state_names(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Accept only a step that has states with all these names. At most 16. Default: any state."""
 
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step_number: _builtins.int | None = ...,
-        tag: _builtins.str | None = ...,
-        at_or_before: _builtins.int | None = ...,
-        state_names: _abc.Iterable[_builtins.str] | None = ...,
+        trajectory_id: builtins.str = ...,
+        step_number: builtins.int | None = ...,
+        tag: builtins.str | None = ...,
+        at_or_before: builtins.int | None = ...,
+        state_names: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_at_or_before", b"_at_or_before", "_step_number", b"_step_number", "_tag", b"_tag", "at_or_before", b"at_or_before", "step_number", b"step_number", "tag", b"tag"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_at_or_before", b"_at_or_before", "_step_number", b"_step_number", "_tag", b"_tag", "at_or_before", b"at_or_before", "state_names", b"state_names", "step_number", b"step_number", "tag", b"tag", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__at_or_before: _TypeAlias = _typing.Literal["at_or_before"]  # noqa: Y015
-    _WhichOneofArgType__at_or_before: _TypeAlias = _typing.Literal["_at_or_before", b"_at_or_before"]  # noqa: Y015
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    _WhichOneofReturnType__tag: _TypeAlias = _typing.Literal["tag"]  # noqa: Y015
-    _WhichOneofArgType__tag: _TypeAlias = _typing.Literal["_tag", b"_tag"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__at_or_before) -> _WhichOneofReturnType__at_or_before | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__tag) -> _WhichOneofReturnType__tag | None: ...
+    def HasField(self, field_name: typing.Literal["_at_or_before", b"_at_or_before", "_step_number", b"_step_number", "_tag", b"_tag", "at_or_before", b"at_or_before", "step_number", b"step_number", "tag", b"tag"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_at_or_before", b"_at_or_before", "_step_number", b"_step_number", "_tag", b"_tag", "at_or_before", b"at_or_before", "state_names", b"state_names", "step_number", b"step_number", "tag", b"tag", "trajectory_id", b"trajectory_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_at_or_before", b"_at_or_before"]) -> typing.Literal["at_or_before"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_tag", b"_tag"]) -> typing.Literal["tag"] | None: ...
 
-Global___GetCheckpointRequest: _TypeAlias = GetCheckpointRequest  # noqa: Y015
+Global___GetCheckpointRequest: typing_extensions.TypeAlias = GetCheckpointRequest
 
-@_typing.final
-class GetCheckpointResponse(_message.Message):
+@typing.final
+class GetCheckpointResponse(google.protobuf.message.Message):
     """Response of GetCheckpoint."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    STEP_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory that owns the step."""
-    @_builtins.property
-    def step(self) -> _trajectory_pb2.Step:
+    @property
+    def step(self) -> anabranch.v1.trajectory_pb2.Step:
         """The step. States of at most 512 KiB have their data, as long as the response stays below 1 MiB. Read the others
         with GetState and their reference.
         """
@@ -1514,59 +1363,52 @@ class GetCheckpointResponse(_message.Message):
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        step: _trajectory_pb2.Step | None = ...,
+        trajectory_id: builtins.str = ...,
+        step: anabranch.v1.trajectory_pb2.Step | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["step", b"step", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["step", b"step"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["step", b"step", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___GetCheckpointResponse: _TypeAlias = GetCheckpointResponse  # noqa: Y015
+Global___GetCheckpointResponse: typing_extensions.TypeAlias = GetCheckpointResponse
 
-@_typing.final
-class GetLineageRequest(_message.Message):
+@typing.final
+class GetLineageRequest(google.protobuf.message.Message):
     """Request of GetLineage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of segments in the page. Default: 50; values above 1,000 mean 1,000."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___GetLineageRequest: _TypeAlias = GetLineageRequest  # noqa: Y015
+Global___GetLineageRequest: typing_extensions.TypeAlias = GetLineageRequest
 
-@_typing.final
-class GetLineageResponse(_message.Message):
+@typing.final
+class GetLineageResponse(google.protobuf.message.Message):
     """Response of GetLineage."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SEGMENTS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    SEGMENTS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.LineageSegment]:
+    @property
+    def segments(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.LineageSegment]:
         """Ranges of steps and their owners, from the root on, without gaps. The last one of the last page is owned by the
         trajectory itself and may be empty.
         """
@@ -1574,59 +1416,51 @@ class GetLineageResponse(_message.Message):
     def __init__(
         self,
         *,
-        segments: _abc.Iterable[_trajectory_pb2.LineageSegment] | None = ...,
-        next_page_token: _builtins.str = ...,
+        segments: collections.abc.Iterable[anabranch.v1.trajectory_pb2.LineageSegment] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "segments", b"segments"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "segments", b"segments"]) -> None: ...
 
-Global___GetLineageResponse: _TypeAlias = GetLineageResponse  # noqa: Y015
+Global___GetLineageResponse: typing_extensions.TypeAlias = GetLineageResponse
 
-@_typing.final
-class GetTreeRequest(_message.Message):
+@typing.final
+class GetTreeRequest(google.protobuf.message.Message):
     """Request of GetTree."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of any trajectory of the tree."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of nodes in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___GetTreeRequest: _TypeAlias = GetTreeRequest  # noqa: Y015
+Global___GetTreeRequest: typing_extensions.TypeAlias = GetTreeRequest
 
-@_typing.final
-class TreeNode(_message.Message):
+@typing.final
+class TreeNode(google.protobuf.message.Message):
     """A trajectory in its tree."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_FIELD_NUMBER: _builtins.int
-    DELETED_FIELD_NUMBER: _builtins.int
-    deleted: _builtins.bool
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    DELETED_FIELD_NUMBER: builtins.int
+    deleted: builtins.bool
     """True if the trajectory is deleted. Its steps are kept for its branches."""
-    @_builtins.property
-    def trajectory(self) -> _trajectory_pb2.Trajectory:
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The trajectory in the BASIC view. A deleted trajectory has only id, tree_id, parent_id, branch_point, name and
         next_step_number.
         """
@@ -1634,430 +1468,371 @@ class TreeNode(_message.Message):
     def __init__(
         self,
         *,
-        trajectory: _trajectory_pb2.Trajectory | None = ...,
-        deleted: _builtins.bool = ...,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
+        deleted: builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["trajectory", b"trajectory"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted", b"deleted", "trajectory", b"trajectory"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "trajectory", b"trajectory"]) -> None: ...
 
-Global___TreeNode: _TypeAlias = TreeNode  # noqa: Y015
+Global___TreeNode: typing_extensions.TypeAlias = TreeNode
 
-@_typing.final
-class GetTreeResponse(_message.Message):
+@typing.final
+class GetTreeResponse(google.protobuf.message.Message):
     """Response of GetTree."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NODES_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    NODES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
         """The nodes in order of creation: a parent comes before its branches. `parent_id` and `branch_point` are the edges."""
 
     def __init__(
         self,
         *,
-        nodes: _abc.Iterable[Global___TreeNode] | None = ...,
-        next_page_token: _builtins.str = ...,
+        nodes: collections.abc.Iterable[Global___TreeNode] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "nodes", b"nodes"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "nodes", b"nodes"]) -> None: ...
 
-Global___GetTreeResponse: _TypeAlias = GetTreeResponse  # noqa: Y015
+Global___GetTreeResponse: typing_extensions.TypeAlias = GetTreeResponse
 
-@_typing.final
-class CompareTrajectoriesRequest(_message.Message):
+@typing.final
+class CompareTrajectoriesRequest(google.protobuf.message.Message):
     """Request of CompareTrajectories. The first trajectory is the base; the second one is compared with it."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    OTHER_TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    START_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    END_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    OTHER_TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    START_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    END_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the first trajectory."""
-    other_trajectory_id: _builtins.str
+    other_trajectory_id: builtins.str
     """Id of the second trajectory."""
-    start_step_number: _builtins.int
+    start_step_number: builtins.int
     """First step of the list of rewards. Default: 0."""
-    end_step_number: _builtins.int
+    end_step_number: builtins.int
     """End of the list of rewards, exclusive; at most 10,000 after the start. Default: no list."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        other_trajectory_id: _builtins.str = ...,
-        start_step_number: _builtins.int = ...,
-        end_step_number: _builtins.int | None = ...,
+        trajectory_id: builtins.str = ...,
+        other_trajectory_id: builtins.str = ...,
+        start_step_number: builtins.int = ...,
+        end_step_number: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "other_trajectory_id", b"other_trajectory_id", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__end_step_number: _TypeAlias = _typing.Literal["end_step_number"]  # noqa: Y015
-    _WhichOneofArgType__end_step_number: _TypeAlias = _typing.Literal["_end_step_number", b"_end_step_number"]  # noqa: Y015
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__end_step_number) -> _WhichOneofReturnType__end_step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "other_trajectory_id", b"other_trajectory_id", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_end_step_number", b"_end_step_number"]) -> typing.Literal["end_step_number"] | None: ...
 
-Global___CompareTrajectoriesRequest: _TypeAlias = CompareTrajectoriesRequest  # noqa: Y015
+Global___CompareTrajectoriesRequest: typing_extensions.TypeAlias = CompareTrajectoriesRequest
 
-@_typing.final
-class StepDifference(_message.Message):
+@typing.final
+class StepDifference(google.protobuf.message.Message):
     """The first difference of two trajectories in actions, observations, reward, terminated or truncated, or the end of one
     of them.
     """
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    FIELD_FIELD_NUMBER: _builtins.int
-    VALUE_JSON_FIELD_NUMBER: _builtins.int
-    OTHER_VALUE_JSON_FIELD_NUMBER: _builtins.int
-    step_number: _builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    FIELD_FIELD_NUMBER: builtins.int
+    VALUE_JSON_FIELD_NUMBER: builtins.int
+    OTHER_VALUE_JSON_FIELD_NUMBER: builtins.int
+    step_number: builtins.int
     """Number of the step."""
-    field: _builtins.str
+    field: builtins.str
     """Path of the field, for example `observations[0].content.json`. Empty if one trajectory ends here."""
-    value_json: _builtins.str
+    value_json: builtins.str
     """Value in the first trajectory as JSON text. Empty if it has none."""
-    other_value_json: _builtins.str
+    other_value_json: builtins.str
     """Value in the second trajectory as JSON text. Empty if it has none."""
     def __init__(
         self,
         *,
-        step_number: _builtins.int = ...,
-        field: _builtins.str = ...,
-        value_json: _builtins.str = ...,
-        other_value_json: _builtins.str = ...,
+        step_number: builtins.int = ...,
+        field: builtins.str = ...,
+        value_json: builtins.str = ...,
+        other_value_json: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "other_value_json", b"other_value_json", "step_number", b"step_number", "value_json", b"value_json"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["field", b"field", "other_value_json", b"other_value_json", "step_number", b"step_number", "value_json", b"value_json"]) -> None: ...
 
-Global___StepDifference: _TypeAlias = StepDifference  # noqa: Y015
+Global___StepDifference: typing_extensions.TypeAlias = StepDifference
 
-@_typing.final
-class RewardPair(_message.Message):
+@typing.final
+class RewardPair(google.protobuf.message.Message):
     """Rewards of two trajectories at one step number."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    REWARD_FIELD_NUMBER: _builtins.int
-    OTHER_REWARD_FIELD_NUMBER: _builtins.int
-    DIFFERENCE_FIELD_NUMBER: _builtins.int
-    step_number: _builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    REWARD_FIELD_NUMBER: builtins.int
+    OTHER_REWARD_FIELD_NUMBER: builtins.int
+    DIFFERENCE_FIELD_NUMBER: builtins.int
+    step_number: builtins.int
     """Number of the step."""
-    reward: _builtins.float
+    reward: builtins.float
     """Reward in the first trajectory. Unset if it has none there."""
-    other_reward: _builtins.float
+    other_reward: builtins.float
     """Reward in the second trajectory. Unset if it has none there."""
-    difference: _builtins.float
+    difference: builtins.float
     """`other_reward` - `reward`. Unset unless both are set."""
     def __init__(
         self,
         *,
-        step_number: _builtins.int = ...,
-        reward: _builtins.float | None = ...,
-        other_reward: _builtins.float | None = ...,
-        difference: _builtins.float | None = ...,
+        step_number: builtins.int = ...,
+        reward: builtins.float | None = ...,
+        other_reward: builtins.float | None = ...,
+        difference: builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_difference", b"_difference", "_other_reward", b"_other_reward", "_reward", b"_reward", "difference", b"difference", "other_reward", b"other_reward", "reward", b"reward"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_difference", b"_difference", "_other_reward", b"_other_reward", "_reward", b"_reward", "difference", b"difference", "other_reward", b"other_reward", "reward", b"reward", "step_number", b"step_number"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__difference: _TypeAlias = _typing.Literal["difference"]  # noqa: Y015
-    _WhichOneofArgType__difference: _TypeAlias = _typing.Literal["_difference", b"_difference"]  # noqa: Y015
-    _WhichOneofReturnType__other_reward: _TypeAlias = _typing.Literal["other_reward"]  # noqa: Y015
-    _WhichOneofArgType__other_reward: _TypeAlias = _typing.Literal["_other_reward", b"_other_reward"]  # noqa: Y015
-    _WhichOneofReturnType__reward: _TypeAlias = _typing.Literal["reward"]  # noqa: Y015
-    _WhichOneofArgType__reward: _TypeAlias = _typing.Literal["_reward", b"_reward"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__difference) -> _WhichOneofReturnType__difference | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__other_reward) -> _WhichOneofReturnType__other_reward | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__reward) -> _WhichOneofReturnType__reward | None: ...
+    def HasField(self, field_name: typing.Literal["_difference", b"_difference", "_other_reward", b"_other_reward", "_reward", b"_reward", "difference", b"difference", "other_reward", b"other_reward", "reward", b"reward"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_difference", b"_difference", "_other_reward", b"_other_reward", "_reward", b"_reward", "difference", b"difference", "other_reward", b"other_reward", "reward", b"reward", "step_number", b"step_number"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_difference", b"_difference"]) -> typing.Literal["difference"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_other_reward", b"_other_reward"]) -> typing.Literal["other_reward"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
 
-Global___RewardPair: _TypeAlias = RewardPair  # noqa: Y015
+Global___RewardPair: typing_extensions.TypeAlias = RewardPair
 
-@_typing.final
-class CompareTrajectoriesResponse(_message.Message):
+@typing.final
+class CompareTrajectoriesResponse(google.protobuf.message.Message):
     """Response of CompareTrajectories."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    SHARED_STEPS_FIELD_NUMBER: _builtins.int
-    FIRST_DIFFERENCE_FIELD_NUMBER: _builtins.int
-    REWARD_SUM_FIELD_NUMBER: _builtins.int
-    OTHER_REWARD_SUM_FIELD_NUMBER: _builtins.int
-    REWARD_DIFFERENCE_FIELD_NUMBER: _builtins.int
-    REWARDS_FIELD_NUMBER: _builtins.int
-    NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    OTHER_NEXT_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    shared_steps: _builtins.int
+    SHARED_STEPS_FIELD_NUMBER: builtins.int
+    FIRST_DIFFERENCE_FIELD_NUMBER: builtins.int
+    REWARD_SUM_FIELD_NUMBER: builtins.int
+    OTHER_REWARD_SUM_FIELD_NUMBER: builtins.int
+    REWARD_DIFFERENCE_FIELD_NUMBER: builtins.int
+    REWARDS_FIELD_NUMBER: builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    OTHER_NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    shared_steps: builtins.int
     """Number of steps that both lineages share. 0 if the trajectories are not related."""
-    reward_sum: _builtins.float
+    reward_sum: builtins.float
     """Sum of the rewards of the first trajectory, inherited steps included."""
-    other_reward_sum: _builtins.float
+    other_reward_sum: builtins.float
     """Sum of the rewards of the second trajectory, inherited steps included."""
-    reward_difference: _builtins.float
+    reward_difference: builtins.float
     """`other_reward_sum` - `reward_sum`."""
-    next_step_number: _builtins.int
+    next_step_number: builtins.int
     """`next_step_number` of the first trajectory when it was read."""
-    other_next_step_number: _builtins.int
+    other_next_step_number: builtins.int
     """`next_step_number` of the second trajectory when it was read."""
-    @_builtins.property
+    @property
     def first_difference(self) -> Global___StepDifference:
         """First difference. Unset if both trajectories are equal to their ends."""
 
-    @_builtins.property
-    def rewards(self) -> _containers.RepeatedCompositeFieldContainer[Global___RewardPair]:
+    @property
+    def rewards(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RewardPair]:
         """Rewards in the requested range: one entry per step number that at least one of the trajectories has."""
 
     def __init__(
         self,
         *,
-        shared_steps: _builtins.int = ...,
+        shared_steps: builtins.int = ...,
         first_difference: Global___StepDifference | None = ...,
-        reward_sum: _builtins.float = ...,
-        other_reward_sum: _builtins.float = ...,
-        reward_difference: _builtins.float = ...,
-        rewards: _abc.Iterable[Global___RewardPair] | None = ...,
-        next_step_number: _builtins.int = ...,
-        other_next_step_number: _builtins.int = ...,
+        reward_sum: builtins.float = ...,
+        other_reward_sum: builtins.float = ...,
+        reward_difference: builtins.float = ...,
+        rewards: collections.abc.Iterable[Global___RewardPair] | None = ...,
+        next_step_number: builtins.int = ...,
+        other_next_step_number: builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["first_difference", b"first_difference"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_difference", b"first_difference", "next_step_number", b"next_step_number", "other_next_step_number", b"other_next_step_number", "other_reward_sum", b"other_reward_sum", "reward_difference", b"reward_difference", "reward_sum", b"reward_sum", "rewards", b"rewards", "shared_steps", b"shared_steps"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["first_difference", b"first_difference"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["first_difference", b"first_difference", "next_step_number", b"next_step_number", "other_next_step_number", b"other_next_step_number", "other_reward_sum", b"other_reward_sum", "reward_difference", b"reward_difference", "reward_sum", b"reward_sum", "rewards", b"rewards", "shared_steps", b"shared_steps"]) -> None: ...
 
-Global___CompareTrajectoriesResponse: _TypeAlias = CompareTrajectoriesResponse  # noqa: Y015
+Global___CompareTrajectoriesResponse: typing_extensions.TypeAlias = CompareTrajectoriesResponse
 
-@_typing.final
-class SetTagRequest(_message.Message):
+@typing.final
+class SetTagRequest(google.protobuf.message.Message):
     """Request of SetTag."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    EXPECTED_STEP_NUMBER_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    EXPECTED_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the tag: a letter, followed by letters, digits, `.`, `_`, `-` and `/`. At most 128 bytes."""
-    step_number: _builtins.int
+    step_number: builtins.int
     """Number of the step; it may be inherited. Required."""
-    expected_step_number: _builtins.int
+    expected_step_number: builtins.int
     """Expected current step of the tag; -1 if the tag must not exist. Optional. If it differs, the call fails with
     TAG_MOVED.
     """
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        name: _builtins.str = ...,
-        step_number: _builtins.int | None = ...,
-        expected_step_number: _builtins.int | None = ...,
+        trajectory_id: builtins.str = ...,
+        name: builtins.str = ...,
+        step_number: builtins.int | None = ...,
+        expected_step_number: builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_expected_step_number", b"_expected_step_number", "_step_number", b"_step_number", "expected_step_number", b"expected_step_number", "step_number", b"step_number"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_expected_step_number", b"_expected_step_number", "_step_number", b"_step_number", "expected_step_number", b"expected_step_number", "name", b"name", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType__expected_step_number: _TypeAlias = _typing.Literal["expected_step_number"]  # noqa: Y015
-    _WhichOneofArgType__expected_step_number: _TypeAlias = _typing.Literal["_expected_step_number", b"_expected_step_number"]  # noqa: Y015
-    _WhichOneofReturnType__step_number: _TypeAlias = _typing.Literal["step_number"]  # noqa: Y015
-    _WhichOneofArgType__step_number: _TypeAlias = _typing.Literal["_step_number", b"_step_number"]  # noqa: Y015
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__expected_step_number) -> _WhichOneofReturnType__expected_step_number | None: ...
-    @_typing.overload
-    def WhichOneof(self, oneof_group: _WhichOneofArgType__step_number) -> _WhichOneofReturnType__step_number | None: ...
+    def HasField(self, field_name: typing.Literal["_expected_step_number", b"_expected_step_number", "_step_number", b"_step_number", "expected_step_number", b"expected_step_number", "step_number", b"step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_step_number", b"_expected_step_number", "_step_number", b"_step_number", "expected_step_number", b"expected_step_number", "name", b"name", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_step_number", b"_expected_step_number"]) -> typing.Literal["expected_step_number"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
 
-Global___SetTagRequest: _TypeAlias = SetTagRequest  # noqa: Y015
+Global___SetTagRequest: typing_extensions.TypeAlias = SetTagRequest
 
-@_typing.final
-class SetTagResponse(_message.Message):
+@typing.final
+class SetTagResponse(google.protobuf.message.Message):
     """Response of SetTag."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TAG_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def tag(self) -> _trajectory_pb2.Tag:
+    TAG_FIELD_NUMBER: builtins.int
+    @property
+    def tag(self) -> anabranch.v1.trajectory_pb2.Tag:
         """The tag."""
 
     def __init__(
         self,
         *,
-        tag: _trajectory_pb2.Tag | None = ...,
+        tag: anabranch.v1.trajectory_pb2.Tag | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tag", b"tag"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tag", b"tag"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["tag", b"tag"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["tag", b"tag"]) -> None: ...
 
-Global___SetTagResponse: _TypeAlias = SetTagResponse  # noqa: Y015
+Global___SetTagResponse: typing_extensions.TypeAlias = SetTagResponse
 
-@_typing.final
-class GetTagRequest(_message.Message):
+@typing.final
+class GetTagRequest(google.protobuf.message.Message):
     """Request of GetTag."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the tag."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        name: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___GetTagRequest: _TypeAlias = GetTagRequest  # noqa: Y015
+Global___GetTagRequest: typing_extensions.TypeAlias = GetTagRequest
 
-@_typing.final
-class GetTagResponse(_message.Message):
+@typing.final
+class GetTagResponse(google.protobuf.message.Message):
     """Response of GetTag."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TAG_FIELD_NUMBER: _builtins.int
-    @_builtins.property
-    def tag(self) -> _trajectory_pb2.Tag:
+    TAG_FIELD_NUMBER: builtins.int
+    @property
+    def tag(self) -> anabranch.v1.trajectory_pb2.Tag:
         """The tag."""
 
     def __init__(
         self,
         *,
-        tag: _trajectory_pb2.Tag | None = ...,
+        tag: anabranch.v1.trajectory_pb2.Tag | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tag", b"tag"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tag", b"tag"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def HasField(self, field_name: typing.Literal["tag", b"tag"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["tag", b"tag"]) -> None: ...
 
-Global___GetTagResponse: _TypeAlias = GetTagResponse  # noqa: Y015
+Global___GetTagResponse: typing_extensions.TypeAlias = GetTagResponse
 
-@_typing.final
-class ListTagsRequest(_message.Message):
+@typing.final
+class ListTagsRequest(google.protobuf.message.Message):
     """Request of ListTags."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    PAGE_SIZE_FIELD_NUMBER: _builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    page_size: _builtins.int
+    page_size: builtins.int
     """Maximum number of tags in the page. Default: 50; values above 1,000 mean 1,000."""
-    page_token: _builtins.str
+    page_token: builtins.str
     """`next_page_token` of the previous page; empty for the first page."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        page_size: _builtins.int = ...,
-        page_token: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___ListTagsRequest: _TypeAlias = ListTagsRequest  # noqa: Y015
+Global___ListTagsRequest: typing_extensions.TypeAlias = ListTagsRequest
 
-@_typing.final
-class ListTagsResponse(_message.Message):
+@typing.final
+class ListTagsResponse(google.protobuf.message.Message):
     """Response of ListTags."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TAGS_FIELD_NUMBER: _builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
-    next_page_token: _builtins.str
+    TAGS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
-    @_builtins.property
-    def tags(self) -> _containers.RepeatedCompositeFieldContainer[_trajectory_pb2.Tag]:
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Tag]:
         """The tags, in byte order of their names."""
 
     def __init__(
         self,
         *,
-        tags: _abc.Iterable[_trajectory_pb2.Tag] | None = ...,
-        next_page_token: _builtins.str = ...,
+        tags: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Tag] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "tags", b"tags"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "tags", b"tags"]) -> None: ...
 
-Global___ListTagsResponse: _TypeAlias = ListTagsResponse  # noqa: Y015
+Global___ListTagsResponse: typing_extensions.TypeAlias = ListTagsResponse
 
-@_typing.final
-class DeleteTagRequest(_message.Message):
+@typing.final
+class DeleteTagRequest(google.protobuf.message.Message):
     """Request of DeleteTag."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    TRAJECTORY_ID_FIELD_NUMBER: _builtins.int
-    NAME_FIELD_NUMBER: _builtins.int
-    trajectory_id: _builtins.str
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
     """Id of the trajectory."""
-    name: _builtins.str
+    name: builtins.str
     """Name of the tag."""
     def __init__(
         self,
         *,
-        trajectory_id: _builtins.str = ...,
-        name: _builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "trajectory_id", b"trajectory_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "trajectory_id", b"trajectory_id"]) -> None: ...
 
-Global___DeleteTagRequest: _TypeAlias = DeleteTagRequest  # noqa: Y015
+Global___DeleteTagRequest: typing_extensions.TypeAlias = DeleteTagRequest
 
-@_typing.final
-class DeleteTagResponse(_message.Message):
+@typing.final
+class DeleteTagResponse(google.protobuf.message.Message):
     """Response of DeleteTag."""
 
-    DESCRIPTOR: _descriptor.Descriptor
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
         self,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___DeleteTagResponse: _TypeAlias = DeleteTagResponse  # noqa: Y015
+Global___DeleteTagResponse: typing_extensions.TypeAlias = DeleteTagResponse

@@ -3,57 +3,569 @@
 isort:skip_file
 """
 
-from anabranch.v1 import trajectory_service_pb2 as _trajectory_service_pb2
-from collections import abc as _abc
-from grpc import aio as _aio
-import abc as _abc_1
-import grpc as _grpc
+import abc
+import anabranch.v1.trajectory_service_pb2
+import collections.abc
+import grpc
+import grpc.aio
 import sys
-import typing as _typing
+import typing
 
-if sys.version_info >= (3, 11):
-    from typing import Self as _Self
+if sys.version_info >= (3, 13):
+    import typing as typing_extensions
 else:
-    from typing_extensions import Self as _Self
+    import typing_extensions
 
-_T = _typing.TypeVar("_T")
+_T = typing.TypeVar("_T")
 
-class _MaybeAsyncIterator(_abc.AsyncIterator[_T], _abc.Iterator[_T], metaclass=_abc_1.ABCMeta): ...
+class _MaybeAsyncIterator(collections.abc.AsyncIterator[_T], collections.abc.Iterator[_T], metaclass=abc.ABCMeta): ...
 
-class _ServicerContext(_grpc.ServicerContext, _aio.ServicerContext):  # type: ignore[misc, type-arg]
+class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type: ignore[misc, type-arg]
     ...
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_TrajectoryServiceCreateTrajectoryType = typing_extensions.TypeVar(
+    '_TrajectoryServiceCreateTrajectoryType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse,
+    ],
+)
 
-class TrajectoryServiceStub:
+_TrajectoryServiceGetTrajectoryType = typing_extensions.TypeVar(
+    '_TrajectoryServiceGetTrajectoryType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse,
+    ],
+)
+
+_TrajectoryServiceListTrajectoriesType = typing_extensions.TypeVar(
+    '_TrajectoryServiceListTrajectoriesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse,
+    ],
+)
+
+_TrajectoryServiceUpdateTrajectoryType = typing_extensions.TypeVar(
+    '_TrajectoryServiceUpdateTrajectoryType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse,
+    ],
+)
+
+_TrajectoryServiceDeleteTrajectoryType = typing_extensions.TypeVar(
+    '_TrajectoryServiceDeleteTrajectoryType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse,
+    ],
+)
+
+_TrajectoryServiceAppendStepsType = typing_extensions.TypeVar(
+    '_TrajectoryServiceAppendStepsType',
+    grpc.StreamStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+    ],
+    default=grpc.StreamStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+    ],
+)
+
+_TrajectoryServiceAppendStepType = typing_extensions.TypeVar(
+    '_TrajectoryServiceAppendStepType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepResponse,
+    ],
+)
+
+_TrajectoryServiceSealTrajectoryType = typing_extensions.TypeVar(
+    '_TrajectoryServiceSealTrajectoryType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse,
+    ],
+)
+
+_TrajectoryServiceAttachStateType = typing_extensions.TypeVar(
+    '_TrajectoryServiceAttachStateType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AttachStateRequest,
+        anabranch.v1.trajectory_service_pb2.AttachStateResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AttachStateRequest,
+        anabranch.v1.trajectory_service_pb2.AttachStateResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AttachStateRequest,
+        anabranch.v1.trajectory_service_pb2.AttachStateResponse,
+    ],
+)
+
+_TrajectoryServiceBranchTrajectoryType = typing_extensions.TypeVar(
+    '_TrajectoryServiceBranchTrajectoryType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+    ],
+)
+
+_TrajectoryServiceGetStepType = typing_extensions.TypeVar(
+    '_TrajectoryServiceGetStepType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetStepRequest,
+        anabranch.v1.trajectory_service_pb2.GetStepResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetStepRequest,
+        anabranch.v1.trajectory_service_pb2.GetStepResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetStepRequest,
+        anabranch.v1.trajectory_service_pb2.GetStepResponse,
+    ],
+)
+
+_TrajectoryServiceReadStepsType = typing_extensions.TypeVar(
+    '_TrajectoryServiceReadStepsType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+    ],
+)
+
+_TrajectoryServiceListStepsType = typing_extensions.TypeVar(
+    '_TrajectoryServiceListStepsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ListStepsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ListStepsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ListStepsResponse,
+    ],
+)
+
+_TrajectoryServiceGetCheckpointType = typing_extensions.TypeVar(
+    '_TrajectoryServiceGetCheckpointType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetCheckpointRequest,
+        anabranch.v1.trajectory_service_pb2.GetCheckpointResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetCheckpointRequest,
+        anabranch.v1.trajectory_service_pb2.GetCheckpointResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetCheckpointRequest,
+        anabranch.v1.trajectory_service_pb2.GetCheckpointResponse,
+    ],
+)
+
+_TrajectoryServiceGetLineageType = typing_extensions.TypeVar(
+    '_TrajectoryServiceGetLineageType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetLineageRequest,
+        anabranch.v1.trajectory_service_pb2.GetLineageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetLineageRequest,
+        anabranch.v1.trajectory_service_pb2.GetLineageResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetLineageRequest,
+        anabranch.v1.trajectory_service_pb2.GetLineageResponse,
+    ],
+)
+
+_TrajectoryServiceGetTreeType = typing_extensions.TypeVar(
+    '_TrajectoryServiceGetTreeType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTreeRequest,
+        anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTreeRequest,
+        anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTreeRequest,
+        anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+    ],
+)
+
+_TrajectoryServiceCompareTrajectoriesType = typing_extensions.TypeVar(
+    '_TrajectoryServiceCompareTrajectoriesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+    ],
+)
+
+_TrajectoryServiceSetTagType = typing_extensions.TypeVar(
+    '_TrajectoryServiceSetTagType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SetTagRequest,
+        anabranch.v1.trajectory_service_pb2.SetTagResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SetTagRequest,
+        anabranch.v1.trajectory_service_pb2.SetTagResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SetTagRequest,
+        anabranch.v1.trajectory_service_pb2.SetTagResponse,
+    ],
+)
+
+_TrajectoryServiceGetTagType = typing_extensions.TypeVar(
+    '_TrajectoryServiceGetTagType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTagRequest,
+        anabranch.v1.trajectory_service_pb2.GetTagResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTagRequest,
+        anabranch.v1.trajectory_service_pb2.GetTagResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTagRequest,
+        anabranch.v1.trajectory_service_pb2.GetTagResponse,
+    ],
+)
+
+_TrajectoryServiceListTagsType = typing_extensions.TypeVar(
+    '_TrajectoryServiceListTagsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTagsRequest,
+        anabranch.v1.trajectory_service_pb2.ListTagsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTagsRequest,
+        anabranch.v1.trajectory_service_pb2.ListTagsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTagsRequest,
+        anabranch.v1.trajectory_service_pb2.ListTagsResponse,
+    ],
+)
+
+_TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
+    '_TrajectoryServiceDeleteTagType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTagRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTagResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTagRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTagResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTagRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTagResponse,
+    ],
+)
+
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    @_typing.overload
-    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
-    @_typing.overload
-    def __new__(cls, channel: _aio.Channel) -> TrajectoryServiceAsyncStub: ...
-    CreateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]
+    @typing.overload
+    def __init__(self: TrajectoryServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.UpdateTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.DeleteTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse,
+        ],
+        grpc.StreamStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
+            anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AppendStepRequest,
+            anabranch.v1.trajectory_service_pb2.AppendStepResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.SealTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AttachStateRequest,
+            anabranch.v1.trajectory_service_pb2.AttachStateResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetStepRequest,
+            anabranch.v1.trajectory_service_pb2.GetStepResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
+            anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ListStepsRequest,
+            anabranch.v1.trajectory_service_pb2.ListStepsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetCheckpointRequest,
+            anabranch.v1.trajectory_service_pb2.GetCheckpointResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetLineageRequest,
+            anabranch.v1.trajectory_service_pb2.GetLineageResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetTreeRequest,
+            anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.SetTagRequest,
+            anabranch.v1.trajectory_service_pb2.SetTagResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetTagRequest,
+            anabranch.v1.trajectory_service_pb2.GetTagResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ListTagsRequest,
+            anabranch.v1.trajectory_service_pb2.ListTagsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.DeleteTagRequest,
+            anabranch.v1.trajectory_service_pb2.DeleteTagResponse,
+        ],
+    ], channel: grpc.Channel) -> None: ...
+
+    @typing.overload
+    def __init__(self: TrajectoryServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.UpdateTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.DeleteTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse,
+        ],
+        grpc.aio.StreamStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
+            anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AppendStepRequest,
+            anabranch.v1.trajectory_service_pb2.AppendStepResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.SealTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AttachStateRequest,
+            anabranch.v1.trajectory_service_pb2.AttachStateResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetStepRequest,
+            anabranch.v1.trajectory_service_pb2.GetStepResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
+            anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ListStepsRequest,
+            anabranch.v1.trajectory_service_pb2.ListStepsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetCheckpointRequest,
+            anabranch.v1.trajectory_service_pb2.GetCheckpointResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetLineageRequest,
+            anabranch.v1.trajectory_service_pb2.GetLineageResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetTreeRequest,
+            anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.SetTagRequest,
+            anabranch.v1.trajectory_service_pb2.SetTagResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.GetTagRequest,
+            anabranch.v1.trajectory_service_pb2.GetTagResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ListTagsRequest,
+            anabranch.v1.trajectory_service_pb2.ListTagsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.DeleteTagRequest,
+            anabranch.v1.trajectory_service_pb2.DeleteTagResponse,
+        ],
+    ], channel: grpc.aio.Channel) -> None: ...
+
+    CreateTrajectory: _TrajectoryServiceCreateTrajectoryType
     """Creates a trajectory, optionally with its root (step 0) in the same transaction.
     Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
     since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
-    GetTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]
+
+    GetTrajectory: _TrajectoryServiceGetTrajectoryType
     """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND."""
-    ListTrajectories: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTrajectoriesRequest, _trajectory_service_pb2.ListTrajectoriesResponse]
+
+    ListTrajectories: _TrajectoryServiceListTrajectoriesType
     """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
-    UpdateTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]
+
+    UpdateTrajectory: _TrajectoryServiceUpdateTrajectoryType
     """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND."""
-    DeleteTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]
+
+    DeleteTrajectory: _TrajectoryServiceDeleteTrajectoryType
     """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers
     fail with TRAJECTORY_NOT_FOUND, and creating its id fails with TRAJECTORY_EXISTS. Its rows are then removed in
     short transactions, also if the caller leaves or the server restarts. The response is sent after the last one: the
     id can be created again, and the parent can be deleted.
     Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
     """
-    AppendSteps: _grpc.StreamStreamMultiCallable[_trajectory_service_pb2.AppendStepsRequest, _trajectory_service_pb2.AppendStepsResponse]
+
+    AppendSteps: _TrajectoryServiceAppendStepsType
     """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
     which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
     everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
@@ -61,211 +573,217 @@ class TrajectoryServiceStub:
     Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
     STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
     """
-    AppendStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]
+
+    AppendStep: _TrajectoryServiceAppendStepType
     """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
     writer was ever granted.
     Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
     DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
     """
-    SealTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]
+
+    SealTrajectory: _TrajectoryServiceSealTrajectoryType
     """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
     TRAJECTORY_SEALED.
     """
-    AttachState: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.AttachStateRequest, _trajectory_service_pb2.AttachStateResponse]
+
+    AttachState: _TrajectoryServiceAttachStateType
     """Adds a state to a step that the trajectory owns and that has no state with that name. Repeating the call has no
     effect. Sealed trajectories accept it.
     Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH.
     """
-    BranchTrajectory: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.BranchTrajectoryRequest, _trajectory_service_pb2.BranchTrajectoryResponse]
+
+    BranchTrajectory: _TrajectoryServiceBranchTrajectoryType
     """Creates a trajectory that shares steps 0 to n of another one. Nothing is copied, and writers of the other
     trajectory are not affected.
     Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
     REQUEST_ID_REUSED.
     """
-    GetStep: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]
+
+    GetStep: _TrajectoryServiceGetStepType
     """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
     STEP_CORRUPT.
     """
-    ReadSteps: _grpc.UnaryStreamMultiCallable[_trajectory_service_pb2.ReadStepsRequest, _trajectory_service_pb2.ReadStepsResponse]
+
+    ReadSteps: _TrajectoryServiceReadStepsType
     """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
     committed.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
-    ListSteps: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]
+
+    ListSteps: _TrajectoryServiceListStepsType
     """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
     task, a run or an experiment (each trajectory's own steps only).
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
     INVALID_PAGE_TOKEN, STEP_CORRUPT.
     """
-    GetCheckpoint: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]
+
+    GetCheckpoint: _TrajectoryServiceGetCheckpointType
     """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
     Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
     STATE_CORRUPT.
     """
-    GetLineage: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]
+
+    GetLineage: _TrajectoryServiceGetLineageType
     """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
-    GetTree: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]
+
+    GetTree: _TrajectoryServiceGetTreeType
     """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
     steps are kept for branches are included.
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
-    CompareTrajectories: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]
+
+    CompareTrajectories: _TrajectoryServiceCompareTrajectoriesType
     """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
     TRAJECTORY_DELETED, STEP_CORRUPT.
     """
-    SetTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.SetTagRequest, _trajectory_service_pb2.SetTagResponse]
+
+    SetTag: _TrajectoryServiceSetTagType
     """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
-    GetTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTagRequest, _trajectory_service_pb2.GetTagResponse]
+
+    GetTag: _TrajectoryServiceGetTagType
     """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
-    ListTags: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTagsRequest, _trajectory_service_pb2.ListTagsResponse]
+
+    ListTags: _TrajectoryServiceListTagsType
     """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    DeleteTag: _grpc.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTagRequest, _trajectory_service_pb2.DeleteTagResponse]
+
+    DeleteTag: _TrajectoryServiceDeleteTagType
     """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
-@_typing.type_check_only
-class TrajectoryServiceAsyncStub(TrajectoryServiceStub):
+TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse,
+    ],
+    grpc.aio.StreamStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendStepRequest,
+        anabranch.v1.trajectory_service_pb2.AppendStepResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AttachStateRequest,
+        anabranch.v1.trajectory_service_pb2.AttachStateResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetStepRequest,
+        anabranch.v1.trajectory_service_pb2.GetStepResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListStepsRequest,
+        anabranch.v1.trajectory_service_pb2.ListStepsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetCheckpointRequest,
+        anabranch.v1.trajectory_service_pb2.GetCheckpointResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetLineageRequest,
+        anabranch.v1.trajectory_service_pb2.GetLineageResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTreeRequest,
+        anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SetTagRequest,
+        anabranch.v1.trajectory_service_pb2.SetTagResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.GetTagRequest,
+        anabranch.v1.trajectory_service_pb2.GetTagResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ListTagsRequest,
+        anabranch.v1.trajectory_service_pb2.ListTagsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.DeleteTagRequest,
+        anabranch.v1.trajectory_service_pb2.DeleteTagResponse,
+    ],
+]
+
+class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
-    def __init__(self, channel: _aio.Channel) -> None: ...
-    CreateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CreateTrajectoryRequest, _trajectory_service_pb2.CreateTrajectoryResponse]  # type: ignore[assignment]
-    """Creates a trajectory, optionally with its root (step 0) in the same transaction.
-    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
-    since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
-    """
-    GetTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTrajectoryRequest, _trajectory_service_pb2.GetTrajectoryResponse]  # type: ignore[assignment]
-    """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND."""
-    ListTrajectories: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTrajectoriesRequest, _trajectory_service_pb2.ListTrajectoriesResponse]  # type: ignore[assignment]
-    """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
-    UpdateTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.UpdateTrajectoryRequest, _trajectory_service_pb2.UpdateTrajectoryResponse]  # type: ignore[assignment]
-    """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND."""
-    DeleteTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTrajectoryRequest, _trajectory_service_pb2.DeleteTrajectoryResponse]  # type: ignore[assignment]
-    """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers
-    fail with TRAJECTORY_NOT_FOUND, and creating its id fails with TRAJECTORY_EXISTS. Its rows are then removed in
-    short transactions, also if the caller leaves or the server restarts. The response is sent after the last one: the
-    id can be created again, and the parent can be deleted.
-    Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
-    """
-    AppendSteps: _aio.StreamStreamMultiCallable[_trajectory_service_pb2.AppendStepsRequest, _trajectory_service_pb2.AppendStepsResponse]  # type: ignore[assignment]
-    """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
-    which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
-    everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
-    again with the same content is a duplicate and is acknowledged, so clients can always resend.
-    Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-    STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
-    """
-    AppendStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.AppendStepRequest, _trajectory_service_pb2.AppendStepResponse]  # type: ignore[assignment]
-    """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
-    writer was ever granted.
-    Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
-    DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
-    """
-    SealTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SealTrajectoryRequest, _trajectory_service_pb2.SealTrajectoryResponse]  # type: ignore[assignment]
-    """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
-    TRAJECTORY_SEALED.
-    """
-    AttachState: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.AttachStateRequest, _trajectory_service_pb2.AttachStateResponse]  # type: ignore[assignment]
-    """Adds a state to a step that the trajectory owns and that has no state with that name. Repeating the call has no
-    effect. Sealed trajectories accept it.
-    Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH.
-    """
-    BranchTrajectory: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.BranchTrajectoryRequest, _trajectory_service_pb2.BranchTrajectoryResponse]  # type: ignore[assignment]
-    """Creates a trajectory that shares steps 0 to n of another one. Nothing is copied, and writers of the other
-    trajectory are not affected.
-    Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
-    REQUEST_ID_REUSED.
-    """
-    GetStep: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetStepRequest, _trajectory_service_pb2.GetStepResponse]  # type: ignore[assignment]
-    """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
-    STEP_CORRUPT.
-    """
-    ReadSteps: _aio.UnaryStreamMultiCallable[_trajectory_service_pb2.ReadStepsRequest, _trajectory_service_pb2.ReadStepsResponse]  # type: ignore[assignment]
-    """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
-    committed.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
-    """
-    ListSteps: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListStepsRequest, _trajectory_service_pb2.ListStepsResponse]  # type: ignore[assignment]
-    """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
-    task, a run or an experiment (each trajectory's own steps only).
-    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
-    INVALID_PAGE_TOKEN, STEP_CORRUPT.
-    """
-    GetCheckpoint: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetCheckpointRequest, _trajectory_service_pb2.GetCheckpointResponse]  # type: ignore[assignment]
-    """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
-    Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
-    STATE_CORRUPT.
-    """
-    GetLineage: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetLineageRequest, _trajectory_service_pb2.GetLineageResponse]  # type: ignore[assignment]
-    """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
-    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
-    """
-    GetTree: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTreeRequest, _trajectory_service_pb2.GetTreeResponse]  # type: ignore[assignment]
-    """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
-    steps are kept for branches are included.
-    Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
-    """
-    CompareTrajectories: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.CompareTrajectoriesRequest, _trajectory_service_pb2.CompareTrajectoriesResponse]  # type: ignore[assignment]
-    """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
-    TRAJECTORY_DELETED, STEP_CORRUPT.
-    """
-    SetTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.SetTagRequest, _trajectory_service_pb2.SetTagResponse]  # type: ignore[assignment]
-    """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
-    GetTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.GetTagRequest, _trajectory_service_pb2.GetTagResponse]  # type: ignore[assignment]
-    """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
-    ListTags: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.ListTagsRequest, _trajectory_service_pb2.ListTagsResponse]  # type: ignore[assignment]
-    """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
-    DeleteTag: _aio.UnaryUnaryMultiCallable[_trajectory_service_pb2.DeleteTagRequest, _trajectory_service_pb2.DeleteTagResponse]  # type: ignore[assignment]
-    """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
-
-class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Records steps of trajectories, returns them, and branches trajectories from any step.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
-    """
-
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CreateTrajectory(
         self,
-        request: _trajectory_service_pb2.CreateTrajectoryRequest,
+        request: anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.CreateTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.CreateTrajectoryResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse]]:
         """Creates a trajectory, optionally with its root (step 0) in the same transaction.
         Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
         since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetTrajectory(
         self,
-        request: _trajectory_service_pb2.GetTrajectoryRequest,
+        request: anabranch.v1.trajectory_service_pb2.GetTrajectoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.GetTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.GetTrajectoryResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.GetTrajectoryResponse]]:
         """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListTrajectories(
         self,
-        request: _trajectory_service_pb2.ListTrajectoriesRequest,
+        request: anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.ListTrajectoriesResponse, _abc.Awaitable[_trajectory_service_pb2.ListTrajectoriesResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse]]:
         """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def UpdateTrajectory(
         self,
-        request: _trajectory_service_pb2.UpdateTrajectoryRequest,
+        request: anabranch.v1.trajectory_service_pb2.UpdateTrajectoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.UpdateTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.UpdateTrajectoryResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.UpdateTrajectoryResponse]]:
         """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def DeleteTrajectory(
         self,
-        request: _trajectory_service_pb2.DeleteTrajectoryRequest,
+        request: anabranch.v1.trajectory_service_pb2.DeleteTrajectoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.DeleteTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.DeleteTrajectoryResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.DeleteTrajectoryResponse]]:
         """Deletes a trajectory permanently. The first transaction hides it: from then on no call finds it, its late writers
         fail with TRAJECTORY_NOT_FOUND, and creating its id fails with TRAJECTORY_EXISTS. Its rows are then removed in
         short transactions, also if the caller leaves or the server restarts. The response is sent after the last one: the
@@ -273,12 +791,12 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors: TRAJECTORY_NOT_FOUND (also while it is being removed), HAS_BRANCHES.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def AppendSteps(
         self,
-        request_iterator: _MaybeAsyncIterator[_trajectory_service_pb2.AppendStepsRequest],
+        request_iterator: _MaybeAsyncIterator[anabranch.v1.trajectory_service_pb2.AppendStepsRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_trajectory_service_pb2.AppendStepsResponse], _abc.AsyncIterator[_trajectory_service_pb2.AppendStepsResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.AppendStepsResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.AppendStepsResponse]]:
         """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
         which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
         everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
@@ -287,156 +805,156 @@ class TrajectoryServiceServicer(metaclass=_abc_1.ABCMeta):
         STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def AppendStep(
         self,
-        request: _trajectory_service_pb2.AppendStepRequest,
+        request: anabranch.v1.trajectory_service_pb2.AppendStepRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.AppendStepResponse, _abc.Awaitable[_trajectory_service_pb2.AppendStepResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.AppendStepResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.AppendStepResponse]]:
         """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
         writer was ever granted.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
         DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SealTrajectory(
         self,
-        request: _trajectory_service_pb2.SealTrajectoryRequest,
+        request: anabranch.v1.trajectory_service_pb2.SealTrajectoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.SealTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.SealTrajectoryResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.SealTrajectoryResponse]]:
         """Seals a trajectory permanently. Repeating the same seal has no effect. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED,
         TRAJECTORY_SEALED.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def AttachState(
         self,
-        request: _trajectory_service_pb2.AttachStateRequest,
+        request: anabranch.v1.trajectory_service_pb2.AttachStateRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.AttachStateResponse, _abc.Awaitable[_trajectory_service_pb2.AttachStateResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.AttachStateResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.AttachStateResponse]]:
         """Adds a state to a step that the trajectory owns and that has no state with that name. Repeating the call has no
         effect. Sealed trajectories accept it.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_CONFLICT, DIGEST_MISMATCH.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def BranchTrajectory(
         self,
-        request: _trajectory_service_pb2.BranchTrajectoryRequest,
+        request: anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.BranchTrajectoryResponse, _abc.Awaitable[_trajectory_service_pb2.BranchTrajectoryResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse]]:
         """Creates a trajectory that shares steps 0 to n of another one. Nothing is copied, and writers of the other
         trajectory are not affected.
         Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
         REQUEST_ID_REUSED.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetStep(
         self,
-        request: _trajectory_service_pb2.GetStepRequest,
+        request: anabranch.v1.trajectory_service_pb2.GetStepRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.GetStepResponse, _abc.Awaitable[_trajectory_service_pb2.GetStepResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.GetStepResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.GetStepResponse]]:
         """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
         STEP_CORRUPT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ReadSteps(
         self,
-        request: _trajectory_service_pb2.ReadStepsRequest,
+        request: anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_trajectory_service_pb2.ReadStepsResponse], _abc.AsyncIterator[_trajectory_service_pb2.ReadStepsResponse]]:
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.ReadStepsResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.ReadStepsResponse]]:
         """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
         committed.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListSteps(
         self,
-        request: _trajectory_service_pb2.ListStepsRequest,
+        request: anabranch.v1.trajectory_service_pb2.ListStepsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.ListStepsResponse, _abc.Awaitable[_trajectory_service_pb2.ListStepsResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.ListStepsResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.ListStepsResponse]]:
         """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
         task, a run or an experiment (each trajectory's own steps only).
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
         INVALID_PAGE_TOKEN, STEP_CORRUPT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetCheckpoint(
         self,
-        request: _trajectory_service_pb2.GetCheckpointRequest,
+        request: anabranch.v1.trajectory_service_pb2.GetCheckpointRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.GetCheckpointResponse, _abc.Awaitable[_trajectory_service_pb2.GetCheckpointResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.GetCheckpointResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.GetCheckpointResponse]]:
         """Returns a step that has states, with the content of the states as far as it fits. Default: the latest checkpoint.
         Errors: TRAJECTORY_NOT_FOUND, CHECKPOINT_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND, STEP_CORRUPT,
         STATE_CORRUPT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetLineage(
         self,
-        request: _trajectory_service_pb2.GetLineageRequest,
+        request: anabranch.v1.trajectory_service_pb2.GetLineageRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.GetLineageResponse, _abc.Awaitable[_trajectory_service_pb2.GetLineageResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.GetLineageResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.GetLineageResponse]]:
         """Returns which trajectory owns which range of a trajectory's steps, from the root on, in pages.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetTree(
         self,
-        request: _trajectory_service_pb2.GetTreeRequest,
+        request: anabranch.v1.trajectory_service_pb2.GetTreeRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.GetTreeResponse, _abc.Awaitable[_trajectory_service_pb2.GetTreeResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.GetTreeResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.GetTreeResponse]]:
         """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
         steps are kept for branches are included.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def CompareTrajectories(
         self,
-        request: _trajectory_service_pb2.CompareTrajectoriesRequest,
+        request: anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.CompareTrajectoriesResponse, _abc.Awaitable[_trajectory_service_pb2.CompareTrajectoriesResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse]]:
         """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
         TRAJECTORY_DELETED, STEP_CORRUPT.
         """
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def SetTag(
         self,
-        request: _trajectory_service_pb2.SetTagRequest,
+        request: anabranch.v1.trajectory_service_pb2.SetTagRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.SetTagResponse, _abc.Awaitable[_trajectory_service_pb2.SetTagResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.SetTagResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.SetTagResponse]]:
         """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def GetTag(
         self,
-        request: _trajectory_service_pb2.GetTagRequest,
+        request: anabranch.v1.trajectory_service_pb2.GetTagRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.GetTagResponse, _abc.Awaitable[_trajectory_service_pb2.GetTagResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.GetTagResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.GetTagResponse]]:
         """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def ListTags(
         self,
-        request: _trajectory_service_pb2.ListTagsRequest,
+        request: anabranch.v1.trajectory_service_pb2.ListTagsRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.ListTagsResponse, _abc.Awaitable[_trajectory_service_pb2.ListTagsResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.ListTagsResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.ListTagsResponse]]:
         """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    @_abc_1.abstractmethod
+    @abc.abstractmethod
     def DeleteTag(
         self,
-        request: _trajectory_service_pb2.DeleteTagRequest,
+        request: anabranch.v1.trajectory_service_pb2.DeleteTagRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_trajectory_service_pb2.DeleteTagResponse, _abc.Awaitable[_trajectory_service_pb2.DeleteTagResponse]]:
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.DeleteTagResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.DeleteTagResponse]]:
         """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
 
-def add_TrajectoryServiceServicer_to_server(servicer: TrajectoryServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+def add_TrajectoryServiceServicer_to_server(servicer: TrajectoryServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
