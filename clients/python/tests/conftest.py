@@ -1,0 +1,101 @@
+"""Fixtures: a real server, started from this repository, and a spool folder for each test."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+NODE = ROOT / "node_modules/.bin/node"
+# Programs that tests start import the package from this checkout too.
+os.environ["PYTHONPATH"] = str(ROOT / "clients/python/src")
+
+
+class Server:
+    """A server of its own database, which can be killed and started again on the same port."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts the server and returns when it serves."""
+        arguments = ["--json", "--listen", self.address, "--database", f"sqlite:{self.folder}/data.db"]
+        command = [str(NODE), "src/main.ts", "serve", *arguments]
+        with (self.folder / "server.log").open("a") as log:
+            self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if '"event":"ready"' in line:
+                return
+        raise RuntimeError(f"the server did not start: {(self.folder / 'server.log').read_text()}")
+
+    def kill(self) -> None:
+        """Ends the server at once."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Drains the server and waits for its end."""
+        self._end(signal.SIGTERM)
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    def _end(self, how: signal.Signals) -> None:
+        if self.process is None:
+            return
+        self.process.send_signal(how)
+        self.process.wait(30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        self.process = None
+
+
+def free_port() -> int:
+    """Returns a port that nothing listens on."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def package_version() -> str:
+    """Returns the version of package.json."""
+    return str(json.loads((ROOT / "package.json").read_text())["version"])
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that all tests share. Tests that stop a server use `own_server`."""
+    running = Server(tmp_path_factory.mktemp("server"))
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """A server of this test alone, not started yet."""
+    running = Server(tmp_path)
+    yield running
+    running.kill()
+
+
+@pytest.fixture(autouse=True)
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The spool folder of this test."""
+    folder = tmp_path / "spool"
+    monkeypatch.setenv("ANABRANCH_SPOOL", str(folder))
+    return folder
