@@ -78,7 +78,7 @@ export async function downloadState(
 export async function putState(client: AnabranchClient, upload: Upload, effort: Effort): Promise<void> {
   const { signal, timing } = effort;
   await retrying(new Patience(effort.giveUpAfterMs, timing), timing, signal, async () => {
-    const stored = await client.states.batchGetStates({ digests: [upload.digest] }, callOptions(signal));
+    const stored = await client.states.hasStates({ digests: [upload.digest] }, callOptions(signal));
     if (stored.states.length === 0) await client.states.putState(chunksOf(upload), streamOptions(signal));
   });
 }

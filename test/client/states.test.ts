@@ -70,7 +70,7 @@ describe('downloadState', () => {
 describe('uploadState', () => {
   it('S1: returns the SHA-256, and sends nothing if the state is stored already', async () => {
     const { client } = await connected({
-      states: { batchGetStates: ({ digests }) => ({ states: digests.map((each) => ({ digest: each })) }) },
+      states: { hasStates: ({ digests }) => ({ states: digests.map((each) => ({ digest: each })) }) },
     });
     expect(await uploadState(client, bytes)).toBe(digest);
   });
@@ -79,7 +79,7 @@ describe('uploadState', () => {
     const sizes: number[][] = [];
     const { client } = await connected({
       states: {
-        batchGetStates: () => ({}),
+        hasStates: () => ({}),
         async putState(chunks) {
           const got: number[] = [];
           for await (const { chunk } of chunks) got.push(chunk.byteLength);

@@ -138,7 +138,7 @@ describe('states', () => {
   function keeping(log: string[], failures: ConnectError[] = []): NonNullable<Scripts['states']> {
     const here = new Map<string, number>();
     return {
-      batchGetStates: ({ digests }) => ({
+      hasStates: ({ digests }) => ({
         states: digests.filter((digest) => here.has(digest)).map((digest) => ({ digest, size: 0n })),
       }),
       async putState(chunks) {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
 import { v7 } from 'uuid';
 import { afterAll, beforeAll, expect } from 'vitest';
-import { BatchGetStatesRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { HasStatesRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { OpenRequest, SealRequest } from '../../src/domain/append.ts';
 import type { Caller } from '../../src/domain/caller.ts';
@@ -140,8 +140,8 @@ export class AppScene {
   /** Asks which states are stored, and renews their time. */
   async statesHere(digests: readonly string[]): Promise<StateInfo[]> {
     const { app, caller } = this;
-    const request = create(BatchGetStatesRequestSchema, { digests: [...digests] });
-    const { states = [] } = await stateMethods.batchGetStates(request, { app, caller, signal: app.call.signal });
+    const request = create(HasStatesRequestSchema, { digests: [...digests] });
+    const { states = [] } = await stateMethods.hasStates(request, { app, caller, signal: app.call.signal });
     return states.map(({ digest = '', size }) => ({ digest, size: Number(size) }));
   }
 

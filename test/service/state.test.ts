@@ -261,7 +261,7 @@ describeApp('states', (on) => {
     expect((await refusalOf(all(reading))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
-  it('S6: BatchGetStates returns existing states in request order, each once', async () => {
+  it('S6: HasStates returns existing states in request order, each once', async () => {
     const scene = on.scene();
     const one = await put(scene, Buffer.from('one'), 1);
     const two = await put(scene, Buffer.from('two'), 1);
@@ -273,7 +273,7 @@ describeApp('states', (on) => {
     });
   });
 
-  it('S2, S6: BatchGetStates renews the requested states, and no others', async () => {
+  it('S2, S6: HasStates renews the requested states, and no others', async () => {
     const scene = on.scene();
     const [asked, other] = [await put(scene, Buffer.from('asked'), 5), await put(scene, Buffer.from('other'), 5)];
     const sql = await outsideSql(on.database);

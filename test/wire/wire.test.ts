@@ -115,7 +115,7 @@ describe.each([
       it('S4: a state of several chunks is stored under the SHA-256 of its bytes', async () => {
         const bytes = noise(300_000, name.length);
         expect(await putState(client, bytes)).toBe(sha256(bytes));
-        const { states } = await client.states.batchGetStates({ digests: [sha256(bytes), '0'.repeat(64)] });
+        const { states } = await client.states.hasStates({ digests: [sha256(bytes), '0'.repeat(64)] });
         expect(states).toMatchObject([{ digest: sha256(bytes), size: 300_000n }]);
       });
     }

@@ -14,7 +14,7 @@ import { readStates } from './read.ts';
 /** Methods of states (S1 to S7). */
 export const stateMethods: Methods<
   typeof StateService,
-  'putState' | 'getState' | 'batchGetStates' | 'readStates' | 'diffStates'
+  'putState' | 'getState' | 'hasStates' | 'readStates' | 'diffStates'
 > = {
   async putState(requests, call) {
     const frames = requests[Symbol.asyncIterator]();
@@ -29,7 +29,7 @@ export const stateMethods: Methods<
 
   getState: { messages: getState },
 
-  async batchGetStates(request, { app, caller }) {
+  async hasStates(request, { app, caller }) {
     const digests = new Set(request.digests.map((digest, i) => parseDigest(digest, `digests[${i}]`)));
     return { states: (await app.store.findStates(caller.namespace, [...digests], true)).map(fromState) };
   },

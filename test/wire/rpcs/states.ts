@@ -33,7 +33,7 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
       RANGE_BEYOND_END: [{ digest: put, offset: 1_000n }],
     }),
   },
-  batchGetStates: {
+  hasStates: {
     requests: ({ put }) => [[{ digests: [NO_STATE, put] }]],
     served: ([answer], { put, task }) => {
       expect(answer?.states).toMatchObject([{ digest: put, size: BigInt(task.length) }]);

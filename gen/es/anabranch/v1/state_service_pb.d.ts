@@ -177,11 +177,11 @@ export declare type GetStateResponse = Message<"anabranch.v1.GetStateResponse"> 
 export declare const GetStateResponseSchema: GenMessage<GetStateResponse>;
 
 /**
- * Request of BatchGetStates.
+ * Request of HasStates.
  *
- * @generated from message anabranch.v1.BatchGetStatesRequest
+ * @generated from message anabranch.v1.HasStatesRequest
  */
-export declare type BatchGetStatesRequest = Message<"anabranch.v1.BatchGetStatesRequest"> & {
+export declare type HasStatesRequest = Message<"anabranch.v1.HasStatesRequest"> & {
   /**
    * SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries.
    *
@@ -191,17 +191,17 @@ export declare type BatchGetStatesRequest = Message<"anabranch.v1.BatchGetStates
 };
 
 /**
- * Describes the message anabranch.v1.BatchGetStatesRequest.
- * Use `create(BatchGetStatesRequestSchema)` to create a new message.
+ * Describes the message anabranch.v1.HasStatesRequest.
+ * Use `create(HasStatesRequestSchema)` to create a new message.
  */
-export declare const BatchGetStatesRequestSchema: GenMessage<BatchGetStatesRequest>;
+export declare const HasStatesRequestSchema: GenMessage<HasStatesRequest>;
 
 /**
- * Response of BatchGetStates.
+ * Response of HasStates.
  *
- * @generated from message anabranch.v1.BatchGetStatesResponse
+ * @generated from message anabranch.v1.HasStatesResponse
  */
-export declare type BatchGetStatesResponse = Message<"anabranch.v1.BatchGetStatesResponse"> & {
+export declare type HasStatesResponse = Message<"anabranch.v1.HasStatesResponse"> & {
   /**
    * The states that are stored, in the order of the request and without repetition.
    *
@@ -211,10 +211,10 @@ export declare type BatchGetStatesResponse = Message<"anabranch.v1.BatchGetState
 };
 
 /**
- * Describes the message anabranch.v1.BatchGetStatesResponse.
- * Use `create(BatchGetStatesResponseSchema)` to create a new message.
+ * Describes the message anabranch.v1.HasStatesResponse.
+ * Use `create(HasStatesResponseSchema)` to create a new message.
  */
-export declare const BatchGetStatesResponseSchema: GenMessage<BatchGetStatesResponse>;
+export declare const HasStatesResponseSchema: GenMessage<HasStatesResponse>;
 
 /**
  * Request of ReadStates.
@@ -566,7 +566,7 @@ export declare const StateService: GenService<{
   /**
    * Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
    * is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
-   * last PutState or BatchGetStates that named it.
+   * last PutState or HasStates that named it.
    * Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
    *
    * @generated from rpc anabranch.v1.StateService.PutState
@@ -593,12 +593,12 @@ export declare const StateService: GenService<{
    * Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
    * does.
    *
-   * @generated from rpc anabranch.v1.StateService.BatchGetStates
+   * @generated from rpc anabranch.v1.StateService.HasStates
    */
-  batchGetStates: {
+  hasStates: {
     methodKind: "unary";
-    input: typeof BatchGetStatesRequestSchema;
-    output: typeof BatchGetStatesResponseSchema;
+    input: typeof HasStatesRequestSchema;
+    output: typeof HasStatesResponseSchema;
   },
   /**
    * Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from anabranch.v1 import state_pb2 as anabranch_dot_v1_dot_state__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/state_service.proto\x12\x0c\x61nabranch.v1\x1a\x18\x61nabranch/v1/state.proto\"`\n\x0fPutStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1f\n\x0b\x62\x61se_digest\x18\x03 \x01(\tR\nbaseDigest\"=\n\x10PutStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\"\x7f\n\x0eStateReference\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x03 \x01(\tR\x04nameB\x0e\n\x0c_step_number\"\xa5\x01\n\x0fGetStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1b\n\x06length\x18\x03 \x01(\x03H\x00R\x06length\x88\x01\x01\x12:\n\treference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treferenceB\t\n\x07_length\"r\n\x10GetStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\"1\n\x15\x42\x61tchGetStatesRequest\x12\x18\n\x07\x64igests\x18\x01 \x03(\tR\x07\x64igests\"E\n\x16\x42\x61tchGetStatesResponse\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x13.anabranch.v1.StateR\x06states\"\xcf\x01\n\x11ReadStatesRequest\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12*\n\x11start_step_number\x18\x02 \x01(\x03R\x0fstartStepNumber\x12+\n\x0f\x65nd_step_number\x18\x03 \x01(\x03H\x00R\rendStepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n\x05\x65very\x18\x05 \x01(\x03R\x05\x65veryB\x12\n\x10_end_step_number\"k\n\x12ReadStatesResponse\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32\x18.anabranch.v1.StatePieceR\x06pieces\"\xa4\x01\n\nStatePiece\x12\x1f\n\x0bstep_number\x18\x01 \x01(\x03R\nstepNumber\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x06 \x01(\x0cR\x04\x64\x61ta\"\xd1\x01\n\x11\x44iffStatesRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12:\n\treference\x18\x02 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treference\x12!\n\x0cother_digest\x18\x03 \x01(\tR\x0botherDigest\x12\x45\n\x0fother_reference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\x0eotherReference\"M\n\tByteRange\x12!\n\x0cstart_offset\x18\x01 \x01(\x03R\x0bstartOffset\x12\x1d\n\nend_offset\x18\x02 \x01(\x03R\tendOffset\"\xb2\x03\n\x12\x44iffStatesResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x1d\n\nmedia_type\x18\x02 \x01(\tR\tmediaType\x12\x34\n\x0bother_state\x18\x03 \x01(\x0b\x32\x13.anabranch.v1.StateR\notherState\x12(\n\x10other_media_type\x18\x04 \x01(\tR\x0eotherMediaType\x12\x1c\n\tidentical\x18\x05 \x01(\x08R\tidentical\x12\"\n\npatch_json\x18\x06 \x01(\tH\x00R\tpatchJson\x88\x01\x01\x12\x43\n\x0fno_patch_reason\x18\x07 \x01(\x0e\x32\x1b.anabranch.v1.NoPatchReasonR\rnoPatchReason\x12>\n\x0e\x63hanged_ranges\x18\x08 \x03(\x0b\x32\x17.anabranch.v1.ByteRangeR\rchangedRanges\x12\x1c\n\ttruncated\x18\t \x01(\x08R\ttruncatedB\r\n\x0b_patch_json*\xf1\x01\n\rNoPatchReason\x12\x1f\n\x1bNO_PATCH_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18NO_PATCH_REASON_NOT_JSON\x10\x01\x12\x1d\n\x19NO_PATCH_REASON_TOO_LARGE\x10\x02\x12\"\n\x1eNO_PATCH_REASON_DUPLICATE_KEYS\x10\x03\x12\x1f\n\x1bNO_PATCH_REASON_TOO_COMPLEX\x10\x04\x12#\n\x1fNO_PATCH_REASON_PATCH_TOO_LARGE\x10\x05\x12\x18\n\x14NO_PATCH_REASON_BUSY\x10\x06\x32\xc2\x03\n\x0cStateService\x12P\n\x08PutState\x12\x1d.anabranch.v1.PutStateRequest\x1a\x1e.anabranch.v1.PutStateResponse\"\x03\x90\x02\x02(\x01\x12P\n\x08GetState\x12\x1d.anabranch.v1.GetStateRequest\x1a\x1e.anabranch.v1.GetStateResponse\"\x03\x90\x02\x01\x30\x01\x12`\n\x0e\x42\x61tchGetStates\x12#.anabranch.v1.BatchGetStatesRequest\x1a$.anabranch.v1.BatchGetStatesResponse\"\x03\x90\x02\x02\x12V\n\nReadStates\x12\x1f.anabranch.v1.ReadStatesRequest\x1a .anabranch.v1.ReadStatesResponse\"\x03\x90\x02\x01\x30\x01\x12T\n\nDiffStates\x12\x1f.anabranch.v1.DiffStatesRequest\x1a .anabranch.v1.DiffStatesResponse\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/state_service.proto\x12\x0c\x61nabranch.v1\x1a\x18\x61nabranch/v1/state.proto\"`\n\x0fPutStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1f\n\x0b\x62\x61se_digest\x18\x03 \x01(\tR\nbaseDigest\"=\n\x10PutStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\"\x7f\n\x0eStateReference\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x03 \x01(\tR\x04nameB\x0e\n\x0c_step_number\"\xa5\x01\n\x0fGetStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1b\n\x06length\x18\x03 \x01(\x03H\x00R\x06length\x88\x01\x01\x12:\n\treference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treferenceB\t\n\x07_length\"r\n\x10GetStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\",\n\x10HasStatesRequest\x12\x18\n\x07\x64igests\x18\x01 \x03(\tR\x07\x64igests\"@\n\x11HasStatesResponse\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x13.anabranch.v1.StateR\x06states\"\xcf\x01\n\x11ReadStatesRequest\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12*\n\x11start_step_number\x18\x02 \x01(\x03R\x0fstartStepNumber\x12+\n\x0f\x65nd_step_number\x18\x03 \x01(\x03H\x00R\rendStepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n\x05\x65very\x18\x05 \x01(\x03R\x05\x65veryB\x12\n\x10_end_step_number\"k\n\x12ReadStatesResponse\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32\x18.anabranch.v1.StatePieceR\x06pieces\"\xa4\x01\n\nStatePiece\x12\x1f\n\x0bstep_number\x18\x01 \x01(\x03R\nstepNumber\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x06 \x01(\x0cR\x04\x64\x61ta\"\xd1\x01\n\x11\x44iffStatesRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12:\n\treference\x18\x02 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treference\x12!\n\x0cother_digest\x18\x03 \x01(\tR\x0botherDigest\x12\x45\n\x0fother_reference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\x0eotherReference\"M\n\tByteRange\x12!\n\x0cstart_offset\x18\x01 \x01(\x03R\x0bstartOffset\x12\x1d\n\nend_offset\x18\x02 \x01(\x03R\tendOffset\"\xb2\x03\n\x12\x44iffStatesResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x1d\n\nmedia_type\x18\x02 \x01(\tR\tmediaType\x12\x34\n\x0bother_state\x18\x03 \x01(\x0b\x32\x13.anabranch.v1.StateR\notherState\x12(\n\x10other_media_type\x18\x04 \x01(\tR\x0eotherMediaType\x12\x1c\n\tidentical\x18\x05 \x01(\x08R\tidentical\x12\"\n\npatch_json\x18\x06 \x01(\tH\x00R\tpatchJson\x88\x01\x01\x12\x43\n\x0fno_patch_reason\x18\x07 \x01(\x0e\x32\x1b.anabranch.v1.NoPatchReasonR\rnoPatchReason\x12>\n\x0e\x63hanged_ranges\x18\x08 \x03(\x0b\x32\x17.anabranch.v1.ByteRangeR\rchangedRanges\x12\x1c\n\ttruncated\x18\t \x01(\x08R\ttruncatedB\r\n\x0b_patch_json*\xf1\x01\n\rNoPatchReason\x12\x1f\n\x1bNO_PATCH_REASON_UNSPECIFIED\x10\x00\x12\x1c\n\x18NO_PATCH_REASON_NOT_JSON\x10\x01\x12\x1d\n\x19NO_PATCH_REASON_TOO_LARGE\x10\x02\x12\"\n\x1eNO_PATCH_REASON_DUPLICATE_KEYS\x10\x03\x12\x1f\n\x1bNO_PATCH_REASON_TOO_COMPLEX\x10\x04\x12#\n\x1fNO_PATCH_REASON_PATCH_TOO_LARGE\x10\x05\x12\x18\n\x14NO_PATCH_REASON_BUSY\x10\x06\x32\xb3\x03\n\x0cStateService\x12P\n\x08PutState\x12\x1d.anabranch.v1.PutStateRequest\x1a\x1e.anabranch.v1.PutStateResponse\"\x03\x90\x02\x02(\x01\x12P\n\x08GetState\x12\x1d.anabranch.v1.GetStateRequest\x1a\x1e.anabranch.v1.GetStateResponse\"\x03\x90\x02\x01\x30\x01\x12Q\n\tHasStates\x12\x1e.anabranch.v1.HasStatesRequest\x1a\x1f.anabranch.v1.HasStatesResponse\"\x03\x90\x02\x02\x12V\n\nReadStates\x12\x1f.anabranch.v1.ReadStatesRequest\x1a .anabranch.v1.ReadStatesResponse\"\x03\x90\x02\x01\x30\x01\x12T\n\nDiffStates\x12\x1f.anabranch.v1.DiffStatesRequest\x1a .anabranch.v1.DiffStatesResponse\"\x03\x90\x02\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,14 +36,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATESERVICE'].methods_by_name['PutState']._serialized_options = b'\220\002\002'
   _globals['_STATESERVICE'].methods_by_name['GetState']._loaded_options = None
   _globals['_STATESERVICE'].methods_by_name['GetState']._serialized_options = b'\220\002\001'
-  _globals['_STATESERVICE'].methods_by_name['BatchGetStates']._loaded_options = None
-  _globals['_STATESERVICE'].methods_by_name['BatchGetStates']._serialized_options = b'\220\002\002'
+  _globals['_STATESERVICE'].methods_by_name['HasStates']._loaded_options = None
+  _globals['_STATESERVICE'].methods_by_name['HasStates']._serialized_options = b'\220\002\002'
   _globals['_STATESERVICE'].methods_by_name['ReadStates']._loaded_options = None
   _globals['_STATESERVICE'].methods_by_name['ReadStates']._serialized_options = b'\220\002\001'
   _globals['_STATESERVICE'].methods_by_name['DiffStates']._loaded_options = None
   _globals['_STATESERVICE'].methods_by_name['DiffStates']._serialized_options = b'\220\002\001'
-  _globals['_NOPATCHREASON']._serialized_start=1987
-  _globals['_NOPATCHREASON']._serialized_end=2228
+  _globals['_NOPATCHREASON']._serialized_start=1977
+  _globals['_NOPATCHREASON']._serialized_end=2218
   _globals['_PUTSTATEREQUEST']._serialized_start=76
   _globals['_PUTSTATEREQUEST']._serialized_end=172
   _globals['_PUTSTATERESPONSE']._serialized_start=174
@@ -54,22 +54,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSTATEREQUEST']._serialized_end=532
   _globals['_GETSTATERESPONSE']._serialized_start=534
   _globals['_GETSTATERESPONSE']._serialized_end=648
-  _globals['_BATCHGETSTATESREQUEST']._serialized_start=650
-  _globals['_BATCHGETSTATESREQUEST']._serialized_end=699
-  _globals['_BATCHGETSTATESRESPONSE']._serialized_start=701
-  _globals['_BATCHGETSTATESRESPONSE']._serialized_end=770
-  _globals['_READSTATESREQUEST']._serialized_start=773
-  _globals['_READSTATESREQUEST']._serialized_end=980
-  _globals['_READSTATESRESPONSE']._serialized_start=982
-  _globals['_READSTATESRESPONSE']._serialized_end=1089
-  _globals['_STATEPIECE']._serialized_start=1092
-  _globals['_STATEPIECE']._serialized_end=1256
-  _globals['_DIFFSTATESREQUEST']._serialized_start=1259
-  _globals['_DIFFSTATESREQUEST']._serialized_end=1468
-  _globals['_BYTERANGE']._serialized_start=1470
-  _globals['_BYTERANGE']._serialized_end=1547
-  _globals['_DIFFSTATESRESPONSE']._serialized_start=1550
-  _globals['_DIFFSTATESRESPONSE']._serialized_end=1984
-  _globals['_STATESERVICE']._serialized_start=2231
-  _globals['_STATESERVICE']._serialized_end=2681
+  _globals['_HASSTATESREQUEST']._serialized_start=650
+  _globals['_HASSTATESREQUEST']._serialized_end=694
+  _globals['_HASSTATESRESPONSE']._serialized_start=696
+  _globals['_HASSTATESRESPONSE']._serialized_end=760
+  _globals['_READSTATESREQUEST']._serialized_start=763
+  _globals['_READSTATESREQUEST']._serialized_end=970
+  _globals['_READSTATESRESPONSE']._serialized_start=972
+  _globals['_READSTATESRESPONSE']._serialized_end=1079
+  _globals['_STATEPIECE']._serialized_start=1082
+  _globals['_STATEPIECE']._serialized_end=1246
+  _globals['_DIFFSTATESREQUEST']._serialized_start=1249
+  _globals['_DIFFSTATESREQUEST']._serialized_end=1458
+  _globals['_BYTERANGE']._serialized_start=1460
+  _globals['_BYTERANGE']._serialized_end=1537
+  _globals['_DIFFSTATESRESPONSE']._serialized_start=1540
+  _globals['_DIFFSTATESRESPONSE']._serialized_end=1974
+  _globals['_STATESERVICE']._serialized_start=2221
+  _globals['_STATESERVICE']._serialized_end=2656
 # @@protoc_insertion_point(module_scope)

@@ -206,8 +206,8 @@ class GetStateResponse(google.protobuf.message.Message):
 Global___GetStateResponse: typing_extensions.TypeAlias = GetStateResponse
 
 @typing.final
-class BatchGetStatesRequest(google.protobuf.message.Message):
-    """Request of BatchGetStates."""
+class HasStatesRequest(google.protobuf.message.Message):
+    """Request of HasStates."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -223,11 +223,11 @@ class BatchGetStatesRequest(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["digests", b"digests"]) -> None: ...
 
-Global___BatchGetStatesRequest: typing_extensions.TypeAlias = BatchGetStatesRequest
+Global___HasStatesRequest: typing_extensions.TypeAlias = HasStatesRequest
 
 @typing.final
-class BatchGetStatesResponse(google.protobuf.message.Message):
-    """Response of BatchGetStates."""
+class HasStatesResponse(google.protobuf.message.Message):
+    """Response of HasStates."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -243,7 +243,7 @@ class BatchGetStatesResponse(google.protobuf.message.Message):
     ) -> None: ...
     def ClearField(self, field_name: typing.Literal["states", b"states"]) -> None: ...
 
-Global___BatchGetStatesResponse: typing_extensions.TypeAlias = BatchGetStatesResponse
+Global___HasStatesResponse: typing_extensions.TypeAlias = HasStatesResponse
 
 @typing.final
 class ReadStatesRequest(google.protobuf.message.Message):

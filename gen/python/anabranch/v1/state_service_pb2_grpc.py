@@ -46,10 +46,10 @@ class StateServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.GetStateRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_state__service__pb2.GetStateResponse.FromString,
                 _registered_method=True)
-        self.BatchGetStates = channel.unary_unary(
-                '/anabranch.v1.StateService/BatchGetStates',
-                request_serializer=anabranch_dot_v1_dot_state__service__pb2.BatchGetStatesRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_state__service__pb2.BatchGetStatesResponse.FromString,
+        self.HasStates = channel.unary_unary(
+                '/anabranch.v1.StateService/HasStates',
+                request_serializer=anabranch_dot_v1_dot_state__service__pb2.HasStatesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_state__service__pb2.HasStatesResponse.FromString,
                 _registered_method=True)
         self.ReadStates = channel.unary_stream(
                 '/anabranch.v1.StateService/ReadStates',
@@ -71,7 +71,7 @@ class StateServiceServicer(object):
     def PutState(self, request_iterator, context):
         """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
         is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
-        last PutState or BatchGetStates that named it.
+        last PutState or HasStates that named it.
         Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -88,7 +88,7 @@ class StateServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def BatchGetStates(self, request, context):
+    def HasStates(self, request, context):
         """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
         does.
         """
@@ -126,10 +126,10 @@ def add_StateServiceServicer_to_server(servicer, server):
                     request_deserializer=anabranch_dot_v1_dot_state__service__pb2.GetStateRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_state__service__pb2.GetStateResponse.SerializeToString,
             ),
-            'BatchGetStates': grpc.unary_unary_rpc_method_handler(
-                    servicer.BatchGetStates,
-                    request_deserializer=anabranch_dot_v1_dot_state__service__pb2.BatchGetStatesRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_state__service__pb2.BatchGetStatesResponse.SerializeToString,
+            'HasStates': grpc.unary_unary_rpc_method_handler(
+                    servicer.HasStates,
+                    request_deserializer=anabranch_dot_v1_dot_state__service__pb2.HasStatesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_state__service__pb2.HasStatesResponse.SerializeToString,
             ),
             'ReadStates': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadStates,
@@ -209,7 +209,7 @@ class StateService(object):
             _registered_method=True)
 
     @staticmethod
-    def BatchGetStates(request,
+    def HasStates(request,
             target,
             options=(),
             channel_credentials=None,
@@ -222,9 +222,9 @@ class StateService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/anabranch.v1.StateService/BatchGetStates',
-            anabranch_dot_v1_dot_state__service__pb2.BatchGetStatesRequest.SerializeToString,
-            anabranch_dot_v1_dot_state__service__pb2.BatchGetStatesResponse.FromString,
+            '/anabranch.v1.StateService/HasStates',
+            anabranch_dot_v1_dot_state__service__pb2.HasStatesRequest.SerializeToString,
+            anabranch_dot_v1_dot_state__service__pb2.HasStatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

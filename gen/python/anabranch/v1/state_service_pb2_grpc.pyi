@@ -57,19 +57,19 @@ _StateServiceGetStateType = typing_extensions.TypeVar(
     ],
 )
 
-_StateServiceBatchGetStatesType = typing_extensions.TypeVar(
-    '_StateServiceBatchGetStatesType',
+_StateServiceHasStatesType = typing_extensions.TypeVar(
+    '_StateServiceHasStatesType',
     grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
-        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+        anabranch.v1.state_service_pb2.HasStatesRequest,
+        anabranch.v1.state_service_pb2.HasStatesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
-        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+        anabranch.v1.state_service_pb2.HasStatesRequest,
+        anabranch.v1.state_service_pb2.HasStatesResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
-        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+        anabranch.v1.state_service_pb2.HasStatesRequest,
+        anabranch.v1.state_service_pb2.HasStatesResponse,
     ],
 )
 
@@ -105,7 +105,7 @@ _StateServiceDiffStatesType = typing_extensions.TypeVar(
     ],
 )
 
-class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceBatchGetStatesType, _StateServiceReadStatesType, _StateServiceDiffStatesType]):
+class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceDiffStatesType]):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -121,8 +121,8 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
             anabranch.v1.state_service_pb2.GetStateResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.state_service_pb2.BatchGetStatesRequest,
-            anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+            anabranch.v1.state_service_pb2.HasStatesRequest,
+            anabranch.v1.state_service_pb2.HasStatesResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesRequest,
@@ -145,8 +145,8 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
             anabranch.v1.state_service_pb2.GetStateResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.state_service_pb2.BatchGetStatesRequest,
-            anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+            anabranch.v1.state_service_pb2.HasStatesRequest,
+            anabranch.v1.state_service_pb2.HasStatesResponse,
         ],
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesRequest,
@@ -161,7 +161,7 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     PutState: _StateServicePutStateType
     """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
     is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
-    last PutState or BatchGetStates that named it.
+    last PutState or HasStates that named it.
     Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
     """
 
@@ -172,7 +172,7 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
     """
 
-    BatchGetStates: _StateServiceBatchGetStatesType
+    HasStates: _StateServiceHasStatesType
     """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
     does.
     """
@@ -198,8 +198,8 @@ StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
         anabranch.v1.state_service_pb2.GetStateResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.BatchGetStatesRequest,
-        anabranch.v1.state_service_pb2.BatchGetStatesResponse,
+        anabranch.v1.state_service_pb2.HasStatesRequest,
+        anabranch.v1.state_service_pb2.HasStatesResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.state_service_pb2.ReadStatesRequest,
@@ -224,7 +224,7 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.state_service_pb2.PutStateResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.PutStateResponse]]:
         """Stores one state of at most 256 MiB, sent in chunks. The response is sent when the state is durable. If the state
         is stored already, only its retention time is renewed: a state without references is deleted 24 hours after the
-        last PutState or BatchGetStates that named it.
+        last PutState or HasStates that named it.
         Errors: DIGEST_MISMATCH, INVALID_REQUEST, STORAGE_FULL.
         """
 
@@ -241,11 +241,11 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
-    def BatchGetStates(
+    def HasStates(
         self,
-        request: anabranch.v1.state_service_pb2.BatchGetStatesRequest,
+        request: anabranch.v1.state_service_pb2.HasStatesRequest,
         context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.state_service_pb2.BatchGetStatesResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.BatchGetStatesResponse]]:
+    ) -> typing.Union[anabranch.v1.state_service_pb2.HasStatesResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.HasStatesResponse]]:
         """Returns which of up to 1,000 states are stored, without their content. Renews their retention time as PutState
         does.
         """
