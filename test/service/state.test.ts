@@ -1,15 +1,17 @@
 import { randomBytes } from 'node:crypto';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import { GetStateRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { GetStateRequestSchema, ReadStatesByDigestRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { getState } from '../../src/service/state/get.ts';
 import { putState } from '../../src/service/state/put.ts';
 import { type ReadStatesArgs, readStates } from '../../src/service/state/read.ts';
+import { readStatesByDigest } from '../../src/service/state/read_by_digest.ts';
 import { appWithin } from '../../src/stream/app.ts';
 import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
+import { statementsOfWarm } from '../store/statement_count.ts';
 import { sha256 } from '../support/steps.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
@@ -355,6 +357,75 @@ describeApp('states', (on) => {
     expect((await refusalOf(all(reading))).reason).toBe('TRAJECTORY_DELETED');
   });
 
+  it('S10: returns states by their digests in order, each once, in pieces of a message, and the digests without a state', async () => {
+    const scene = on.scene();
+    const sizes = [0, 1, 20_000, LIMITS.chunkBytes, LIMITS.chunkBytes + 1, 3 * MiB + 5];
+    const states = sizes.map((size) => randomBytes(size));
+    for (const bytes of states) await put(scene, bytes, MiB / 4);
+    const made = await scene.create();
+    // Each state but the first is stored as changes of the one before.
+    const chain = Array.from({ length: 40 }, (_, i) =>
+      Buffer.concat([randomBytes(i + 1), Buffer.alloc(30_000, 'same')]),
+    );
+    await scene.write(made, [step(0n, 'small', { states: [state('small')] })]);
+    await scene.write(
+      made,
+      chain.map((bytes, i) => step(BigInt(i + 1), 's', { states: [state(bytes)] })),
+    );
+    const wanted = [...states, ...chain];
+    const digests = wanted.map((bytes) => sha256(bytes));
+    const none = [sha256('none'), sha256('small')];
+    const messages = await all(byDigest(scene, [none[0]!, ...digests, digests[3]!, none[1]!]));
+    expect(messages[0]).toMatchObject({ unknownDigests: none, pieces: [] });
+    for (const { pieces, unknownDigests } of messages.slice(1)) {
+      expect(unknownDigests).toEqual([]);
+      expect(pieces.length).toBeGreaterThan(0);
+      expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(LIMITS.chunkBytes);
+    }
+    const pieces = messages.flatMap((message) => message.pieces);
+    const begun = pieces.filter(({ offset }) => offset === 0n);
+    expect(begun.map(({ digest, size }) => [digest, Number(size)])).toEqual(
+      wanted.map((bytes, i) => [digests[i], bytes.length]),
+    );
+    for (const [i, digest] of digests.entries()) {
+      const data = Buffer.concat(pieces.filter((piece) => piece.digest === digest).map((piece) => piece.data));
+      expect(data.equals(wanted[i]!)).toBe(true);
+    }
+    expect(await refusalOf(all(byDigest(scene, [digests[0]!, 'X'])))).toMatchObject({
+      violations: [{ field: 'digests[1]' }],
+    });
+    const elsewhere = await all(byDigest(on.scene(scene.app), digests));
+    expect(elsewhere).toMatchObject([{ unknownDigests: digests, pieces: [] }]);
+  });
+
+  it('S10: 100 contents of 20 KB take a few statements, states that are stored as changes too', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const states = Array.from({ length: 100 }, (_, i) => Buffer.alloc(20_000, `state ${i} `));
+    await scene.write(
+      made,
+      states.map((bytes, i) => step(BigInt(i), 's', { states: [state(bytes)] })),
+    );
+    const digests = states.map((bytes) => sha256(bytes));
+    expect(await statementsOfWarm(on.engine, () => all(byDigest(scene, digests)))).toBeLessThan(20);
+  });
+
+  it('S10: a state that is deleted while it is read is reported, and the others are returned', async () => {
+    const scene = on.scene();
+    const large = await put(scene, randomBytes(2 * MiB), MiB);
+    const other = await put(scene, Buffer.from('other'), 5);
+    const reading = byDigest(scene, [large.digest, other.digest]);
+    const first = await reading.next();
+    expect(first.value?.pieces[0]?.digest).toBe(large.digest);
+    const sql = await outsideSql(on.database);
+    const isLarge = on.engine === 'sqlite' ? `x'${large.digest}'` : `'\\x${large.digest}'`;
+    await sql.rows(`delete from states where digest = ${isLarge} returning 1 as n`);
+    await sql.close();
+    const rest = await all(reading);
+    expect(rest.flatMap(({ pieces }) => pieces).at(-1)?.digest).toBe(other.digest);
+    expect(rest.at(-1)?.unknownDigests).toEqual([large.digest]);
+  });
+
   it('W10: a state is attached to an own step once; a repetition changes nothing, a different one is refused', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(['a', 'b']);
@@ -399,6 +470,11 @@ describeApp('states', (on) => {
     await app.close();
   });
 });
+
+function byDigest({ app, caller }: AppScene, digests: string[]) {
+  const request = create(ReadStatesByDigestRequestSchema, { digests });
+  return readStatesByDigest(request, { app, caller, signal: app.call.signal });
+}
 
 const EVERYTHING = { startStepNumber: 0n, endStepNumber: undefined, name: '', every: 0n };
 

@@ -26,8 +26,17 @@ describeStore('states that are stored as changes', (on) => {
   }
 
   async function readBack(scene: Scene, states: Iterable<NewState>): Promise<void> {
-    for (const { digest, data } of states)
+    const all = new Map([...states].map(({ digest, data }) => [digest, data]));
+    for (const [digest, data] of all)
       expect(Buffer.compare(await readWhole(scene.store, scene.namespace, digest), data)).toBe(0);
+    const located = await scene.store.locateStates(scene.namespace, [...all.keys()]);
+    const inRows = [...located.values()].filter(({ decodedBytes }) => decodedBytes !== undefined);
+    const together = await scene.store.readWholeStates(
+      scene.namespace,
+      inRows.map(({ digest }) => digest),
+    );
+    expect([...together].every(([digest, data]) => Buffer.compare(all.get(digest)!, data) === 0)).toBe(true);
+    expect(together.size).toBe(inRows.length);
   }
 
   const isWhole = ({ base }: StoredState) => base === undefined;
@@ -196,6 +205,10 @@ describeStore('states that are stored as changes', (on) => {
     for (const { digest } of states.slice(0, 3)) {
       const refusal = await refusalOf(readWhole(scene.store, scene.namespace, digest));
       expect(refusal).toMatchObject({ reason: 'STATE_CORRUPT', metadata: { digest } });
+      expect(await refusalOf(scene.store.readWholeStates(scene.namespace, [digest]))).toMatchObject({
+        reason: 'STATE_CORRUPT',
+        metadata: { digest },
+      });
     }
     await on.reopen();
     scene = new Scene(on.store, scene.namespace);

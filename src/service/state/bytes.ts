@@ -5,7 +5,7 @@ import { createStateHasher } from '../../domain/state_digest.ts';
 import type { RestoredState, StateInfo, StateStore } from '../../store/contract/state.ts';
 
 /** Returns bytes of a state from `offset` on: at least one, unless the state ends there. */
-type ReadState = (offset: number) => Promise<Uint8Array>;
+export type ReadState = (offset: number) => Promise<Uint8Array>;
 
 /** Reads a state with a row of its own. Readers with the same `last` decode each state of a chain once. */
 export function rowReader(

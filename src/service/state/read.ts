@@ -3,11 +3,8 @@ import {
   type ReadStatesRequest,
   type ReadStatesResponse,
   ReadStatesResponseSchema,
-  type StatePiece,
-  StatePieceSchema,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
-import { LIMITS } from '../../domain/limits.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { RestoredState } from '../../store/contract/state.ts';
@@ -16,12 +13,10 @@ import type { App } from '../../stream/app.ts';
 import { requireStillThere } from '../../stream/find.ts';
 import { endOfRange, findRange, type RequestedRange } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
-import { isMissing, rowReader, smallReader, stateBytes, stateCorrupt } from './bytes.ts';
+import { isMissing, rowReader, smallReader, stateCorrupt } from './bytes.ts';
+import { collectPieces, type OwnedPiece, PIECES, piecesOf } from './pieces.ts';
 
 export type ReadStatesArgs = RequestedRange & Pick<ReadStatesRequest, 'name' | 'every'>;
-
-/** References read by one statement, and maximum number of pieces in a message. */
-const PAGE = 256;
 
 /**
  * S5: returns the states of a range of steps in pieces. Holds only a few chunks in memory. Errors:
@@ -33,27 +28,9 @@ export async function* readStates(
   args: ReadStatesArgs,
 ): AsyncGenerator<ReadStatesResponse, void, undefined> {
   const trajectory = await findRange(app, caller, args);
-  let message = create(ReadStatesResponseSchema);
-  let bytes = 0;
-  for await (const { trajectoryId, piece } of readPieces(app, caller, trajectory, args)) {
-    const { pieces } = message;
-    const isFull = bytes + piece.data.length > LIMITS.chunkBytes || pieces.length === PAGE;
-    if (pieces.length > 0 && (isFull || message.trajectoryId !== trajectoryId)) {
-      app.drain.throwIfBegun();
-      yield message;
-      message = create(ReadStatesResponseSchema);
-      bytes = 0;
-    }
-    message.trajectoryId = trajectoryId;
-    message.pieces.push(piece);
-    bytes += piece.data.length;
+  for await (const message of collectPieces(app, readPieces(app, caller, trajectory, args))) {
+    yield create(ReadStatesResponseSchema, message);
   }
-  if (message.pieces.length > 0) yield message;
-}
-
-interface OwnedPiece {
-  readonly trajectoryId: string;
-  readonly piece: StatePiece;
 }
 
 async function* readPieces(
@@ -64,7 +41,11 @@ async function* readPieces(
 ): AsyncGenerator<OwnedPiece, void, undefined> {
   const last: RestoredState = {};
   try {
-    for await (const found of pickStates(app, caller, trajectory, args)) yield* piecesOf(app, caller, found, last);
+    for await (const { owner, stepNumber, state } of pickStates(app, caller, trajectory, args)) {
+      const { data } = state;
+      const read = data === undefined ? rowReader(app.store, caller.namespace, state, last) : smallReader(data);
+      for await (const piece of piecesOf(read, { ...state, stepNumber })) yield { trajectoryId: owner.id, piece };
+    }
   } catch (error) {
     if (!isMissing(error)) throw error;
     // States exist as long as their step. So the step was deleted too, or the store has lost the state.
@@ -90,31 +71,12 @@ async function* pickStates(
   const lineage = await app.lineages.within(app.store, namespace, trajectory, from, end);
   let found = 0n;
   for (;;) {
-    const page = await app.store.listStepStates(namespace, trajectory.ref.tree, lineage, { name, from, limit: PAGE });
+    const page = await app.store.listStepStates(namespace, trajectory.ref.tree, lineage, { name, from, limit: PIECES });
     for (const state of page) {
       if (found % every === 0n) yield state;
       found += 1n;
       from = state.stepNumber + 1n;
     }
-    if (page.length < PAGE) return;
+    if (page.length < PIECES) return;
   }
-}
-
-async function* piecesOf(
-  app: App,
-  caller: Caller,
-  { owner, stepNumber, state }: OwnedState,
-  last: RestoredState,
-): AsyncGenerator<OwnedPiece, void, undefined> {
-  const { digest, mediaType } = state;
-  const size = BigInt(state.size);
-  const pieceAt = (offset: bigint, data: Uint8Array) =>
-    create(StatePieceSchema, { stepNumber, digest, mediaType, size, offset, data });
-  let offset = 0n;
-  const read = state.data === undefined ? rowReader(app.store, caller.namespace, state, last) : smallReader(state.data);
-  for await (const data of stateBytes(read, state, 0, state.size)) {
-    yield { trajectoryId: owner.id, piece: pieceAt(offset, data) };
-    offset += BigInt(data.length);
-  }
-  if (size === 0n) yield { trajectoryId: owner.id, piece: pieceAt(0n, new Uint8Array(0)) };
 }

@@ -10,11 +10,12 @@ import { diffStates } from './diff.ts';
 import { fromState, getState } from './get.ts';
 import { putState } from './put.ts';
 import { readStates } from './read.ts';
+import { readStatesByDigest } from './read_by_digest.ts';
 
-/** Methods of states (S1 to S7). */
+/** Methods of states (S1 to S10). */
 export const stateMethods: Methods<
   typeof StateService,
-  'putState' | 'getState' | 'hasStates' | 'readStates' | 'diffStates'
+  'putState' | 'getState' | 'hasStates' | 'readStates' | 'readStatesByDigest' | 'diffStates'
 > = {
   async putState(requests, call) {
     const frames = requests[Symbol.asyncIterator]();
@@ -35,6 +36,8 @@ export const stateMethods: Methods<
   },
 
   readStates: { messages: (request, { app, caller }) => readStates(app, caller, request) },
+
+  readStatesByDigest: { messages: readStatesByDigest },
 
   diffStates,
 };

@@ -17,6 +17,15 @@ export interface StateStore {
    */
   findStates(namespace: string, digests: readonly Digest[], renew: boolean): Promise<StateInfo[]>;
 
+  /** Returns which of the digests are stored, and what it takes to read them. Does not renew their retention time. */
+  locateStates(namespace: string, digests: readonly Digest[]): Promise<ReadonlyMap<Digest, LocatedState>>;
+
+  /**
+   * Returns the verified bytes of states that are not stored in chunks, in one statement (S3). Omits all others. The
+   * caller bounds the sum of their `decodedBytes`. Errors: STATE_CORRUPT.
+   */
+  readWholeStates(namespace: string, digests: readonly Digest[]): Promise<ReadonlyMap<Digest, Uint8Array>>;
+
   /**
    * Returns bytes of a state from `offset` on: up to the end of the stored chunk, about 256 KiB at most, and none at
    * the end. A hash of the chunk is verified (S3). `last` shortens the following reads of the same state and of
@@ -40,6 +49,11 @@ export interface RestoredState {
 export interface StateInfo {
   readonly digest: Digest;
   readonly size: number;
+}
+
+export interface LocatedState extends StateInfo {
+  /** Bytes of the state and of the states that it is stored as changes of. Undefined if it is stored in chunks. */
+  readonly decodedBytes: number | undefined;
 }
 
 /**

@@ -10,6 +10,7 @@ import { collectStates } from './state/collection.ts';
 import type { StateEncoder } from './state/encoder.ts';
 import { readState } from './state/restore.ts';
 import { findStates, Upload } from './state/states.ts';
+import { locateStates, readWholeStates } from './state/whole_states.ts';
 import { append } from './step/append.ts';
 import { attachState } from './step/attach.ts';
 import { listSteps } from './step/list.ts';
@@ -119,6 +120,12 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   readState(namespace, digest, offset, last) {
     return readState(scopeOf(this.engine, namespace), digest, offset, last);
+  },
+  locateStates(namespace, digests) {
+    return locateStates(scopeOf(this.engine, namespace), digests);
+  },
+  readWholeStates(namespace, digests) {
+    return readWholeStates(scopeOf(this.engine, namespace), digests);
   },
   collectStates(ttlHours, limit) {
     return collectStates(this.engine, ttlHours, limit);

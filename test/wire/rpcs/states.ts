@@ -59,6 +59,15 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
       RANGE_BEYOND_END: [{ trajectoryId: id, startStepNumber: 5n }],
     }),
   },
+  readStatesByDigest: {
+    requests: ({ put }) => [[{ digests: [NO_STATE, put] }]],
+    served: (answers, { put, task }) => {
+      expect(answers.flatMap(({ unknownDigests }) => unknownDigests)).toEqual([NO_STATE]);
+      const [piece] = answers.flatMap(({ pieces }) => pieces);
+      expect(piece).toMatchObject({ digest: put, size: BigInt(task.length), data: bytes(task) });
+    },
+    refused: () => ({ INVALID_REQUEST: [{ digests: [] }] }),
+  },
   diffStates: {
     requests: ({ put, id, branchId }) => [
       [{ digest: put, otherDigest: put }],

@@ -292,6 +292,55 @@ export declare type ReadStatesResponse = Message<"anabranch.v1.ReadStatesRespons
 export declare const ReadStatesResponseSchema: GenMessage<ReadStatesResponse>;
 
 /**
+ * Request of ReadStatesByDigest.
+ *
+ * @generated from message anabranch.v1.ReadStatesByDigestRequest
+ */
+export declare type ReadStatesByDigestRequest = Message<"anabranch.v1.ReadStatesByDigestRequest"> & {
+  /**
+   * SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries.
+   *
+   * @generated from field: repeated string digests = 1;
+   */
+  digests: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.ReadStatesByDigestRequest.
+ * Use `create(ReadStatesByDigestRequestSchema)` to create a new message.
+ */
+export declare const ReadStatesByDigestRequestSchema: GenMessage<ReadStatesByDigestRequest>;
+
+/**
+ * A message of the ReadStatesByDigest stream, with at most 256 KiB of content.
+ *
+ * @generated from message anabranch.v1.ReadStatesByDigestResponse
+ */
+export declare type ReadStatesByDigestResponse = Message<"anabranch.v1.ReadStatesByDigestResponse"> & {
+  /**
+   * Pieces of states, in order. A state follows the one before it, and an empty state is one piece without data.
+   * `step_number` and `media_type` are not set.
+   *
+   * @generated from field: repeated anabranch.v1.StatePiece pieces = 1;
+   */
+  pieces: StatePiece[];
+
+  /**
+   * Digests without a stored state. Sent first, in the order of the request. A state that is deleted while the call
+   * reads it is reported in the last message: pieces of it that were sent are not complete.
+   *
+   * @generated from field: repeated string unknown_digests = 2;
+   */
+  unknownDigests: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.ReadStatesByDigestResponse.
+ * Use `create(ReadStatesByDigestResponseSchema)` to create a new message.
+ */
+export declare const ReadStatesByDigestResponseSchema: GenMessage<ReadStatesByDigestResponse>;
+
+/**
  * A piece of a state. A piece with offset 0 begins a state; the state is complete when offset + length of data = size.
  *
  * @generated from message anabranch.v1.StatePiece
@@ -610,6 +659,19 @@ export declare const StateService: GenService<{
     methodKind: "server_streaming";
     input: typeof ReadStatesRequestSchema;
     output: typeof ReadStatesResponseSchema;
+  },
+  /**
+   * Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
+   * Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
+   * were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
+   * Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.StateService.ReadStatesByDigest
+   */
+  readStatesByDigest: {
+    methodKind: "server_streaming";
+    input: typeof ReadStatesByDigestRequestSchema;
+    output: typeof ReadStatesByDigestResponseSchema;
   },
   /**
    * Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in

@@ -306,6 +306,56 @@ class ReadStatesResponse(google.protobuf.message.Message):
 Global___ReadStatesResponse: typing_extensions.TypeAlias = ReadStatesResponse
 
 @typing.final
+class ReadStatesByDigestRequest(google.protobuf.message.Message):
+    """Request of ReadStatesByDigest."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGESTS_FIELD_NUMBER: builtins.int
+    @property
+    def digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries."""
+
+    def __init__(
+        self,
+        *,
+        digests: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["digests", b"digests"]) -> None: ...
+
+Global___ReadStatesByDigestRequest: typing_extensions.TypeAlias = ReadStatesByDigestRequest
+
+@typing.final
+class ReadStatesByDigestResponse(google.protobuf.message.Message):
+    """A message of the ReadStatesByDigest stream, with at most 256 KiB of content."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PIECES_FIELD_NUMBER: builtins.int
+    UNKNOWN_DIGESTS_FIELD_NUMBER: builtins.int
+    @property
+    def pieces(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatePiece]:
+        """Pieces of states, in order. A state follows the one before it, and an empty state is one piece without data.
+        `step_number` and `media_type` are not set.
+        """
+
+    @property
+    def unknown_digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Digests without a stored state. Sent first, in the order of the request. A state that is deleted while the call
+        reads it is reported in the last message: pieces of it that were sent are not complete.
+        """
+
+    def __init__(
+        self,
+        *,
+        pieces: collections.abc.Iterable[Global___StatePiece] | None = ...,
+        unknown_digests: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pieces", b"pieces", "unknown_digests", b"unknown_digests"]) -> None: ...
+
+Global___ReadStatesByDigestResponse: typing_extensions.TypeAlias = ReadStatesByDigestResponse
+
+@typing.final
 class StatePiece(google.protobuf.message.Message):
     """A piece of a state. A piece with offset 0 begins a state; the state is complete when offset + length of data = size."""
 

@@ -56,6 +56,11 @@ class StateServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.FromString,
                 _registered_method=True)
+        self.ReadStatesByDigest = channel.unary_stream(
+                '/anabranch.v1.StateService/ReadStatesByDigest',
+                request_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.FromString,
+                _registered_method=True)
         self.DiffStates = channel.unary_unary(
                 '/anabranch.v1.StateService/DiffStates',
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.SerializeToString,
@@ -104,6 +109,16 @@ class StateServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadStatesByDigest(self, request, context):
+        """Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
+        Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
+        were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
+        Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DiffStates(self, request, context):
         """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
         which their bytes differ at equal offsets.
@@ -135,6 +150,11 @@ def add_StateServiceServicer_to_server(servicer, server):
                     servicer.ReadStates,
                     request_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.SerializeToString,
+            ),
+            'ReadStatesByDigest': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadStatesByDigest,
+                    request_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.SerializeToString,
             ),
             'DiffStates': grpc.unary_unary_rpc_method_handler(
                     servicer.DiffStates,
@@ -252,6 +272,33 @@ class StateService(object):
             '/anabranch.v1.StateService/ReadStates',
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.SerializeToString,
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadStatesByDigest(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.StateService/ReadStatesByDigest',
+            anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.SerializeToString,
+            anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,6 +89,22 @@ _StateServiceReadStatesType = typing_extensions.TypeVar(
     ],
 )
 
+_StateServiceReadStatesByDigestType = typing_extensions.TypeVar(
+    '_StateServiceReadStatesByDigestType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
+        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
+        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
+        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
+    ],
+)
+
 _StateServiceDiffStatesType = typing_extensions.TypeVar(
     '_StateServiceDiffStatesType',
     grpc.UnaryUnaryMultiCallable[
@@ -105,7 +121,7 @@ _StateServiceDiffStatesType = typing_extensions.TypeVar(
     ],
 )
 
-class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceDiffStatesType]):
+class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceReadStatesByDigestType, _StateServiceDiffStatesType]):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -127,6 +143,10 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesRequest,
             anabranch.v1.state_service_pb2.ReadStatesResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
+            anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.state_service_pb2.DiffStatesRequest,
@@ -151,6 +171,10 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesRequest,
             anabranch.v1.state_service_pb2.ReadStatesResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
+            anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.state_service_pb2.DiffStatesRequest,
@@ -182,6 +206,13 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
+    ReadStatesByDigest: _StateServiceReadStatesByDigestType
+    """Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
+    Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
+    were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
+    Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+    """
+
     DiffStates: _StateServiceDiffStatesType
     """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
     which their bytes differ at equal offsets.
@@ -204,6 +235,10 @@ StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.state_service_pb2.ReadStatesRequest,
         anabranch.v1.state_service_pb2.ReadStatesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
+        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.state_service_pb2.DiffStatesRequest,
@@ -258,6 +293,18 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.ReadStatesResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.ReadStatesResponse]]:
         """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
+    def ReadStatesByDigest(
+        self,
+        request: anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.ReadStatesByDigestResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.ReadStatesByDigestResponse]]:
+        """Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
+        Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
+        were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
+        Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
     @abc.abstractmethod

@@ -54,7 +54,7 @@ async function readChunk(engine: Engine, state: Digest, upload: string, ordinal:
 }
 
 /** Bytes that are decoded before other work is done: about a millisecond. */
-const UNBROKEN_BYTES = 1024 * 1024;
+export const UNBROKEN_BYTES = 1024 * 1024;
 
 type ChainRow = readonly [digest: string, base: string | null, size: number, encoding: string, data: Uint8Array | null];
 

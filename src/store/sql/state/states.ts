@@ -6,17 +6,11 @@ import { LIMITS } from '../../../domain/limits.ts';
 import { createStateHasher } from '../../../domain/state_digest.ts';
 import type { StateInfo, StateUpload } from '../../contract/state.ts';
 import type { Engine } from '../engine.ts';
-import {
-  type NamespaceTransaction,
-  type ReadScope,
-  scopeOf,
-  type Transaction,
-  write,
-  writeIn,
-} from '../transaction.ts';
-import { bindDigest, readDigest } from '../values.ts';
+import { type NamespaceTransaction, scopeOf, type Transaction, write, writeIn } from '../transaction.ts';
+import { bindDigest } from '../values.ts';
 import { chunkDigest, encodeBytes } from './bytes.ts';
 import { dropUpload, findPiece, findUpload, lockPiece } from './pieces.ts';
+import { locateStates } from './whole_states.ts';
 
 /** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
 const CHUNK_BYTES = LIMITS.chunkBytes;
@@ -212,21 +206,10 @@ export async function findStates(
           );
         return locked;
       })
-    : await lookUp(scopeOf(engine, namespace), distinct);
+    : [...(await locateStates(scopeOf(engine, namespace), distinct)).values()];
   const sizes = new Map(found.map(({ digest, size }) => [digest, size]));
   return distinct.flatMap((digest) => {
     const size = sizes.get(digest);
     return size === undefined ? [] : [{ digest, size }];
   });
-}
-
-async function lookUp({ db, namespace }: ReadScope, digests: readonly Digest[]): Promise<StateInfo[]> {
-  const rows = await db
-    .selectFrom('states')
-    .select(['digest', 'size'])
-    .where('namespace', '=', namespace)
-    .where('digest', 'in', digests.map(bindDigest))
-    .where('collected', '=', 0)
-    .execute();
-  return rows.map((row) => ({ digest: readDigest(row.digest), size: Number(row.size) }));
 }
