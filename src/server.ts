@@ -13,6 +13,7 @@ import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
 import { type App, createApp } from './stream/app.ts';
 import type { AppSettings } from './stream/settings.ts';
+import { packageVersion } from './version.ts';
 
 /** The composition root: builds the server from the store outward, and stops it in reverse order. */
 
@@ -71,7 +72,10 @@ export async function serveStore(
     logger,
     settings: { stateTtlHours: config.stateTtlHours, commitLanes, ...settings },
   });
-  const service = createHandler({ app, logger, validator });
+  const { maxConnections } = config;
+  const { stateTtlHours, requestDays } = app.settings;
+  const info = { version: packageVersion(), limits: { ...LIMITS, maxConnections, stateTtlHours, requestDays } };
+  const service = createHandler({ app, logger, info, validator });
   const port = new Port({
     ...config.listen,
     handler: service.handle,

@@ -1,7 +1,7 @@
-import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/values.ts';
 import { StartError } from '../start_error.ts';
+import { packageVersion } from '../version.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { diffCommand } from './diff.ts';
@@ -21,7 +21,7 @@ import { watchCommand } from './watch.ts';
 function program(cli: CliContext): Command {
   return new Command('anabranch')
     .description('The trajectory store for agents: every step durable, every state a branch point.')
-    .version(version())
+    .version(packageVersion())
     .addCommand(serveCommand(cli))
     .addCommand(migrateCommand(cli))
     .addCommand(importFleCommand(cli))
@@ -71,17 +71,4 @@ function explain(error: unknown, cli: CliContext): number {
     cli.stderr.write(`${message}\n`);
     return code;
   }
-}
-
-/** Reads the version from package.json, which is found from the sources and from the compiled files. */
-function version(): string {
-  for (const path of ['../../package.json', '../../../package.json']) {
-    try {
-      const manifest = JSON.parse(readFileSync(new URL(path, import.meta.url), 'utf8')) as { version: string };
-      return manifest.version;
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-    }
-  }
-  throw new Error('package.json is missing in the directory of the program');
 }

@@ -2,6 +2,7 @@ import type { DescService } from '@bufbuild/protobuf';
 import type { Client } from '@connectrpc/connect';
 import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 
@@ -27,4 +28,5 @@ export interface ClientCalls {
   readonly states: WebCalls<typeof StateService>;
   readonly runs: WebCalls<typeof RunService>;
   readonly rollouts: WebCalls<typeof RolloutService>;
+  readonly server: WebCalls<typeof ServerService>;
 }

@@ -2,6 +2,7 @@ import { type Client, createClient, type Interceptor } from '@connectrpc/connect
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseAddress } from './address.ts';
@@ -32,6 +33,8 @@ export interface AnabranchClient {
   readonly runs: Client<typeof RunService>;
   /** Calls every RPC of RolloutService: tasks, groups, the queue of rollouts, validations, environments. */
   readonly rollouts: Client<typeof RolloutService>;
+  /** Calls every RPC of ServerService: version, features and limits. */
+  readonly server: Client<typeof ServerService>;
   /** Closes the client and cancels every call on it. Close writers and metric loggers first, because they flush. */
   close(): void;
 }
@@ -69,6 +72,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     states: createClient(StateService, lanes),
     runs: createClient(RunService, lanes),
     rollouts: createClient(RolloutService, lanes),
+    server: createClient(ServerService, lanes),
     close: () => lanes.close(),
   };
 }

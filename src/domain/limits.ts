@@ -1,4 +1,4 @@
-/** All limits of the service. `docs/limitations.md` lists them; a test keeps both equal. */
+/** All limits of the service. `docs/limitations.md` lists them, and GetServerInfo returns them; a test compares both. */
 export const LIMITS = Object.freeze({
   /** Bytes of one request or response message. */
   messageBytes: 1024 * 1024,

@@ -1,10 +1,12 @@
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { ANONYMOUS } from '../domain/caller.ts';
-import { rolloutService, runService, stateService, trajectoryService } from '../service/services.ts';
+import type { ServerInfo } from '../service/server/server.ts';
+import { rolloutService, runService, serverService, stateService, trajectoryService } from '../service/services.ts';
 import type { App } from '../stream/app.ts';
 import type { Logger } from '../stream/logger.ts';
 import { createRpcHandler } from './adapter.ts';
@@ -19,6 +21,7 @@ import { createRequestValidator, type Validator } from './validate.ts';
 export interface HandlerDeps {
   readonly app: App;
   readonly logger: Logger;
+  readonly info: ServerInfo;
   /** Default: `createServiceValidator()`. */
   readonly validator?: Validator | undefined;
 }
@@ -39,7 +42,7 @@ function isHealthCheck(request: HttpRequest): boolean {
   return path === HEALTHZ || path.startsWith(HEALTH_RPCS);
 }
 
-const SERVICES = [TrajectoryService, StateService, RunService, RolloutService, HealthService];
+const SERVICES = [TrajectoryService, StateService, RunService, RolloutService, ServerService, HealthService];
 
 /** Compiles the rules of all requests. Servers may share the result. */
 export function createServiceValidator(): Validator {
@@ -47,7 +50,12 @@ export function createServiceValidator(): Validator {
 }
 
 /** Everything that the port answers: the RPCs, health, reflection, and by GET `/healthz` and the bytes of states. */
-export function createHandler({ app, logger, validator = createServiceValidator() }: HandlerDeps): ServiceHandler {
+export function createHandler({
+  app,
+  logger,
+  info,
+  validator = createServiceValidator(),
+}: HandlerDeps): ServiceHandler {
   const activity: Activity = { handlers: 0 };
   const wire: Wire = { app, logger, activity, validator };
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
@@ -63,6 +71,7 @@ export function createHandler({ app, logger, validator = createServiceValidator(
       serve(StateService, handlers(wire, StateService, stateService));
       serve(RunService, handlers(wire, RunService, runService));
       serve(RolloutService, handlers(wire, RolloutService, rolloutService));
+      serve(ServerService, handlers(wire, ServerService, serverService(info)));
       serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
       serveReflection(serve, wire, SERVICES);
     },

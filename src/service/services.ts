@@ -1,6 +1,7 @@
 import type { DescService } from '@bufbuild/protobuf';
 import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { environmentMethods } from './environment/environment.ts';
@@ -16,6 +17,7 @@ import { runMethods } from './run/run.ts';
 import { summaryMethods } from './run/summary.ts';
 import { runVerbs } from './run/verbs.ts';
 import { watchRun } from './run/watch.ts';
+import { type ServerInfo, serverMethods } from './server/server.ts';
 import { stageMethods } from './stage/stage.ts';
 import { stateMethods } from './state/state.ts';
 import { taskMethods } from './task/task.ts';
@@ -59,3 +61,7 @@ export const rolloutService: AllMethods<typeof RolloutService> = {
   ...environmentMethods,
   readRollouts,
 };
+
+export function serverService(info: ServerInfo): AllMethods<typeof ServerService> {
+  return serverMethods(info);
+}

@@ -5,6 +5,7 @@ import { file_anabranch_v1_rollout } from '../../gen/es/anabranch/v1/rollout_pb.
 import { file_anabranch_v1_rollout_service } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { file_anabranch_v1_run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { file_anabranch_v1_run_service } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { file_anabranch_v1_server_service } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { file_anabranch_v1_state } from '../../gen/es/anabranch/v1/state_pb.js';
 import { file_anabranch_v1_state_service } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { file_anabranch_v1_status } from '../../gen/es/anabranch/v1/status_pb.js';
@@ -18,6 +19,7 @@ export const registry: Registry = createRegistry(
   file_anabranch_v1_run,
   file_anabranch_v1_run_service,
   file_anabranch_v1_state,
+  file_anabranch_v1_server_service,
   file_anabranch_v1_state_service,
   file_anabranch_v1_status,
   file_anabranch_v1_trajectory,

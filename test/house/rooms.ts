@@ -75,11 +75,21 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/fle': { rooms: ['src/client', 'gen'], packages: ['@bufbuild/protobuf/*', 'pg', 'node:crypto', 'node:sqlite'] },
   'src/cli': {
-    rooms: ['src/client', 'src/config', 'src/demo', 'src/fle', 'src/server.ts', 'src/start_error.ts', 'gen'],
+    rooms: [
+      'src/client',
+      'src/config',
+      'src/demo',
+      'src/fle',
+      'src/server.ts',
+      'src/start_error.ts',
+      'src/version.ts',
+      'gen',
+    ],
     packages: [...CONNECT, ...PROGRAM, 'pino', 'pino-pretty'],
   },
 
   'src/start_error.ts': { rooms: [], packages: [] },
+  'src/version.ts': { rooms: [], packages: ['node:fs'] },
   'src/server.ts': {
     rooms: [
       'src/config',
@@ -90,6 +100,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/store/contract',
       'src/store/open.ts',
       'src/stream',
+      'src/version.ts',
       'gen',
     ],
     packages: ['pino', 'uuid', 'node:*'],

@@ -10,6 +10,7 @@ import {
   CreateRunRequestSchema,
   RunService,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { BranchTrajectoryRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError, invalidField, type Reason, taskNotFound } from '../../src/domain/errors.ts';
@@ -55,7 +56,7 @@ function* fieldsOf({ fields }: DescMessage): Generator<string, void, undefined> 
 }
 
 it('FM6: every field of a request that holds an id, a name or a digest is in the table, or known to name nothing', () => {
-  const services = [TrajectoryService, StateService, RunService, RolloutService];
+  const services = [TrajectoryService, StateService, RunService, RolloutService, ServerService];
   const fields = new Set(services.flatMap(({ methods }) => methods.flatMap(({ input }) => [...fieldsOf(input)])));
   const refers = [...fields].filter((name) => /(_ids?|_name|^tag|digest)$/.test(name));
   const listed = new Set(Object.values(NAMED).flatMap((entry) => entry.fields));

@@ -16,6 +16,7 @@ import {
   UpsertTasksRequestSchema,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
   AppendStepRequestSchema,
@@ -124,7 +125,7 @@ describe('fields of requests are checked as their descriptors say', () => {
         else if (isText(field) && /^uid$|_ids?$/.test(field.name) && !isLowered(schema, field)) others.add(field.name);
       }
     };
-    for (const { methods } of [TrajectoryService, StateService, RunService, RolloutService]) {
+    for (const { methods } of [TrajectoryService, StateService, RunService, RolloutService, ServerService]) {
       for (const { input } of methods) look(input);
     }
     expect([...others].sort()).toEqual(

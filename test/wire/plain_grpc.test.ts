@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
   AppendStepRequestSchema,
@@ -25,9 +26,13 @@ import { envelope, http2Session, inEnvelope, type Outcome, openEnvelopes, RawCal
  */
 const BY_CONNECT = { 'grpc-encoding': 'gzip' };
 const SERVICE = '/anabranch.v1.TrajectoryService';
-const METHODS: readonly DescMethod[] = [TrajectoryService, StateService, RunService, RolloutService].flatMap(
-  (service): readonly DescMethod[] => service.methods,
-);
+const METHODS: readonly DescMethod[] = [
+  TrajectoryService,
+  StateService,
+  RunService,
+  RolloutService,
+  ServerService,
+].flatMap((service): readonly DescMethod[] => service.methods);
 const EMPTY = inEnvelope(new Uint8Array());
 const BODIES: readonly (readonly [string, Buffer])[] = [
   ['an empty message', EMPTY],

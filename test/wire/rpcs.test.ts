@@ -32,6 +32,7 @@ import {
   ValidatorUpsertSchema,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -46,6 +47,7 @@ import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { RUN_RPCS } from './rpcs/runs.ts';
 import { makeScene, type Rpc, richStep, type Scene } from './rpcs/scene.ts';
+import { SERVER_RPCS } from './rpcs/server.ts';
 import { expectShown, pathsOf } from './rpcs/shown.ts';
 import { pathsWith, variants } from './rpcs/spots.ts';
 import { STATE_RPCS } from './rpcs/states.ts';
@@ -57,12 +59,16 @@ import { collect, type WireClient } from './story.ts';
  * or error.
  */
 
-const METHODS: readonly DescMethod[] = [TrajectoryService, StateService, RunService, RolloutService].flatMap(
-  (service): readonly DescMethod[] => service.methods,
-);
+const METHODS: readonly DescMethod[] = [
+  TrajectoryService,
+  StateService,
+  RunService,
+  RolloutService,
+  ServerService,
+].flatMap((service): readonly DescMethod[] => service.methods);
 type AnyScene = Scene | RunScene | RolloutScene;
 type AnyRpc = Rpc<DescMethod, AnyScene>;
-const RPCS = { ...TRAJECTORY_RPCS, ...STATE_RPCS, ...RUN_RPCS, ...ROLLOUT_RPCS } as unknown as Readonly<
+const RPCS = { ...TRAJECTORY_RPCS, ...STATE_RPCS, ...RUN_RPCS, ...ROLLOUT_RPCS, ...SERVER_RPCS } as unknown as Readonly<
   Record<string, AnyRpc | undefined>
 >;
 const MAX_INT64 = 2n ** 63n - 1n;
@@ -146,7 +152,7 @@ function isRequired({ name, parent }: DescField): boolean {
 /** The reasons that the comment of each RPC documents. */
 function documentedErrors(): Map<string, string[]> {
   const documented = new Map<string, string[]>();
-  for (const file of ['trajectory_service', 'state_service', 'run_service', 'rollout_service']) {
+  for (const file of ['trajectory_service', 'state_service', 'run_service', 'rollout_service', 'server_service']) {
     const text = readFileSync(`proto/anabranch/v1/${file}.proto`, 'utf8');
     for (const [, comment, name] of text.matchAll(/((?: {2}\/\/.*\n)+) {2}rpc (\w+)/g)) {
       const told = /Errors: ([^.]*)\./.exec(comment!.replace(/\n {2}\/\//g, ' '))?.[1] ?? '';

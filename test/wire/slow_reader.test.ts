@@ -106,7 +106,7 @@ async function serve() {
   const store = await openStore(config.database, { logger });
   const ids = { uuid: randomUUID, uid: randomUUID };
   const app = createApp({ store, logger, ids, settings: { slowReaderMs: SLOW_READER_MS } });
-  const { handle, activity } = createHandler({ app, logger });
+  const { handle, activity } = createHandler({ app, logger, info: { version: '0.0.0', limits: {} } });
   const onError = (error: unknown) => {
     throw error;
   };

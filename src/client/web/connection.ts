@@ -2,6 +2,7 @@ import { Code, ConnectError, createClient, type Interceptor, type Transport } fr
 import { createConnectTransport } from '@connectrpc/connect-web';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseAddress } from '../address.ts';
@@ -38,6 +39,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
     rollouts: createClient(RolloutService, transport),
+    server: createClient(ServerService, transport),
   };
 }
 

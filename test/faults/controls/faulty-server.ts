@@ -31,7 +31,7 @@ const app = createApp({
   logger,
   settings: { commitLanes: config.database.engine === 'sqlite' ? 1 : 2 },
 });
-const { handle } = createHandler({ app, logger });
+const { handle } = createHandler({ app, logger, info: { version: '0.0.0', limits: {} } });
 const port = new Port({
   ...config.listen,
   handler: handle,

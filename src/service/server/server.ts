@@ -1,0 +1,19 @@
+import type { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
+import { FEATURES } from '../../domain/features.ts';
+import type { Methods } from '../method.ts';
+
+/** What only the composition root knows about the server. */
+export interface ServerInfo {
+  readonly version: string;
+  /** Limits and bounding settings by the names of `docs/limitations.md`. */
+  readonly limits: Readonly<Record<string, number>>;
+}
+
+export function serverMethods({ version, limits }: ServerInfo): Methods<typeof ServerService, 'getServerInfo'> {
+  const info = {
+    version,
+    features: [...FEATURES],
+    limits: Object.fromEntries(Object.entries(limits).map(([name, value]) => [name, BigInt(value)])),
+  };
+  return { getServerInfo: async () => info };
+}
