@@ -25,7 +25,7 @@ export const LIMITS = Object.freeze({
   /** Bytes of one chunk of a state on the wire and in the store. */
   chunkBytes: 256 * 1024,
   /** Named states of one step. */
-  statesPerStep: 16,
+  statesPerStep: 256,
   /** Bytes of a state's name. */
   stateNameBytes: 64,
   /** Entries of a metric map. */

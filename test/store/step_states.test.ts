@@ -1,7 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { makeStep, newState, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { makeStep, newState, sha256, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
 
@@ -175,13 +176,44 @@ describeStore('attaching states', (on) => {
     expect((await scene.steps(child))[0]?.step.states.map(({ digest }) => digest)).toEqual([sha256('late')]);
   });
 
-  it('W9, W10: a step with 16 states accepts no other', async () => {
+  it('W9, W10: a step with 256 states accepts no other', async () => {
     const scene = on.scene();
-    const made = await scene.createWith(['a']);
-    for (let i = 0; i < 16; i += 1) await attach(scene, made, 0n, `${i}`, { name: `s${i}` });
-    expect((await attach(scene, made, 0n, '3', { name: 's3' })).duplicate).toBe(true);
+    const made = await scene.create();
+    const sent = Array.from({ length: 254 }, (_, i) => smallRef(newState(`${i}`), `s${100 + i}`));
+    await scene.append(made, [makeStep(0n, { states: sent })]);
+    for (const name of ['t0', 't1']) await attach(scene, made, 0n, name, { name });
+    expect((await attach(scene, made, 0n, 't0', { name: 't0' })).duplicate).toBe(true);
     expect((await refusalOf(attach(scene, made, 0n, 'x', { name: 'one more' }))).reason).toBe('INVALID_REQUEST');
-    expect((await scene.steps(made))[0]?.step.states).toHaveLength(16);
+    const [step] = await scene.steps(made);
+    expect(step?.step.states.map(({ name }) => name)).toEqual([...sent.map(({ name }) => name), 't0', 't1']);
+  });
+
+  it('W3, W10: a step that is almost too large accepts states only while it fits into a response', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    await scene.append(made, [makeStep(0n, { infoJson: `"${'x'.repeat(LIMITS.stepBytes - 20)}"` })]);
+    const name = (i: number) => `${i}`.padEnd(LIMITS.stateNameBytes, '.');
+    let attached = 0;
+    for (; attached < 32; attached += 1) {
+      const attaching = attach(scene, made, 0n, 'x', { name: name(attached), mediaType: 'm'.repeat(128) });
+      const error = await attaching.then(
+        () => undefined,
+        (thrown: unknown) => thrown,
+      );
+      if (error === undefined) continue;
+      expect(error).toMatchObject({ reason: 'INVALID_REQUEST' });
+      break;
+    }
+    expect(attached).toBeGreaterThan(4);
+    const [response] = await scene.store.readEncodedSteps(
+      scene.namespace,
+      made.ref.tree,
+      [{ key: made.ref.key, from: 0n, to: 1n }],
+      { from: 0n, to: 1n, maxSteps: 1, maxBytes: 1 },
+      'FULL',
+    );
+    expect(response?.bytes.length).toBeGreaterThan(LIMITS.stepBytes);
+    expect(response?.bytes.length).toBeLessThan(LIMITS.messageBytes - 512);
   });
 
   it('W10: of two different states attached concurrently one is accepted', async () => {

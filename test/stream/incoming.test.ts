@@ -132,8 +132,8 @@ describe('an invalid step is refused, and the error names the field', () => {
     ['a negative number', step(-1n, ''), 'step_number'],
     ['W9: two states of one name', step(0n, '', { states: [state('1'), state('2', { name: 'env' })] }), 'states'],
     [
-      'W9: 17 states',
-      step(0n, '', { states: Array.from({ length: 17 }, (_, i) => state('1', { name: `${i}` })) }),
+      'W9: 257 states',
+      step(0n, '', { states: Array.from({ length: 257 }, (_, i) => state('1', { name: `${i}` })) }),
       'states',
     ],
     ['W9: a state without data and digest', step(0n, '', { states: [state(undefined)] }), 'states[0]'],

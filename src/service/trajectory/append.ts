@@ -96,7 +96,7 @@ function toOpenRequest(frame: Frame, { check }: FramesCall): OpenRequest {
   return { trajectoryId, uid: uid === '' ? undefined : uid, writerId, takeOverEpoch, expectedNextStepNumber };
 }
 
-/** Minimum size of a step, action or observation in memory. */
+/** Minimum size of a step, action, observation or state in memory. */
 const PART_BYTES = 128;
 
 /** Minimum sizes of a packed step and of a state of it in memory. */
@@ -116,7 +116,8 @@ export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>
   let parts = 0;
   let suspect = seal !== undefined;
   for (let i = 0; i < steps.length; i += 1) {
-    parts += 1 + steps[i]!.actions.length + steps[i]!.observations.length;
+    const { actions, observations, states } = steps[i]!;
+    parts += 1 + actions.length + observations.length + states.length;
     const estimate = screenStep(steps[i]!);
     if (estimate === SUSPECT) suspect = true;
     else bytes += estimate;

@@ -283,7 +283,7 @@ export declare type Step = Message<"anabranch.v1.Step"> & {
   endTime?: Timestamp | undefined;
 
   /**
-   * States after the step, each with a name. At most 16; returned in order of name. A step with at least one state is a
+   * States after the step, each with a name. At most 256; returned in order of name. A step with at least one state is a
    * checkpoint.
    *
    * @generated from field: repeated anabranch.v1.StepState states = 12;

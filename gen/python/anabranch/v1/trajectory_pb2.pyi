@@ -304,7 +304,7 @@ class Step(google.protobuf.message.Message):
 
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StepState]:
-        """States after the step, each with a name. At most 16; returned in order of name. A step with at least one state is a
+        """States after the step, each with a name. At most 256; returned in order of name. A step with at least one state is a
         checkpoint.
         """
 

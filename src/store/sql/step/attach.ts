@@ -42,13 +42,14 @@ export async function attachState(
     if (stepNumber < ownBegin(row)) throw stepInherited(trajectoryId, stepNumber, row.nextStepNumber);
     const segment = await segmentOf(tx, row.ref, stepNumber);
     if (segment === undefined) throw trajectoryNotFound(trajectoryId);
-    const states = await statesOf(tx, row.ref, segment, stepNumber);
+    const { states, bytes } = await statesOf(tx, row.ref, segment, stepNumber);
     const there = states.find((state) => state.name === name);
     if (there !== undefined) {
       if (there.digest !== digest || there.mediaType !== mediaType) throw stateConflict(stepNumber, name);
       return { state: there, duplicate: true };
     }
     if (states.length >= LIMITS.statesPerStep) throw tooManyStates(stepNumber, states.length);
+    if (bytes + refBytes(sent) > STEP_WITH_STATES_BYTES) throw stepTooLarge(stepNumber);
     const referred = new ReferredStates(tx);
     const looked = isSmall(sent) ? [] : [digest];
     await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, looked)]);
@@ -73,13 +74,24 @@ async function segmentOf(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint
   }
 }
 
-/** Returns the states of a step: those that came with it, and those that were attached. Errors: STEP_CORRUPT. */
+/** Bytes of a step with its attached states. A response has this step, commit time, epoch, reward sum and a page token. */
+const STEP_WITH_STATES_BYTES = LIMITS.messageBytes - 1024;
+
+/** Returns an upper bound of the encoded size of a reference to a state. */
+function refBytes({ name, mediaType }: StateRef): number {
+  return 96 + Buffer.byteLength(name) + Buffer.byteLength(mediaType);
+}
+
+/**
+ * Returns the states of a step, those that came with it and those that were attached, and the size of the step with
+ * them. Errors: STEP_CORRUPT.
+ */
 async function statesOf(
   tx: Transaction,
   ref: TrajectoryRef,
   segment: StoredSegment,
   stepNumber: bigint,
-): Promise<StateRef[]> {
+): Promise<{ readonly states: readonly StateRef[]; readonly bytes: number }> {
   const steps = new SegmentCursor(segment);
   while (steps.stepNumber < stepNumber && steps.next());
   const attached = await tx.db
@@ -92,7 +104,10 @@ async function statesOf(
   const states = attached.map(({ name, digest, media_type: mediaType, size }): StateRef => {
     return { name, digest: readDigest(digest), mediaType, size: Number(size) };
   });
-  return [...steps.read('BASIC').states, ...states];
+  return {
+    states: [...steps.read('BASIC').states, ...states],
+    bytes: states.reduce((sum, state) => sum + refBytes(state), steps.frameBytes),
+  };
 }
 
 /** Names of states are found by the segment, whether they came with the step or were attached. */
@@ -112,11 +127,19 @@ async function addStateName(
     .execute();
 }
 
-/** W9: a step has at most 16 states, inline and attached ones together. */
+/** W9: the limit counts the states that came with the step, and the attached ones. */
 function tooManyStates(stepNumber: bigint, count: number): AnabranchError {
   return invalidField(
     'state',
     `cannot be added: step ${stepNumber} has ${count} states, and the maximum is ${LIMITS.statesPerStep}`,
+  );
+}
+
+/** W3: a step must fit into one message when it is read. */
+function stepTooLarge(stepNumber: bigint): AnabranchError {
+  return invalidField(
+    'state',
+    `cannot be added: with the names, digests and media types of its states, step ${stepNumber} may have at most ${STEP_WITH_STATES_BYTES} bytes`,
   );
 }
 

@@ -138,8 +138,11 @@ export async function listStepStates(
   return found.slice(0, limit);
 }
 
-/** Stored segments that one statement reads at least, if there are as many. More while they are small. */
-const FEWEST_ROWS = 16;
+/**
+ * Stored segments that one statement reads at least, if there are as many. More while they are small: the small states of
+ * one step can have almost 1 MiB.
+ */
+const FEWEST_ROWS = 4;
 const READ_BYTES = 256 * 1024;
 
 interface NamedRow extends StoredSegment, StoredStates {
