@@ -52,6 +52,8 @@ export interface StepInit {
   readonly metadata?: unknown;
   readonly metadataJson?: string | undefined;
   readonly metrics?: Readonly<Record<string, number>> | undefined;
+  /** Key-value pairs that ListSteps can filter by. */
+  readonly labels?: Readonly<Record<string, string>> | undefined;
   readonly startTime?: Date | Timestamp | undefined;
   readonly endTime?: Date | Timestamp | undefined;
   /**
@@ -129,6 +131,7 @@ function toStep(init: StepInit, stepNumber: bigint): Step {
     infoJson: jsonText('info', init.info, init.infoJson),
     metadataJson: jsonText('metadata', init.metadata, init.metadataJson),
     metrics: { ...init.metrics },
+    labels: { ...init.labels },
     states: statesOf(init.states ?? []),
   });
   step.reward = init.reward;

@@ -28,6 +28,10 @@ export const LIMITS = Object.freeze({
   statesPerStep: 256,
   /** Bytes of a state's name. */
   stateNameBytes: 64,
+  /** Labels of a step, and bytes of their keys and values. */
+  stepLabels: 16,
+  labelKeyBytes: 64,
+  labelValueBytes: 256,
   /** Entries of a metric map. */
   metrics: 256,
   /** Bytes of a metric key. */

@@ -55,6 +55,7 @@ export interface Step {
   readonly endTime: Instant | undefined;
   /** Sorted by name. */
   readonly states: readonly StateRef[];
+  readonly labels: ReadonlyMap<string, string>;
 }
 
 /** A stored step. */

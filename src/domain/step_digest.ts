@@ -41,6 +41,7 @@ export function stepDigest(step: Step, keyOrder: KeyOrder = compareText): Digest
     out.tag(12).count(step.states.length);
     for (const { name, digest, mediaType } of step.states) out.text(name).text(digest).text(mediaType);
   }
+  if (step.labels.size > 0) writeLabels(out, step.labels, keyOrder);
   return out.digest();
 }
 
@@ -89,6 +90,11 @@ function writeContent(out: CanonicalWriter, content: Content | undefined): void 
 function writeMetrics(out: CanonicalWriter, metrics: ReadonlyMap<string, number>, keyOrder: KeyOrder): void {
   out.tag(9).count(metrics.size);
   for (const key of [...metrics.keys()].sort(keyOrder)) out.text(key).double(metrics.get(key) as number);
+}
+
+function writeLabels(out: CanonicalWriter, labels: ReadonlyMap<string, string>, keyOrder: KeyOrder): void {
+  out.tag(16).count(labels.size);
+  for (const key of [...labels.keys()].sort(keyOrder)) out.text(key).text(labels.get(key) as string);
 }
 
 function writeTime(out: CanonicalWriter, tag: number, time: Instant | undefined): void {

@@ -1,4 +1,4 @@
-import { fromBinary, toBinary } from '@bufbuild/protobuf';
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { StepSchema, type Step as WireStep } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -55,12 +55,14 @@ const storedStep: fc.Arbitrary<StoredStep> = fc
 const newWriter = () => new WireWriter(8);
 
 describe('the codec of steps', () => {
-  it('writes the bytes that protobuf-es writes', () => {
+  it('writes the bytes that protobuf-es writes, with what the server sets at the end', () => {
     const out = newWriter();
     fc.assert(
       fc.property(storedStep, (step) => {
         writeStoredStep(out, step);
-        expect(hex(out.take())).toBe(hex(toBinary(StepSchema, fromStoredStep(step))));
+        const { commitTime, writerEpoch, rewardSum } = fromStoredStep(step);
+        const set = create(StepSchema, { ...(commitTime && { commitTime }), writerEpoch, rewardSum });
+        expect(hex(out.take())).toBe(hex(toBinary(StepSchema, messageOf(step))) + hex(toBinary(StepSchema, set)));
       }),
     );
   });
@@ -286,6 +288,9 @@ describe('the codec of steps, reading', () => {
     ['a length beyond 32 bits', '08013affffffffff7f'],
     ['text that is not UTF-8', '08013a02c328'],
     ['a key twice', `08014a0c0a01611100000000000000004a0c0a0161110000000000000000`],
+    ['a label twice', `0801${'8201060a01611201 62'.repeat(2)}`],
+    ['a label without a value', '0801 8201030a0161'],
+    ['an unknown field whose tag begins like that of labels', '0801 8202060a0161120162'],
     ['a metric without a key', '08014a09110000000000000000'],
     ['nanoseconds of more than a second', '08015206108094ebdc03'],
     ['a year beyond 9999', '0801520708ffffffffff7f'],

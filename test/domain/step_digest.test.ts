@@ -34,11 +34,12 @@ describe('stepDigest, the stable form', () => {
 });
 
 describe('stepDigest, equal steps', () => {
-  it('W6: ignores the order of metrics', () => {
+  it('W6: ignores the order of metrics and labels', () => {
     fc.assert(
       fc.property(anyStep, (step) => {
-        const reversed = new Map([...step.metrics].reverse());
-        expect(stepDigest({ ...step, metrics: reversed })).toBe(stepDigest(step));
+        const metrics = new Map([...step.metrics].reverse());
+        const labels = new Map([...step.labels].reverse());
+        expect(stepDigest({ ...step, metrics, labels })).toBe(stepDigest(step));
       }),
     );
   });
@@ -86,6 +87,7 @@ describe('stepDigest, different steps', () => {
     infoJson: '{}',
     metadataJson: '[]',
     states: [state],
+    labels: new Map([['phase', 'train']]),
   });
   const action = base.actions[0] as Action;
   const observation = base.observations[0] as Observation;
@@ -150,6 +152,15 @@ describe('stepDigest, different steps', () => {
     'digest of a state': { states: [stateRef(newState('b'))] },
     'media type of a state': { states: [{ ...state, mediaType: '' }] },
     'no state': { states: [] },
+    'value of a label': { labels: new Map([['phase', 'test']]) },
+    'key of a label': { labels: new Map([['stage', 'train']]) },
+    'one more label, empty': {
+      labels: new Map([
+        ['phase', 'train'],
+        ['x', ''],
+      ]),
+    },
+    'no labels': { labels: new Map() },
   };
 
   it.each(Object.entries(CHANGES))('W6: %s', (_, change) => {

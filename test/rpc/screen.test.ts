@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { LIMITS } from '../../src/domain/limits.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { SUSPECT, screenStep } from '../../src/service/trajectory/screen.ts';
 
@@ -63,7 +64,7 @@ const step: fc.Arbitrary<Step> = record({
   stepNumber: fc.bigInt({ min: -2n, max: 2n ** 63n - 1n }),
   actions: many(action, 1024),
   observations: many(observation, 1024),
-  states: many(state, 16),
+  states: many(state, LIMITS.statesPerStep),
   reward: maybe(fc.double()),
   infoJson: fc.string(),
   metadataJson: fc.string(),
@@ -72,6 +73,14 @@ const step: fc.Arbitrary<Step> = record({
     fc
       .integer({ min: 255, max: 258 })
       .map((n) => Object.fromEntries(Array.from({ length: n }, (_, i) => [`m${i}`, i]))),
+  ),
+  labels: maybe(
+    fc.oneof(
+      fc.array(fc.tuple(about(64), about(256)), { maxLength: 2 }).map((pairs) => Object.fromEntries(pairs)),
+      fc
+        .integer({ min: 15, max: 18 })
+        .map((n) => Object.fromEntries(Array.from({ length: n }, (_, i) => [`l${i}`, 'v']))),
+    ),
   ),
   startTime: maybe(fc.constant({ seconds: 1n, nanos: 999_999_999 })),
 }).map((init) => create(StepSchema, init));

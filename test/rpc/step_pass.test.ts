@@ -32,8 +32,9 @@ describe('the pass over the bytes of steps', () => {
       fc.property(fc.array(fc.tuple(anyStep, states), { minLength: 1, maxLength: 4 }), (given) => {
         const steps = given.map(([step, named]) => {
           const metrics = new Map([...step.metrics].filter(([key]) => !/^[0-9]+$/.test(key)));
+          const labels = new Map([...step.labels].filter(([key]) => !/^[0-9]+$/.test(key)));
           const sent = named.map((each) => ({ ...each, digest: each.data === undefined ? sha256('other') : '' }));
-          const { commitTime: _, ...message } = stepMessage({ ...step, metrics, states: sent });
+          const { commitTime: _, ...message } = stepMessage({ ...step, metrics, labels, states: sent });
           return message;
         });
         const packed = agreedPass(encodeFrame(steps));
@@ -85,6 +86,7 @@ describe('the pass over the bytes of steps', () => {
 
   const text = (bytes: number) => 'x'.repeat(bytes);
   const entries = (count: number) => Object.fromEntries(Array.from({ length: count }, (_, i) => [`m${i}`, i]));
+  const labels = (count: number) => Object.fromEntries(Object.entries(entries(count)).map(([key, i]) => [key, `${i}`]));
   const list = <T>(count: number, item: T) => new Array<T>(count).fill(item);
   it.each<[string, number, (size: number) => Init]>([
     ['actions', 1024, (size) => ({ actions: list(size, {}) })],
@@ -95,6 +97,9 @@ describe('the pass over the bytes of steps', () => {
       LIMITS.statesPerStep,
       (size) => ({ states: list(size, 0).map((_, i) => ({ name: `s${i}`, digest: sha256('') })) }),
     ],
+    ['labels', LIMITS.stepLabels, (size) => ({ labels: labels(size) })],
+    ['bytes of the key of a label', LIMITS.labelKeyBytes, (size) => ({ labels: { [text(size)]: '' } })],
+    ['bytes of the value of a label', LIMITS.labelValueBytes, (size) => ({ labels: { label: text(size) } })],
     ['bytes of a type', 128, (size) => ({ actions: [{ type: text(size) }] })],
     ['bytes of a name', 256, (size) => ({ actions: [{ name: text(size) }] })],
     ['bytes of a call_id', 256, (size) => ({ observations: [{ callId: text(size) }] })],

@@ -29,8 +29,9 @@ describeStore('values of steps', (on) => {
         next += BigInt(batch.length);
         for (const [i, { step }] of read.entries()) {
           const sent = batch[i]!;
-          expect(step).toMatchObject({ ...sent, metrics: expect.any(Map) });
+          expect(step).toMatchObject({ ...sent, metrics: expect.any(Map), labels: expect.any(Map) });
           expect(step.metrics).toEqual(sent.metrics);
+          expect(step.labels).toEqual(sent.labels);
           expect(stepDigest(step)).toBe(stepDigest(sent));
         }
         expect(read).toHaveLength(batch.length);

@@ -1,4 +1,5 @@
 import fc from 'fast-check';
+import { LIMITS } from '../../src/domain/limits.ts';
 import type { Action, Content, Observation, Step } from '../../src/domain/step.ts';
 import { makeStep } from './steps.ts';
 
@@ -91,6 +92,15 @@ const fields: fc.Arbitrary<Partial<Step>> = fc.record({
         anyDouble,
       ),
       { maxLength: 4 },
+    )
+    .map((entries) => new Map(entries)),
+  labels: fc
+    .array(
+      fc.tuple(
+        anyText.filter((key) => key !== '' && Buffer.byteLength(key) <= LIMITS.labelKeyBytes),
+        anyText,
+      ),
+      { maxLength: 3 },
     )
     .map((entries) => new Map(entries)),
   startTime: maybe(anyInstant),

@@ -31,6 +31,7 @@ interface VectorStep {
   readonly infoJson?: string;
   readonly metadataJson?: string;
   readonly metrics?: Readonly<Record<string, VectorNumber>>;
+  readonly labels?: Readonly<Record<string, string>>;
   readonly startTime?: string;
   readonly endTime?: string;
   readonly states?: readonly Omit<StateRef, 'size'>[];
@@ -47,6 +48,7 @@ export function stepOf(vector: VectorStep): Step {
     observations = [],
     reward,
     metrics = {},
+    labels = {},
     startTime,
     endTime,
     states,
@@ -69,6 +71,7 @@ export function stepOf(vector: VectorStep): Step {
     })),
     reward: reward === undefined ? undefined : Number(reward),
     metrics: new Map(Object.entries(metrics).map(([key, value]) => [key, Number(value)])),
+    labels: new Map(Object.entries(labels)),
     startTime: startTime === undefined ? undefined : BigInt(startTime),
     endTime: endTime === undefined ? undefined : BigInt(endTime),
     states: (states ?? []).map((state) => ({ ...state, size: 0 })),

@@ -17,6 +17,7 @@ export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
     startTime: undefined,
     endTime: undefined,
     states: [],
+    labels: new Map(),
     ...fields,
   };
 }

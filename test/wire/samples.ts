@@ -91,7 +91,8 @@ function jsonAndTimes(): Step {
 }
 
 function infinities(): Step {
-  return create(StepSchema, { stepNumber: 4n, reward: -Infinity, terminated: true, truncated: true });
+  const labels = { phase: 'träin', empty: '' };
+  return create(StepSchema, { stepNumber: 4n, reward: -Infinity, terminated: true, truncated: true, labels });
 }
 
 function states(): Step {

@@ -14,6 +14,7 @@ export interface PackedStep {
   readonly endTime: Instant | undefined;
   /** In the order in which they came. */
   readonly metrics: ReadonlyMap<string, number>;
+  readonly labels: ReadonlyMap<string, string>;
   /** Sorted by name. Without `data`, a state was named by its digest. */
   readonly states: readonly StateRef[];
   /** Digests of the states that contents refer to, in order, each once. */
@@ -49,7 +50,8 @@ export class PackedFrame {
 
 /** Packs a step that has been checked. `out` must be empty, and is empty afterwards. */
 export function packStep(out: WireWriter, step: SentStep): PackedStep {
-  const { stepNumber, reward, terminated, truncated, startTime, endTime, metrics, states, contentData = NONE } = step;
+  const { stepNumber, reward, terminated, truncated, startTime, endTime } = step;
+  const { metrics, labels, states, contentData = NONE } = step;
   writeStep(out, step);
   return {
     stepNumber,
@@ -59,6 +61,7 @@ export function packStep(out: WireWriter, step: SentStep): PackedStep {
     startTime,
     endTime,
     metrics,
+    labels,
     states,
     contentStates: contentStates(step),
     contentData,

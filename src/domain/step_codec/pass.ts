@@ -6,7 +6,7 @@ import { stateDigest } from '../state_digest.ts';
 import { DEFAULT_STATE_NAME, type NewState, type StateRef } from '../step.ts';
 import { compareText } from '../text_order.ts';
 import type { PackedStep } from './packed_step.ts';
-import { ACTION, CONTENT, ENTRY, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
 import { WireReader } from './wire_reader.ts';
 import { WireWriter } from './wire_writer.ts';
 import { writeState } from './write.ts';
@@ -58,6 +58,7 @@ const NO_DIGESTS: readonly Digest[] = [];
 const NO_STATES: readonly StateRef[] = [];
 const NO_DATA: readonly NewState[] = [];
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
+const NO_LABELS: ReadonlyMap<string, string> = new Map();
 
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
@@ -123,6 +124,8 @@ class Pass {
     const endTime = input.has(STEP.endTime) ? this.#time() : undefined;
     const statesFrom = input.at;
     const states = input.has(STEP.states) ? this.#states() : NO_STATES;
+    const statesTo = input.at;
+    const labels = input.has(STEP.labels) ? this.#labels() : NO_LABELS;
     const to = input.at;
     input.leave(outer);
     demand(to - from + SIZE_BYTES * this.#contentRefs <= LIMITS.stepBytes);
@@ -134,6 +137,7 @@ class Pass {
       startTime,
       endTime,
       metrics,
+      labels,
       states,
       contentStates: this.#contentStates === undefined ? NO_DIGESTS : [...this.#contentStates],
       contentData: NO_DATA,
@@ -141,12 +145,12 @@ class Pass {
     };
     const flags = (terminated ? 2 : 0) + (truncated ? 2 : 0);
     if (states.length === 0 && flagsTo - flagsFrom === flags) step.bytes = this.#view(from, to);
-    else this.#rewrite(step, [from, flagsFrom, flagsTo, statesFrom]);
+    else this.#rewrite(step, [from, flagsFrom, flagsTo, statesFrom, statesTo, to]);
     return step;
   }
 
-  /** `at`: where the step begins, where its flags begin and end, and where its states begin. */
-  #rewrite(step: Mutable<PackedStep>, at: readonly [number, number, number, number]): void {
+  /** `at`: where the step begins, where its flags begin and end, where its states begin and end, and where it ends. */
+  #rewrite(step: Mutable<PackedStep>, at: readonly [number, number, number, number, number, number]): void {
     this.#out ??= new WireWriter(this.#bytes.length + 128);
     this.#rewritten ??= [];
     const out = this.#out;
@@ -156,6 +160,7 @@ class Pass {
     if (step.truncated) out.flag(STEP.truncated);
     out.raw(this.#bytes, at[2], at[3]);
     for (const state of step.states) writeState(out, state);
+    out.raw(this.#bytes, at[4], at[5]);
     this.#rewritten.push({ step, from: begin, to: out.length });
   }
 
@@ -230,6 +235,24 @@ class Pass {
     return metrics;
   }
 
+  #labels(): ReadonlyMap<string, string> {
+    const input = this.#input;
+    const labels = new Map<string, string>();
+    do {
+      input.expect(LABELS_TAIL);
+      this.#count();
+      const outer = input.enter();
+      input.expect(LABEL.key);
+      const key = this.#textValue(LIMITS.labelKeyBytes);
+      // As keys of metrics.
+      demand(!labels.has(key) && labels.size < LIMITS.stepLabels && !NUMBER.test(key));
+      input.expect(LABEL.value);
+      labels.set(key, this.#textValue(LIMITS.labelValueBytes, 0));
+      input.leave(outer);
+    } while (input.has(STEP.labels));
+    return labels;
+  }
+
   #time(): Instant {
     const input = this.#input;
     this.#count();
@@ -277,9 +300,10 @@ class Pass {
   }
 
   /** Returns the decoded text. Names repeat from step to step, so most of them are known. */
-  #textValue(most: number): string {
-    const from = this.#text(1, most);
+  #textValue(most: number, least = 1): string {
+    const from = this.#text(least, most);
     const to = this.#input.at;
+    if (from === to) return '';
     const place = (this.#bytes[from]! + 3 * this.#bytes[to - 1]! + 7 * (to - from)) % KNOWN_TEXTS;
     const known = this.#known[place];
     if (known !== undefined && isSame(this.#bytes, known.from, known.to, from, to)) return known.text;

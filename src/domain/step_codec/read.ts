@@ -1,7 +1,7 @@
 import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import type { Action, Content, Observation, StateRef, Step } from '../step.ts';
 import { DamagedStep } from './damaged_step.ts';
-import { ACTION, CONTENT, ENTRY, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
 import { WireReader } from './wire_reader.ts';
 
 /**
@@ -25,6 +25,7 @@ export function readStep(bytes: Uint8Array, from: number, to: number, view: 'BAS
   const startTime = input.has(STEP.startTime) ? readTime(input) : undefined;
   const endTime = input.has(STEP.endTime) ? readTime(input) : undefined;
   const states = readList(input, STEP.states, readState);
+  const labels = readLabels(input);
   input.finish();
   return {
     stepNumber,
@@ -39,11 +40,13 @@ export function readStep(bytes: Uint8Array, from: number, to: number, view: 'BAS
     startTime,
     endTime,
     states,
+    labels,
   };
 }
 
 const NONE: readonly never[] = [];
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
+const NO_LABELS: ReadonlyMap<string, string> = new Map();
 
 function readList<T>(input: WireReader, tag: number, read: (input: WireReader) => T): readonly T[] {
   if (!input.has(tag)) return NONE;
@@ -129,6 +132,22 @@ function readMetrics(input: WireReader): ReadonlyMap<string, number> {
     input.leave(outer);
   } while (input.has(STEP.metrics));
   return metrics;
+}
+
+function readLabels(input: WireReader): ReadonlyMap<string, string> {
+  if (!input.has(STEP.labels)) return NO_LABELS;
+  const labels = new Map<string, string>();
+  do {
+    input.expect(LABELS_TAIL);
+    const outer = input.enter();
+    input.expect(LABEL.key);
+    const key = input.text();
+    if (labels.has(key)) throw new DamagedStep('a label has a repeated key');
+    input.expect(LABEL.value);
+    labels.set(key, input.text());
+    input.leave(outer);
+  } while (input.has(STEP.labels));
+  return labels;
 }
 
 function readTime(input: WireReader): Instant {

@@ -1,6 +1,6 @@
 /**
- * Tags of `anabranch.v1`, trajectory.proto: field number × 8 + wire type. All are below 128, so each is one byte. A test
- * compares the bytes with protobuf-es.
+ * Tags of `anabranch.v1`, trajectory.proto: field number × 8 + wire type. All but that of `Step.labels` are below 128, so
+ * each is one byte. A test compares the bytes with protobuf-es.
  */
 export const STEP = {
   stepNumber: 0x08,
@@ -18,7 +18,11 @@ export const STEP = {
   commitTime: 0x6a,
   writerEpoch: 0x70,
   rewardSum: 0x79,
+  /** The first byte of the tag. `LABELS_TAIL` is the second one. */
+  labels: 0x82,
 } as const;
+export const LABELS_TAIL = 0x01;
+export const LABEL = { key: 0x0a, value: 0x12 } as const;
 /** Responses that return encoded steps: ReadStepsResponse and ReadRolloutsResponse. */
 export const RESPONSE = { steps: 0x12 } as const;
 export const ENTRY = { key: 0x0a, value: 0x11 } as const;

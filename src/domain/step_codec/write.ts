@@ -1,6 +1,6 @@
 import { type Instant, instantToParts } from '../instant.ts';
 import type { Action, Content, Observation, StateRef, Step, StoredStep } from '../step.ts';
-import { ACTION, CONTENT, ENTRY, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
 import type { WireWriter } from './wire_writer.ts';
 
 /** Writes what the client sent of a step, as a message `Step`, with states by digest and size. */
@@ -17,6 +17,7 @@ export function writeStep(out: WireWriter, step: Step): void {
   if (step.startTime !== undefined) writeTime(out, STEP.startTime, step.startTime);
   if (step.endTime !== undefined) writeTime(out, STEP.endTime, step.endTime);
   for (const state of step.states) writeState(out, state);
+  for (const [key, value] of step.labels) writeLabel(out, key, value);
 }
 
 /** What the server adds to all steps of a commit. */
@@ -29,7 +30,10 @@ export function writeStoredStep(out: WireWriter, step: StoredStep): void {
   writeRewardSum(out, step.rewardSum);
 }
 
-/** Writes the fields that follow those of `writeStep`. */
+/**
+ * Writes fields that the server sets, after those of `writeStep`. Labels have a higher number and come first, so that
+ * the stored bytes are sent as they are: parsers accept any order.
+ */
 export function writeCommit(out: WireWriter, { commitTime, writerEpoch }: Commit): void {
   writeTime(out, STEP.commitTime, commitTime);
   if (writerEpoch !== 0n) out.long(STEP.writerEpoch, writerEpoch);
@@ -99,6 +103,14 @@ export function writeState(out: WireWriter, { name, digest, mediaType, size }: S
   if (digest !== '') out.text(STATE.digest, digest);
   if (mediaType !== '') out.text(STATE.mediaType, mediaType);
   if (size > 0) out.unsigned(STATE.size, size);
+  out.end(begun);
+}
+
+function writeLabel(out: WireWriter, key: string, value: string): void {
+  out.tag(STEP.labels);
+  const begun = out.begin(LABELS_TAIL);
+  out.text(LABEL.key, key);
+  out.text(LABEL.value, value);
   out.end(begun);
 }
 

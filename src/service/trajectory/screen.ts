@@ -40,7 +40,14 @@ export function screenStep(step: Step): number {
     metrics += 1;
     bytes += 20 + 3 * key.length;
   }
-  return metrics > LIMITS.metrics ? SUSPECT : bytes;
+  let labels = 0;
+  for (const key in step.labels) {
+    const value = step.labels[key]!;
+    if (key === '' || !fits(key, LIMITS.labelKeyBytes) || !fits(value, LIMITS.labelValueBytes)) return SUSPECT;
+    labels += 1;
+    bytes += 20 + 3 * (key.length + value.length);
+  }
+  return metrics > LIMITS.metrics || labels > LIMITS.stepLabels ? SUSPECT : bytes;
 }
 
 function screenContent(content: Content | undefined): number {

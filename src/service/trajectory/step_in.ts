@@ -81,6 +81,7 @@ function toSentStep(step: WireStep, place: Place): SentStep {
     startTime: toTime(step.startTime, place, '.start_time'),
     endTime: toTime(step.endTime, place, '.end_time'),
     states: states.length === 0 ? NONE : toStates(states, place),
+    labels: toLabels(step.labels, place),
     contentData,
   };
 }
@@ -171,6 +172,14 @@ function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<stri
     );
   }
   return metrics;
+}
+
+function toLabels(entries: WireStep['labels'], place: Place): ReadonlyMap<string, string> {
+  const labels = toMap(entries);
+  for (const [key, value] of labels) {
+    if (!isStorableText(key) || !isStorableText(value)) throw unstorableText(pathOf(place, '.labels'));
+  }
+  return labels;
 }
 
 /** W9: returns the states in the order of their names. Requires unique names. */

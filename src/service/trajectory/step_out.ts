@@ -29,6 +29,7 @@ export function fromStoredStep(step: StoredStep): WireStep {
   if (step.startTime !== undefined) wire.startTime = fromInstant(step.startTime);
   if (step.endTime !== undefined) wire.endTime = fromInstant(step.endTime);
   for (const state of step.states) wire.states.push(fromStateRef(state));
+  if (step.labels.size > 0) wire.labels = fromMap(step.labels);
   wire.commitTime = fromInstant(step.commitTime);
   wire.writerEpoch = step.writerEpoch;
   wire.rewardSum = step.rewardSum;

@@ -11,6 +11,7 @@ export function stepBytes(step: Step): number {
     bytes += 64 + utf8(type) + utf8(callId) + contentBytes(content);
   }
   for (const key of step.metrics.keys()) bytes += 24 + utf8(key);
+  for (const [key, value] of step.labels) bytes += 24 + utf8(key) + utf8(value);
   for (const { name, mediaType } of step.states) bytes += 128 + utf8(name) + utf8(mediaType);
   return bytes;
 }

@@ -98,7 +98,13 @@ func sampleSteps() []*pb.Step {
 			StartTime:    &timestamppb.Timestamp{Seconds: -1, Nanos: 999_999_999},
 			EndTime:      &timestamppb.Timestamp{Seconds: 253402300799, Nanos: 1},
 		},
-		{StepNumber: 4, Reward: proto.Float64(math.Inf(-1)), Terminated: true, Truncated: true},
+		{
+			StepNumber: 4,
+			Reward:     proto.Float64(math.Inf(-1)),
+			Terminated: true,
+			Truncated:  true,
+			Labels:     map[string]string{"phase": "träin", "empty": ""},
+		},
 		{
 			StepNumber: 5,
 			Reward:     proto.Float64(0.1),

@@ -82,7 +82,13 @@ def sample_steps() -> list[Step]:
             start_time=Timestamp(seconds=-1, nanos=999_999_999),
             end_time=Timestamp(seconds=253402300799, nanos=1),
         ),
-        Step(step_number=4, reward=-math.inf, terminated=True, truncated=True),
+        Step(
+            step_number=4,
+            reward=-math.inf,
+            terminated=True,
+            truncated=True,
+            labels={"phase": "träin", "empty": ""},
+        ),
         Step(
             step_number=5,
             reward=0.1,

@@ -75,6 +75,7 @@ export function richStep(stepNumber: bigint): Step {
     infoJson: '{"info":true}',
     metadataJson: '{"metadata":true}',
     metrics: { value: 1.5 },
+    labels: { phase: 'train' },
     startTime: LONG_AGO,
     endTime: LATE,
     states: [{ name: 'env', data: bytes('state'), digest: sha256(bytes('state')), mediaType: 'text/plain' }],

@@ -312,6 +312,13 @@ export declare type Step = Message<"anabranch.v1.Step"> & {
    * @generated from field: double reward_sum = 15;
    */
   rewardSum: number;
+
+  /**
+   * Key-value pairs to filter by. At most 16. Keys have 1 to 64 bytes, values at most 256.
+   *
+   * @generated from field: map<string, string> labels = 16;
+   */
+  labels: { [key: string]: string };
 };
 
 /**

@@ -243,6 +243,22 @@ class Step(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     STEP_NUMBER_FIELD_NUMBER: builtins.int
     ACTIONS_FIELD_NUMBER: builtins.int
     OBSERVATIONS_FIELD_NUMBER: builtins.int
@@ -258,6 +274,7 @@ class Step(google.protobuf.message.Message):
     COMMIT_TIME_FIELD_NUMBER: builtins.int
     WRITER_EPOCH_FIELD_NUMBER: builtins.int
     REWARD_SUM_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
     step_number: builtins.int
     """Number of the step: 0, 1, 2, … without gaps along the trajectory. Set by the client."""
     reward: builtins.float
@@ -312,6 +329,10 @@ class Step(google.protobuf.message.Message):
     def commit_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only; ignored in requests. Time of the commit, by the clock of the database."""
 
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Key-value pairs to filter by. At most 16. Keys have 1 to 64 bytes, values at most 256."""
+
     def __init__(
         self,
         *,
@@ -330,9 +351,10 @@ class Step(google.protobuf.message.Message):
         commit_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         writer_epoch: builtins.int = ...,
         reward_sum: builtins.float = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_reward", b"_reward", "commit_time", b"commit_time", "end_time", b"end_time", "reward", b"reward", "start_time", b"start_time"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_reward", b"_reward", "actions", b"actions", "commit_time", b"commit_time", "end_time", b"end_time", "info_json", b"info_json", "metadata_json", b"metadata_json", "metrics", b"metrics", "observations", b"observations", "reward", b"reward", "reward_sum", b"reward_sum", "start_time", b"start_time", "states", b"states", "step_number", b"step_number", "terminated", b"terminated", "truncated", b"truncated", "writer_epoch", b"writer_epoch"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_reward", b"_reward", "actions", b"actions", "commit_time", b"commit_time", "end_time", b"end_time", "info_json", b"info_json", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "observations", b"observations", "reward", b"reward", "reward_sum", b"reward_sum", "start_time", b"start_time", "states", b"states", "step_number", b"step_number", "terminated", b"terminated", "truncated", b"truncated", "writer_epoch", b"writer_epoch"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_reward", b"_reward"]) -> typing.Literal["reward"] | None: ...
 
 Global___Step: typing_extensions.TypeAlias = Step

@@ -138,6 +138,7 @@ function readRow(row: StepRow, all: StateRef[]): { step: Step; attached: readonl
     startTime: row.start_time === null ? undefined : parseInstant(row.start_time),
     endTime: row.end_time === null ? undefined : parseInstant(row.end_time),
     states: all.sort((a, b) => compareText(a.name, b.name)),
+    labels: new Map(),
   };
   const digest = readDigest(row.content_digest);
   for (const attached of subsets(all)) {
