@@ -20,6 +20,12 @@ export interface SealRequest {
   readonly message: string;
 }
 
+/** A tag for a step of the same message (B5). */
+export interface StepTag {
+  readonly name: string;
+  readonly stepNumber: bigint;
+}
+
 /** The end of a trajectory: read under the lock, then moved while a group of batches is decided. */
 export interface Head {
   end: bigint;
@@ -38,6 +44,8 @@ export interface Writing {
   readonly trajectoryId: string;
   readonly writerEpoch: bigint | undefined;
   readonly steps: readonly PackedStep[];
+  /** In order of step number. Ignored for steps that are not new. */
+  readonly tags: readonly StepTag[];
   readonly seal: SealRequest | undefined;
 }
 

@@ -26,6 +26,8 @@ export const LIMITS = Object.freeze({
   chunkBytes: 256 * 1024,
   /** Named states of one step. */
   statesPerStep: 256,
+  /** Tags that a message sets for one of its steps. */
+  tagsPerStep: 16,
   /** Bytes of a state's name. */
   stateNameBytes: 64,
   /** Labels of a step, and bytes of their keys and values. */

@@ -151,7 +151,7 @@ function head(fields: Partial<Head> = {}): Head {
 }
 
 function writing(steps: readonly Step[], fields: Partial<Writing> = {}): Writing {
-  return { trajectoryId: ID, writerEpoch: 2n, steps: steps.map(packed), seal: undefined, ...fields };
+  return { trajectoryId: ID, writerEpoch: 2n, steps: steps.map(packed), tags: [], seal: undefined, ...fields };
 }
 
 const SEALED = { status: 'COMPLETED', statusMessage: 'done' } as const;

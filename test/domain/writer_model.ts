@@ -226,7 +226,7 @@ function serveStep(state: State, connection: Connection, n: number, omit: Readon
   const word = `${connection.writer}:${n}`;
   const step = stepOf(n, word);
   const writerEpoch = BigInt(omit.has('epoch_check') ? state.epoch : connection.epoch);
-  const writing = { trajectoryId: 't', writerEpoch, steps: [step], seal: undefined };
+  const writing = { trajectoryId: 't', writerEpoch, steps: [step], tags: [], seal: undefined };
   const { appended } = decideAppend(head, writing, (number) => {
     const stored = state.steps[Number(number)];
     return stored && stepOf(Number(number), stored.word).bytes;

@@ -192,7 +192,7 @@ export function state(data: Uint8Array | string | undefined, fields: Partial<Giv
 }
 
 export function frame(steps: readonly GivenStep[], seal?: SealRequest, bytes = 100): AppendFrame {
-  return { ...newSteps(steps), seal, bytes };
+  return { ...newSteps(steps), tags: [], seal, bytes };
 }
 
 export function wordOf({ actions }: Pick<StoredStep, 'actions'>): string {

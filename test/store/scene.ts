@@ -79,6 +79,7 @@ export class Scene {
       steps: steps.map(packed),
       seal: undefined,
       states: [],
+      tags: [],
       ...fields,
     };
   }

@@ -1,7 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
+import { statementsOf } from './statement_count.ts';
 
 describeStore('tags', (on) => {
   const set = (scene: Scene, of: { id: string }, name: string, step: bigint, expected?: bigint) =>
@@ -67,6 +69,63 @@ describeStore('tags', (on) => {
       for (const each of results)
         if (each.status === 'rejected') expect(each.reason).toMatchObject({ reason: 'TAG_MOVED' });
     }
+  });
+
+  it('B5: an append sets and moves tags in the transaction of its steps, also of several trajectories at once', async () => {
+    const scene = on.scene();
+    const [one, other] = [await scene.createWith(['a', 'b']), await scene.createWith(['a'])];
+    await set(scene, one, 'best', 0n);
+    const tags = (...of: readonly (readonly [string, bigint])[]) => ({
+      tags: of.map(([name, stepNumber]) => ({ name, stepNumber })),
+    });
+    const outcomes = await scene.store.append(
+      [
+        scene.batch(one, [wordStep(2n, 'c'), wordStep(3n, 'd')], tags(['best', 2n], ['new', 2n], ['best', 3n])),
+        scene.batch(other, [wordStep(1n, 'b')], tags(['best', 1n])),
+        scene.batch(one, [wordStep(4n, 'e')], tags(['new', 4n])),
+        scene.batch(other, [wordStep(3n, 'gap')], tags(['best', 3n], ['none', 3n])),
+      ],
+      'never',
+    );
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['committed', 'committed', 'committed', 'refused']);
+    const stepOf = async (of: { id: string }, name: string) => (await get(scene, of, name)).stepNumber;
+    expect(await stepOf(one, 'best')).toBe(3n);
+    expect(await stepOf(one, 'new')).toBe(4n);
+    expect(await stepOf(other, 'best')).toBe(1n);
+    expect(await reason(get(scene, other, 'none'))).toBe('TAG_NOT_FOUND');
+  });
+
+  it('B5: the tags of repeated steps are ignored, so a replay moves no tag', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const tagged = (stepNumber: bigint) => ({ tags: [{ name: 'best', stepNumber }] });
+    await scene.append(made, [wordStep(1n, 'b')], tagged(1n));
+    await set(scene, made, 'best', 0n);
+    const replay = await scene.append(made, [wordStep(1n, 'b')], tagged(1n));
+    expect(replay.duplicates).toBe(1);
+    expect((await get(scene, made, 'best')).stepNumber).toBe(0n);
+    const both = { tags: [...tagged(1n).tags, { name: 'end', stepNumber: 2n }] };
+    await scene.append(made, [wordStep(1n, 'b'), wordStep(2n, 'c')], both);
+    expect((await get(scene, made, 'best')).stepNumber).toBe(0n);
+    expect((await get(scene, made, 'end')).stepNumber).toBe(2n);
+  });
+
+  it('B5: a message without tags takes no statement for them; one with tags takes one more', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const cost = async (steps: readonly bigint[], names: readonly string[]) => {
+      const tags = names.map((name) => ({ name, stepNumber: steps[0]! }));
+      const batch = scene.batch(
+        made,
+        steps.map((step) => wordStep(step, 'x')),
+        { tags },
+      );
+      return statementsOf(on.engine, () => scene.store.append([batch], 'never'));
+    };
+    await cost([1n, 2n], []);
+    const plain = await cost([3n, 4n], []);
+    expect(await cost([5n, 6n], ['a'])).toBe(plain + 1);
+    expect(await cost([7n, 8n], [])).toBe(plain);
   });
 
   it('B5: sealed trajectories accept tags too', async () => {

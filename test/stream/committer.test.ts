@@ -320,7 +320,7 @@ function batch(
   writerEpoch?: bigint,
 ): AppendBatch {
   const steps = numbers.map((number) => packed(wordStep(number, word)));
-  return { caller, ref, trajectoryId, uid: undefined, writerEpoch, steps, seal: undefined, states: [] };
+  return { caller, ref, trajectoryId, uid: undefined, writerEpoch, steps, seal: undefined, states: [], tags: [] };
 }
 
 function isPoison(step: PackedStep): boolean {

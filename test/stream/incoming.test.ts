@@ -10,6 +10,7 @@ import { LIMITS } from '../../src/domain/limits.ts';
 import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
 import { type NewSteps, withInlineStates } from '../../src/domain/step_codec/packed_step.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
+import { toAppendFrame } from '../../src/service/trajectory/append.ts';
 import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
 import { packSteps } from '../../src/service/trajectory/step_in.ts';
 import { state, step } from '../service/on_app.ts';
@@ -177,6 +178,48 @@ describe('an invalid step is refused, and the error names the field', () => {
       states: [...states.slice(1), state(bytes(LIMITS.inlineStateBytes))],
     });
     expect(prepareStep(largest).steps[0]?.states).toHaveLength(16);
+  });
+});
+
+describe('the tags of a message', () => {
+  const tags = (steps: readonly bigint[], ...of: readonly (readonly [string, bigint | undefined])[]) => {
+    const message = {
+      steps: steps.map((stepNumber) => ({ stepNumber })),
+      tags: of.map(([name, stepNumber]) => (stepNumber === undefined ? { name } : { name, stepNumber })),
+    };
+    return toAppendFrame(create(AppendStepsRequestSchema, message), validator).tags;
+  };
+
+  it('B5: are put in the order of their steps, so that the last step keeps a tag that several have', () => {
+    const [zero, one] = [
+      { name: 'a', stepNumber: 0n },
+      { name: 'a', stepNumber: 1n },
+    ];
+    expect(tags([0n, 1n], ['a', 1n], ['a', 0n])).toEqual([zero, one]);
+  });
+
+  it('B5: a step may have 16', () => {
+    const many = (count: number) => Array.from({ length: count }, (_, i): [string, bigint] => [`t${i}`, 0n]);
+    expect(tags([0n, 1n], ...many(16), ['t', 1n])).toHaveLength(17);
+    expect(faultOf(() => tags([0n, 1n], ...many(17)))).toMatchObject({
+      reason: 'INVALID_REQUEST',
+      violations: [{ field: 'tags' }],
+    });
+  });
+
+  it.each([
+    ['of no step of the message', 'tag', 2n, 'tags[0].step_number'],
+    ['without a step', 'tag', undefined, 'tags[0].step_number'],
+    ['of a negative number', 'tag', -1n, 'tags[0].step_number'],
+    ['without a name', '', 0n, 'tags[0].name'],
+    ['that begins with a digit', '1', 0n, 'tags[0].name'],
+    ['with U+0000', 'a\0', 0n, 'tags[0].name'],
+    ['of 129 bytes', 'a'.repeat(129), 0n, 'tags[0].name'],
+  ])('B5: one %s is refused by its field', (_what, name, stepNumber, field) => {
+    expect(faultOf(() => tags([0n, 1n], [name, stepNumber]))).toMatchObject({
+      reason: 'INVALID_REQUEST',
+      violations: [{ field }],
+    });
   });
 });
 

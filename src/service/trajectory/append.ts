@@ -1,4 +1,5 @@
 import { toBinary } from '@bufbuild/protobuf';
+import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type AppendOpened,
   type AppendSealed,
@@ -6,8 +7,9 @@ import {
   AppendStepsRequestSchema,
   type AppendStepsResponse,
   type TrajectoryService,
+  type StepTag as WireTag,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { OpenRequest } from '../../domain/append.ts';
+import type { OpenRequest, StepTag } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { PackedFrame, withInlineStates } from '../../domain/step_codec/packed_step.ts';
@@ -18,6 +20,7 @@ import {
   type Opened,
   openAppendSession,
 } from '../../stream/append/session.ts';
+import { required } from '../convert/required.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { BidiStream, FramesCall } from '../method.ts';
 import { SUSPECT, screenStep } from './screen.ts';
@@ -87,9 +90,9 @@ async function readFrames(session: AppendSession, frames: AsyncIterator<Frame>, 
 function toOpenRequest(frame: Frame, { check }: FramesCall): OpenRequest {
   if (frame instanceof PackedFrame || frame.open === undefined)
     throw invalidField('open', 'must be the first frame of the stream, before any steps');
-  const { open, steps, seal } = frame;
-  if (steps.length > 0 || seal !== undefined) {
-    throw invalidField('open', 'must be the only field of its frame: send steps and seal in later frames');
+  const { open, steps, tags, seal } = frame;
+  if (steps.length > 0 || tags.length > 0 || seal !== undefined) {
+    throw invalidField('open', 'must be the only field of its frame: send steps, tags and seal in later frames');
   }
   check(AppendStepsRequestSchema, frame);
   const { trajectoryId, uid, writerId, takeOverEpoch, expectedNextStepNumber } = open;
@@ -108,13 +111,13 @@ export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>
   if (frame instanceof PackedFrame) {
     const states = frame.steps.reduce((count, step) => count + step.states.length, 0);
     const bytes = Math.max(frame.bytes, frame.steps.length * PACKED_STEP_BYTES + states * PACKED_STATE_BYTES);
-    return { ...withInlineStates(frame.steps), seal: undefined, bytes };
+    return { ...withInlineStates(frame.steps), tags: NO_TAGS, seal: undefined, bytes };
   }
-  const { open, steps, seal } = frame;
+  const { open, steps, tags, seal } = frame;
   if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
   let bytes = 0;
   let parts = 0;
-  let suspect = seal !== undefined;
+  let suspect = tags.length > 0 || seal !== undefined;
   for (let i = 0; i < steps.length; i += 1) {
     const { actions, observations, states } = steps[i]!;
     parts += 1 + actions.length + observations.length + states.length;
@@ -132,9 +135,33 @@ export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>
   }
   return {
     ...withInlineStates(packSteps(steps)),
+    tags: tags.length === 0 ? NO_TAGS : toTags(tags, steps),
     seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
     bytes: Math.max(bytes, parts * PART_BYTES),
   };
+}
+
+const NO_TAGS: readonly StepTag[] = [];
+
+/** Converts the tags of a message, in order of step number. Errors: INVALID_REQUEST. */
+function toTags(tags: readonly WireTag[], steps: readonly Pick<Step, 'stepNumber'>[]): StepTag[] {
+  const counts = new Map(steps.map(({ stepNumber }) => [stepNumber, 0]));
+  const converted = tags.map(({ name, stepNumber }, i): StepTag => {
+    const field = `tags[${i}].step_number`;
+    const number = required(stepNumber, field);
+    const count = counts.get(number);
+    if (count === undefined)
+      throw invalidField(field, `must be the number of a step of the same message, got ${number}`);
+    if (count >= LIMITS.tagsPerStep) {
+      throw invalidField(
+        'tags',
+        `must have at most ${LIMITS.tagsPerStep} tags for a step, but step ${number} has more`,
+      );
+    }
+    counts.set(number, count + 1);
+    return { name, stepNumber: number };
+  });
+  return converted.sort((a, b) => Number(a.stepNumber - b.stepNumber));
 }
 
 function openedMessage({ epoch, uid, nextStepNumber, status }: Opened): AppendOpened {

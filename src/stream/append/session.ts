@@ -1,4 +1,4 @@
-import type { OpenRequest, SealRequest } from '../../domain/append.ts';
+import type { OpenRequest, SealRequest, StepTag } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
 import type { Instant } from '../../domain/instant.ts';
@@ -12,6 +12,7 @@ import type { BatchSource, Committed } from './committer.ts';
 
 /** One frame of steps of an append stream (W3): at least one step, unless it seals. */
 export interface AppendFrame extends NewSteps {
+  readonly tags: readonly StepTag[];
   readonly seal: SealRequest | undefined;
   /** Bytes that the frame takes of the stream's window: its encoded size, or its size in memory if that is larger. */
   readonly bytes: number;
@@ -179,7 +180,7 @@ export class AppendSession implements BatchSource {
     if (frame.steps.length === 0 && frame.seal === undefined) {
       throw invalidField('steps', 'must hold at least one step, unless the frame carries seal');
     }
-    const { steps, states, seal } = frame;
+    const { steps, states, tags, seal } = frame;
     const { trajectory, epoch } = this.#grant;
     const batch: AppendBatch = {
       caller: this.#caller,
@@ -189,6 +190,7 @@ export class AppendSession implements BatchSource {
       writerEpoch: epoch,
       steps,
       states,
+      tags,
       seal,
     };
     this.#sealPushed = seal !== undefined;

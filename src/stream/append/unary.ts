@@ -31,7 +31,8 @@ export async function commitUnary(
   const trajectory = await findTrajectory(app, caller, args.trajectoryId);
   if (uid !== undefined && uid !== trajectory.uid) throw trajectoryNotFound(trajectory.id);
   const { ref, id: trajectoryId } = trajectory;
-  const batch: AppendBatch = { caller, ref, trajectoryId, uid, writerEpoch: args.writerEpoch, steps, states, seal };
+  const { writerEpoch } = args;
+  const batch: AppendBatch = { caller, ref, trajectoryId, uid, writerEpoch, steps, states, tags: [], seal };
   const bytes = states.reduce((sum, { data }) => sum + data.length, STEPS_BYTES);
   app.call.signal.throwIfAborted();
   return new Promise((resolve, reject) => {

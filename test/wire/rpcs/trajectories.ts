@@ -131,7 +131,11 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
     requests: ({ id, uid }) => [
       [
         { open: { trajectoryId: id, uid, writerId: 'one', takeOverEpoch: 7n, expectedNextStepNumber: 4n } },
-        { steps: [richStep(4n), { stepNumber: 5n }], seal: { status: Status.FAILED, message: 'gave up' } },
+        {
+          steps: [richStep(4n), { stepNumber: 5n }],
+          tags: [{ name: 'last', stepNumber: 5n }],
+          seal: { status: Status.FAILED, message: 'gave up' },
+        },
       ],
     ],
     served: (answers) => {

@@ -527,6 +527,35 @@ export declare type Seal = Message<"anabranch.v1.Seal"> & {
 export declare const SealSchema: GenMessage<Seal>;
 
 /**
+ * A tag for a step of the same message. It is set in the transaction that appends the step, and ignored if the step is
+ * stored already, so that a replay moves no tag.
+ *
+ * @generated from message anabranch.v1.StepTag
+ */
+export declare type StepTag = Message<"anabranch.v1.StepTag"> & {
+  /**
+   * Name of the tag, as in SetTag. If the trajectory has the tag, it is moved.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Number of a step of the same message. Required. A step has at most 16 tags. If steps of a message have the same
+   * tag, the last of these steps keeps it.
+   *
+   * @generated from field: optional int64 step_number = 2;
+   */
+  stepNumber?: bigint | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.StepTag.
+ * Use `create(StepTagSchema)` to create a new message.
+ */
+export declare const StepTagSchema: GenMessage<StepTag>;
+
+/**
  * A message from the client: first `open` alone, exactly once; then `steps`, `seal`, or both.
  *
  * @generated from message anabranch.v1.AppendStepsRequest
@@ -553,6 +582,13 @@ export declare type AppendStepsRequest = Message<"anabranch.v1.AppendStepsReques
    * @generated from field: anabranch.v1.Seal seal = 3;
    */
   seal?: Seal | undefined;
+
+  /**
+   * Tags for steps of this message.
+   *
+   * @generated from field: repeated anabranch.v1.StepTag tags = 4;
+   */
+  tags: StepTag[];
 };
 
 /**

@@ -574,6 +574,34 @@ class Seal(google.protobuf.message.Message):
 Global___Seal: typing_extensions.TypeAlias = Seal
 
 @typing.final
+class StepTag(google.protobuf.message.Message):
+    """A tag for a step of the same message. It is set in the transaction that appends the step, and ignored if the step is
+    stored already, so that a replay moves no tag.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the tag, as in SetTag. If the trajectory has the tag, it is moved."""
+    step_number: builtins.int
+    """Number of a step of the same message. Required. A step has at most 16 tags. If steps of a message have the same
+    tag, the last of these steps keeps it.
+    """
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        step_number: builtins.int | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "step_number", b"step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "name", b"name", "step_number", b"step_number"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
+
+Global___StepTag: typing_extensions.TypeAlias = StepTag
+
+@typing.final
 class AppendStepsRequest(google.protobuf.message.Message):
     """A message from the client: first `open` alone, exactly once; then `steps`, `seal`, or both."""
 
@@ -582,6 +610,7 @@ class AppendStepsRequest(google.protobuf.message.Message):
     OPEN_FIELD_NUMBER: builtins.int
     STEPS_FIELD_NUMBER: builtins.int
     SEAL_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
     @property
     def open(self) -> Global___AppendOpen:
         """Opens the stream. First message only."""
@@ -596,15 +625,20 @@ class AppendStepsRequest(google.protobuf.message.Message):
     def seal(self) -> Global___Seal:
         """Seals the trajectory after the steps of this message, in the same transaction."""
 
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StepTag]:
+        """Tags for steps of this message."""
+
     def __init__(
         self,
         *,
         open: Global___AppendOpen | None = ...,
         steps: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Step] | None = ...,
         seal: Global___Seal | None = ...,
+        tags: collections.abc.Iterable[Global___StepTag] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["open", b"open", "seal", b"seal"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["open", b"open", "seal", b"seal", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["open", b"open", "seal", b"seal", "steps", b"steps", "tags", b"tags"]) -> None: ...
 
 Global___AppendStepsRequest: typing_extensions.TypeAlias = AppendStepsRequest
 

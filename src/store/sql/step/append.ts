@@ -13,6 +13,8 @@ import type { EncodedState } from '../state/bytes.ts';
 import { encodeAllWhole, type StateEncoder } from '../state/encoder.ts';
 import { BaseChanged, ReferredStates } from '../state/referred_states.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
+import type { RowOf } from '../tables/table.ts';
+import { TAGS } from '../tables/trajectories.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
@@ -42,6 +44,8 @@ interface GroupMember {
   changed: boolean;
   /** Set by the first rejected batch. Later batches of the trajectory are rejected with the same error. */
   refusal: AnabranchError | undefined;
+  /** Steps of tags that the batches set. */
+  readonly tags: Map<string, bigint>;
   /** Stored steps that the batches repeat, and steps appended in this group, by step number. */
   readonly stored: Map<bigint, RepeatedStep>;
 }
@@ -151,6 +155,7 @@ class Group {
     for (const { stepNumber, bytes } of decision.appended) {
       member.stored.set(stepNumber, { bytes, commitTime: this.#nowInstant });
     }
+    for (const { name, stepNumber } of batch.tags) if (stepNumber >= before.end) member.tags.set(name, stepNumber);
     if (decision.seal === 'sealed') {
       member.sealTime = this.#tx.now;
       this.#sealed.push({ caller: batch.caller, member });
@@ -185,6 +190,8 @@ class Group {
     if (heads.length === 0) return;
     await this.#writer.write(wait);
     await this.#tx.engine.updateRows(this.#tx.db, HEAD_UPDATE, heads);
+    const tags = [...this.#members.values()].flatMap((member) => this.#tagRows(member));
+    if (tags.length > 0) await this.#tx.engine.insertRows(this.#tx.db, TAGS, tags, MOVE_TAG);
     if (this.#sealed.length === 0) return;
     const seals = this.#sealed.map(({ caller, member: { locked, head } }): RecordedMove => {
       const entity = { tree: locked.tree, noun: 'TRAJECTORY', key: locked.key } as const;
@@ -213,6 +220,19 @@ class Group {
       update_time: this.#tx.now,
       seal_time: sealTime,
     };
+  }
+
+  #tagRows({ locked: { tree, key, namespace }, tags }: GroupMember): RowOf<typeof TAGS>[] {
+    if (tags.size === 0) return NO_TAGS;
+    const update_time = this.#tx.now;
+    return [...tags].map(([name, step_number]) => ({
+      tree,
+      trajectory: key,
+      name,
+      namespace,
+      step_number,
+      update_time,
+    }));
   }
 
   /** Loads the stored steps that a batch repeats. The lineage finds the owners of inherited steps. */
@@ -246,6 +266,12 @@ class Group {
   }
 }
 
+const NO_TAGS: RowOf<typeof TAGS>[] = [];
+
+/** The row of a trajectory is locked, so no other transaction sets its tags. */
+const MOVE_TAG = ` on conflict (tree, trajectory, name) do update
+  set step_number = excluded.step_number, update_time = excluded.update_time`;
+
 function newMember(locked: LockedHead): GroupMember {
   return {
     locked,
@@ -262,6 +288,7 @@ function newMember(locked: LockedHead): GroupMember {
     statusBefore: locked.status,
     changed: false,
     refusal: undefined,
+    tags: new Map(),
     stored: new Map(),
   };
 }

@@ -87,9 +87,9 @@ export async function appendToKnown(
   };
 }
 
-function soleStep({ steps, seal }: AppendBatch): PackedStep | undefined {
+function soleStep({ steps, tags, seal }: AppendBatch): PackedStep | undefined {
   const [step] = steps;
-  if (step === undefined || steps.length > 1 || seal !== undefined) return undefined;
+  if (step === undefined || steps.length > 1 || tags.length > 0 || seal !== undefined) return undefined;
   return rowStates(step).length > 0 ? undefined : step;
 }
 
