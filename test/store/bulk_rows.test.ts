@@ -3,7 +3,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/open.ts';
 import type { Engine } from '../../src/store/sql/engine.ts';
 import type { PostgresType } from '../../src/store/sql/tables/column.ts';
-import { type Row, rowUpdate, type Table } from '../../src/store/sql/tables/table.ts';
+import { STATES } from '../../src/store/sql/tables/states.ts';
+import { type NamedColumn, type Row, rowUpdate, type Table } from '../../src/store/sql/tables/table.ts';
 import { TABLES } from '../../src/store/sql/tables.ts';
 import { isSet } from '../../src/store/sql/values.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';
@@ -17,7 +18,8 @@ const FEW = 2;
 const MANY = 20;
 
 /** Values that are distinct and ordered like the numbers. */
-const SAMPLES: Readonly<Record<PostgresType, (number: number) => unknown>> = {
+const SAMPLES: Readonly<Record<PostgresType | 'state key', (number: number) => unknown>> = {
+  'state key': (number) => Buffer.from(`state ${number}`),
   int8: (number) => 2n ** 40n + BigInt(number),
   float8: (number) => number + 0.25,
   bool: (number) => number % 2,
@@ -29,9 +31,14 @@ const SAMPLES: Readonly<Record<PostgresType, (number: number) => unknown>> = {
 
 let lastNumber = 0;
 
-function sampleRow({ columns }: Table): Record<string, unknown> {
+function sampleRow({ order }: Table): Record<string, unknown> {
   lastNumber += 1;
-  return Object.fromEntries(Object.entries(columns).map(([name, { type }]) => [name, SAMPLES[type](lastNumber)]));
+  return Object.fromEntries(order.map((column) => [column.name, SAMPLES[kindOf(column)](lastNumber)]));
+}
+
+/** A row in memory has the digest of a state in place of its key. */
+function kindOf({ type, source }: NamedColumn): keyof typeof SAMPLES {
+  return source === 'state key' ? source : type;
 }
 
 function samples(table: Table, count: number): Record<string, unknown>[] {
@@ -41,18 +48,18 @@ function samples(table: Table, count: number): Record<string, unknown>[] {
 /** A row in which every column that may be null is null. */
 function emptyRow(table: Table): Record<string, unknown> {
   const row = sampleRow(table);
-  for (const [name, { nullable }] of Object.entries(table.columns)) if (nullable) row[name] = null;
+  for (const { name } of table.order) if (table.columns[name]!.nullable) row[name] = null;
   return row;
 }
 
 /** The values as they are bound, because the engines read some of them as other types. */
 function boundAgain(table: Table, row: Row): Row {
-  const bind = (type: PostgresType, value: unknown) => {
+  const bind = (kind: keyof typeof SAMPLES, value: unknown) => {
     if (value === null) return null;
-    if (type === 'bool') return isSet(value as boolean | bigint) ? 1 : 0;
-    return type === 'bytea' ? Buffer.from(value as Uint8Array) : value;
+    if (kind === 'bool') return isSet(value as boolean | bigint) ? 1 : 0;
+    return kind === 'bytea' || kind === 'state key' ? Buffer.from(value as Uint8Array) : value;
   };
-  return Object.fromEntries(Object.entries(table.columns).map(([name, { type }]) => [name, bind(type, row[name])]));
+  return Object.fromEntries(table.order.map((column) => [column.name, bind(kindOf(column), row[column.name])]));
 }
 
 describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
@@ -75,22 +82,35 @@ describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
 
   it.each(NAMES)('%s: every column of inserted and updated rows is stored', async (tableName) => {
     const table: Table = TABLES[tableName];
-    const [key = '', ...others] = table.order.map((column) => column.name);
+    const [key = '', ...others] = table.order.filter(({ source }) => source === undefined).map((column) => column.name);
+    const looked = table.order.find(({ source }) => source === 'state key');
     const few = [emptyRow(table), ...samples(table, FEW)];
     const many = [emptyRow(table), ...samples(table, MANY)];
     await engine.write(async (tx) => {
+      for (const row of looked === undefined ? [] : [...few, ...many]) {
+        const state = { ...sampleRow(STATES), namespace: row.namespace, digest: row[looked!.name] };
+        await engine.insertRows(tx, STATES as Table, [state]);
+      }
       await engine.insertRows(tx, table, few);
       await engine.insertRows(tx, table, many);
     });
     const inserted = [...few, ...many];
     expect(await read(table, key)).toEqual(inserted);
-    const changes = few.map((row) => ({ ...sampleRow(table), [key]: row[key] }));
+    const kept = (row: Row) => (looked === undefined ? {} : { [looked.name]: row[looked.name] });
+    const changes = few.map((row) => ({ ...sampleRow(table), ...kept(row), [key]: row[key] }));
     await engine.write((tx) => engine.updateRows(tx, rowUpdate(table, [key], others), changes));
     expect(await read(table, key)).toEqual([...changes, ...many]);
+    if (looked !== undefined) await engine.write((tx) => tx.deleteFrom('states').execute());
   });
 
   async function read(table: Table, key: string): Promise<Row[]> {
-    const { rows } = await sql<Row>`select * from ${engine.table(table.name as keyof typeof TABLES)}
+    const columns = table.order.map(({ name, source }) =>
+      source === 'state key'
+        ? sql`(select digest from ${engine.table('states')} where key = t.${sql.ref(name)}) as ${sql.ref(name)}`
+        : sql`t.${sql.ref(name)}`,
+    );
+    const { rows } =
+      await sql<Row>`select ${sql.join(columns)} from ${engine.table(table.name as keyof typeof TABLES)} as t
       order by ${sql.ref(key)}`.execute(engine.db);
     return rows.map((row) => boundAgain(table, row));
   }

@@ -284,16 +284,7 @@ describeStore('deletion', (on) => {
     await scene.store.updateTrajectory(scene.namespace, child.id, { metrics: new Map([['m', 1]]) });
     const full = await countRows(on.sql, scene.namespace);
     // Deletion of runs has its own file (run_deletion.test.ts).
-    const ours = [
-      'trajectories',
-      'segments',
-      'step_states',
-      'attached_states',
-      'content_states',
-      'states',
-      'state_chunks',
-      'tags',
-    ];
+    const ours = ['trajectories', 'segments', 'state_refs', 'attached_states', 'states', 'state_chunks', 'tags'];
     for (const table of [...ours, 'status_changes', 'requests'])
       expect([table, (full[table] ?? 0) > 0]).toEqual([table, true]);
 

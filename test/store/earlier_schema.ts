@@ -1,5 +1,6 @@
 import { migration0018 } from '../../src/store/migrations/0018_segments.ts';
 import { restoreSmallStates } from './former_small_states.ts';
+import { restoreStateRefs } from './former_state_refs.ts';
 import { restoreFormerSteps } from './former_steps.ts';
 import type { OutsideSql } from './sql.ts';
 
@@ -116,6 +117,7 @@ const UNDO = {
     await sql.rows('alter table state_chunks drop column piece_upload');
   },
   '0024_step_scores': ['drop table step_scores', 'alter table trajectories drop column scored_metrics'],
+  '0030_state_refs': restoreStateRefs,
 } as const;
 
 /**

@@ -98,7 +98,7 @@ describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted
     makeInterruptible(database, () => undefined);
     const viewed = database.prepare('select name from temp.sqlite_schema').all();
     expect(viewed.map(({ name }) => name)).toEqual(
-      expect.arrayContaining(['steps', 'step_states', 'trajectories', 'metric_points', 'rollouts', 'status_changes']),
+      expect.arrayContaining(['steps', 'state_refs', 'trajectories', 'metric_points', 'rollouts', 'status_changes']),
     );
     database.close();
   });

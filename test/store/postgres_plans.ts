@@ -53,8 +53,13 @@ async function queriesOf(work: () => Promise<unknown>): Promise<Query[]> {
   }
 }
 
+function textOf(value: unknown): string {
+  if (value instanceof Uint8Array) return `\\x${Buffer.from(value).toString('hex')}`;
+  return Array.isArray(value) ? `{${value.join()}}` : `${value}`;
+}
+
 async function planOf(client: pg.Client, text: string, values: readonly unknown[]): Promise<PlanStep[]> {
-  const literals = values.map((value) => client.escapeLiteral(Array.isArray(value) ? `{${value.join()}}` : `${value}`));
+  const literals = values.map((value) => client.escapeLiteral(textOf(value)));
   const given = literals.length === 0 ? '' : `(${literals.join()})`;
   await client.query(`prepare read as ${text}`);
   const { rows } = await client.query(`explain (analyze, timing off, format json) execute read${given}`);

@@ -130,7 +130,7 @@ describeStore('a deletion in several transactions', (on) => {
     expect(await rows(scene)).toMatchObject({ steps: 600, tags: 1 });
     await on.reopen();
     await purgeAll();
-    expect(await rows(scene)).toMatchObject({ trajectories: 2, steps: 151, step_states: 151, tags: 0 });
+    expect(await rows(scene)).toMatchObject({ trajectories: 2, steps: 151, state_refs: 151, tags: 0 });
     const here = { ...(await on.store.getTrajectory(scene.namespace, child.id))! };
     const [owner] = await on.store.listTree(scene.namespace, root.ref.tree, PAGE);
     expect(owner).toMatchObject({ id: root.id, hidden: true, nextStepNumber: 151n });
@@ -169,13 +169,13 @@ describeStore('a deletion in several transactions', (on) => {
       more = await on.store.purgeDeleted(100);
       const now = await rows(scene);
       for (const table of ['steps', 'tags']) expect(before[table]! - now[table]!).toBeLessThanOrEqual(100);
-      expect(before.step_states! - now.step_states!).toBeLessThanOrEqual(100 + crowded.length);
+      expect(before.state_refs! - now.state_refs!).toBeLessThanOrEqual(100 + crowded.length);
       // A step is deleted with its references.
-      expect(now.step_states).toBe(now.steps! > 500 ? 500 + (now.steps! - 500) * crowded.length : now.steps);
+      expect(now.state_refs).toBe(now.steps! > 500 ? 500 + (now.steps! - 500) * crowded.length : now.steps);
       before = now;
     }
     expect(transactions).toBeGreaterThan(15);
-    expect(before).toMatchObject({ trajectories: 0, steps: 0, step_states: 0, tags: 0 });
+    expect(before).toMatchObject({ trajectories: 0, steps: 0, state_refs: 0, tags: 0 });
   });
 
   it('B2: a delete of many steps, or of many branches, takes many transactions; small branches share one', async () => {

@@ -83,7 +83,7 @@ it.each(ENGINES)(
     expect(await turns()).toEqual(turnsBefore);
     expect(await countRows(sql)).toMatchObject({
       steps: rows.steps,
-      step_states: rows.step_states,
+      state_refs: rows.state_refs,
       attached_states: 1,
     });
     expect(await again.append(root, rootSteps)).toMatchObject({ duplicates: rootSteps.length, nextStepNumber: 252n });

@@ -36,7 +36,7 @@ describeStore('small states', (on) => {
     const [small, large] = [newState('small'), newState('large'.repeat(1000))];
     const states = [smallRef(small, 'agent', 'text/plain'), stateRef(large), smallRef(newState(''), 'none')];
     await scene.append(made, [makeStep(0n, { states })], { states: [large] });
-    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ states: 1, step_states: 1 });
+    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ states: 1, state_refs: 1 });
     expect(await scene.store.findStates(scene.namespace, [small.digest], false)).toEqual([]);
     expect(await read(scene, made, made, 0n, ['agent', 'env', 'none', 'other'])).toEqual({ agent: 'small', none: '' });
     const [stored] = await scene.steps(made);
@@ -80,7 +80,7 @@ describeStore('small states', (on) => {
     expect(await attach(scene, made, 1n, 'after', 'attached')).toMatchObject({ duplicate: true, state: { size: 8 } });
     expect(await refusalOf(attach(scene, made, 1n, 'after', 'other'))).toMatchObject({ reason: 'STATE_CONFLICT' });
     expect(await refusalOf(attach(scene, made, 1n, 'env', 'other'))).toMatchObject({ reason: 'STATE_CONFLICT' });
-    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ states: 0, step_states: 0, attached_states: 1 });
+    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ states: 0, state_refs: 0, attached_states: 1 });
     for (const each of [made, branch]) {
       expect(await read(scene, each, made, 1n, ['after', 'env'])).toEqual({ after: 'attached', env: 'own' });
       const lineage = await scene.lineage(each);
@@ -141,7 +141,7 @@ describeStore('small states', (on) => {
     expect(texts).toEqual(steps.slice(0, 13).map((_, i) => `state ${i}`));
     await scene.delete(branch);
     while (await scene.store.purgeDeleted(100));
-    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ segments: 0, step_states: 0, attached_states: 0 });
+    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ segments: 0, state_refs: 0, attached_states: 0 });
   });
 
   it('S3: a damaged small state is STATE_CORRUPT, and everything else can be read', async () => {

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { expect, it } from 'vitest';
 import type { Engine, Tx } from '../../src/store/sql/engine.ts';
-import { CONTENT_STATES } from '../../src/store/sql/tables/steps.ts';
+import { STATE_REFS } from '../../src/store/sql/tables/steps.ts';
 import { rowUpdate } from '../../src/store/sql/tables/table.ts';
 import { TABLES } from '../../src/store/sql/tables.ts';
 import { describeStoreOn } from './on_store.ts';
@@ -58,20 +58,20 @@ describeStoreOn(['postgres'], 'TABLES', (on) => {
   });
 
   it('do not compile with a row that lacks a column, or has another type or name of one', () => {
-    const row = { tree: 1n, trajectory: 1n, step_number: 0n, digest: new Uint8Array(32), namespace: '' };
+    const row = { tree: 1n, trajectory: 1n, step_number: 0n, name: '', namespace: '', state: new Uint8Array(32) };
     const { namespace, ...lacking } = row;
-    const move = rowUpdate(CONTENT_STATES, ['tree'], ['namespace']);
+    const move = rowUpdate(STATE_REFS, ['tree'], ['namespace']);
     const written = (engine: Engine, tx: Tx) => [
-      engine.insertRows(tx, CONTENT_STATES, [row]),
+      engine.insertRows(tx, STATE_REFS, [row]),
       // @ts-expect-error: no namespace
-      engine.insertRows(tx, CONTENT_STATES, [lacking]),
+      engine.insertRows(tx, STATE_REFS, [lacking]),
       // @ts-expect-error: a number instead of a bigint
-      engine.insertRows(tx, CONTENT_STATES, [{ ...row, tree: 1 }]),
+      engine.insertRows(tx, STATE_REFS, [{ ...row, tree: 1 }]),
       engine.updateRows(tx, move, [{ tree: 1n, namespace }]),
       // @ts-expect-error: no namespace
       engine.updateRows(tx, move, [{ tree: 1n }]),
       // @ts-expect-error: the table has no such column
-      rowUpdate(CONTENT_STATES, ['tree'], ['name']),
+      rowUpdate(STATE_REFS, ['tree'], ['digest']),
     ];
     expect(written).toBeTypeOf('function'); // The compiler checks the rest.
   });

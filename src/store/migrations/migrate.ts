@@ -24,6 +24,7 @@ import { migration0021 } from './0021_state_bases.ts';
 import { migration0022 } from './0022_merged_segments.ts';
 import { migration0023 } from './0023_shared_pieces.ts';
 import { migration0024 } from './0024_step_scores.ts';
+import { migration0030 } from './0030_state_refs.ts';
 import type { Migration } from './migration.ts';
 
 const MIGRATIONS: readonly Migration[] = [
@@ -51,6 +52,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0022,
   migration0023,
   migration0024,
+  migration0030,
 ];
 
 /** A newer version of the program created the database. Nothing was changed. */

@@ -2,9 +2,8 @@ import type { SeenHead } from '../sql/engine.ts';
 import type { Sums } from '../sql/step/running_sums.ts';
 import type { SegmentRow } from '../sql/tables/steps.ts';
 import { SEGMENTS } from '../sql/tables/steps.ts';
-import { valuesOf } from '../sql/tables/table.ts';
+import { namesOf, valuesOf } from '../sql/tables/table.ts';
 import { bindOptionalReal, bindReal } from '../sql/values.ts';
-import { namesOf } from './rows.ts';
 import { SCHEMA } from './schema.ts';
 
 /** SQL of the columns of segments whose values come from the head. $5 to $11 are its new sums. */

@@ -1,6 +1,6 @@
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { PostgresType } from '../sql/tables/column.ts';
-import { type NamedColumn, type Row, type RowUpdate, type Table, valuesOf } from '../sql/tables/table.ts';
+import { namesOf, type Row, type RowUpdate, type Table, valuesOf, valuesText } from '../sql/tables/table.ts';
 import { encodeCopy } from './copy.ts';
 import { SCHEMA } from './schema.ts';
 import type { PipelinedTransaction } from './transaction.ts';
@@ -17,7 +17,8 @@ export function insertRows(
   rows: readonly Row[],
   onConflict: string | undefined,
 ): void {
-  if (rows.length < WORTH_COPYING || onConflict !== undefined) insertInChunks(pipeline, table, rows, onConflict);
+  const isPlain = onConflict === undefined && table.order.every(({ source }) => source === undefined);
+  if (rows.length < WORTH_COPYING || !isPlain) insertInChunks(pipeline, table, rows, onConflict);
   else {
     const text = `copy ${SCHEMA}.${table.name} (${namesOf(table.order)}) from stdin (format binary)`;
     pipeline.copy(text, encodeCopy(table.order, rows));
@@ -46,13 +47,13 @@ export function updateRows(pipeline: PipelinedTransaction, update: RowUpdate, ro
 
 const insertTexts = new Map<string, string>();
 
-function insertText({ name, order }: Table, count: number, onConflict = ''): string {
+function insertText(table: Table, count: number, onConflict = ''): string {
+  const { name, order } = table;
   const key = tupleKey(name, count, onConflict);
   let text = insertTexts.get(key);
   if (text === undefined) {
-    const rows = Array.from(
-      { length: count },
-      (_, row) => `(${order.map((_column, i) => `$${row * order.length + i + 1}`).join(', ')})`,
+    const rows = Array.from({ length: count }, (_, row) =>
+      valuesText(table, `${SCHEMA}.states`, (i) => `$${row * order.length + i + 1}`),
     );
     text = `insert into ${SCHEMA}.${name} (${namesOf(order)}) values ${rows.join(', ')}${onConflict}`;
     insertTexts.set(key, text);
@@ -84,7 +85,3 @@ const ARRAY_TYPES: Readonly<Record<PostgresType, string>> = {
   timestamptz: 'timestamptz[]',
   uuid: 'uuid[]',
 };
-
-export function namesOf(columns: readonly NamedColumn[]): string {
-  return columns.map(({ name }) => name).join(', ');
-}

@@ -5,7 +5,7 @@ import { METRIC_POINTS, METRIC_SERIES } from './tables/metrics.ts';
 import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS } from './tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from './tables/runs.ts';
 import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
-import { ATTACHED_STATES, CONTENT_STATES, SEGMENTS, STEP_SCORES, STEP_STATES } from './tables/steps.ts';
+import { ATTACHED_STATES, SEGMENTS, STATE_REFS, STEP_SCORES } from './tables/steps.ts';
 import type { TypeOf } from './tables/table.ts';
 import { TASKS, VALIDATORS } from './tables/tasks.ts';
 import { TAGS, TRAJECTORIES } from './tables/trajectories.ts';
@@ -14,9 +14,8 @@ import { TAGS, TRAJECTORIES } from './tables/trajectories.ts';
 export const TABLES = {
   trajectories: TRAJECTORIES,
   segments: SEGMENTS,
-  step_states: STEP_STATES,
+  state_refs: STATE_REFS,
   attached_states: ATTACHED_STATES,
-  content_states: CONTENT_STATES,
   step_scores: STEP_SCORES,
   states: STATES,
   state_uploads: STATE_UPLOADS,

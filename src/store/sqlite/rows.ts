@@ -1,11 +1,11 @@
-import { type NamedColumn, type Row, type RowUpdate, type Table, valuesOf } from '../sql/tables/table.ts';
+import { namesOf, type Row, type RowUpdate, type Table, valuesOf, valuesText } from '../sql/tables/table.ts';
 import type { Connection } from './connection.ts';
 
 /** A statement that writes one row. */
 interface RowStatement {
   readonly text: string;
   /** In the order of the parameters. */
-  readonly columns: readonly NamedColumn[];
+  readonly columns: Table['order'];
 }
 
 /** Writes many rows, each with the same prepared statement. */
@@ -36,9 +36,9 @@ export class RowWriter {
   }
 }
 
-function insertOf({ name, order }: Table): RowStatement {
-  const names = order.map((column) => column.name).join(', ');
-  return { text: `insert into ${name} (${names}) values (${order.map(() => '?').join(', ')})`, columns: order };
+function insertOf(table: Table): RowStatement {
+  const values = valuesText(table, 'states', (i) => `?${i + 1}`);
+  return { text: `insert into ${table.name} (${namesOf(table.order)}) values ${values}`, columns: table.order };
 }
 
 function updateOf({ table, keys, columns }: RowUpdate): RowStatement {

@@ -50,14 +50,15 @@ export async function findLastState(
   const lineage = await getLineage(scope, ref, stepNumber - 1n);
   for (const { key, to } of rangesOf(lineage, stepNumber).reverse()) {
     const row = await scope.db
-      .selectFrom('step_states')
-      .select('digest')
-      .where('tree', '=', ref.tree)
-      .where('trajectory', '=', key)
-      .where('step_number', '<', to)
-      .where('step_number', '>=', to - SEARCHED)
-      .where('name', '=', name)
-      .orderBy('step_number', 'desc')
+      .selectFrom('state_refs as r')
+      .innerJoin('states as s', 's.key', 'r.state')
+      .select('s.digest')
+      .where('r.tree', '=', ref.tree)
+      .where('r.trajectory', '=', key)
+      .where('r.step_number', '<', to)
+      .where('r.step_number', '>=', to - SEARCHED)
+      .where('r.name', '=', name)
+      .orderBy('r.step_number', 'desc')
       .limit(1)
       .executeTakeFirst();
     if (row !== undefined) return readDigest(row.digest);

@@ -1,12 +1,12 @@
 import { sql } from 'kysely';
 import type { Digest } from '../../../domain/ids.ts';
-import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { Engine } from '../engine.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { encodeBytes } from './bytes.ts';
 import { WHOLE } from './chain.ts';
 import { dropUpload } from './pieces.ts';
+import { isReferenced } from './references.ts';
 import { restoreIfPossible } from './restore.ts';
 
 /** `STATES` explains why the version makes this safe beside appends and deletions. */
@@ -20,7 +20,7 @@ export async function collectStates(engine: Engine, ttlHours: number, limit: num
 async function collectUnreferenced(engine: Engine, ttlHours: number, limit: number): Promise<number> {
   const candidates = await engine.db
     .selectFrom('states')
-    .select(['namespace', 'digest', 'version', 'upload', 'depth'])
+    .select(['key', 'namespace', 'digest', 'version', 'upload', 'depth'])
     .where('referenced', '=', 0)
     .where('collected', '=', 0)
     .where('renew_time', '<', engine.hoursAgo(ttlHours))
@@ -28,26 +28,22 @@ async function collectUnreferenced(engine: Engine, ttlHours: number, limit: numb
     .limit(limit)
     .execute();
   if (candidates.length === 0) return 0;
-  // Writers that read a candidate while it was referenced may refer to it. The scan below must see these references.
+  // Writers that read a candidate while it was referenced may refer to it. These references must be seen below.
   if (!(await engine.outwaitReferrers())) return 0;
-  const unseen = new Map(candidates.map((row) => [tupleKey(row.namespace, readDigest(row.digest)), row]));
-  for (const table of ['step_states', 'content_states'] as const) {
-    for await (const { namespace, digest } of references(engine, table)) {
-      const name = tupleKey(namespace, readDigest(digest));
-      const candidate = unseen.get(name);
-      if (candidate === undefined) continue;
-      unseen.delete(name);
-      await markReferenced(engine, candidate);
-    }
-  }
+  const referenced = await findReferenced(
+    engine,
+    candidates.map(({ key }) => key),
+  );
+  for (const candidate of candidates) if (referenced.has(candidate.key)) await markReferenced(engine, candidate);
   let collected = 0;
   // Dependents before their bases.
-  const deepestFirst = [...unseen.values()].sort((a, b) => Number(b.depth - a.depth));
+  const deepestFirst = candidates.filter(({ key }) => !referenced.has(key)).sort((a, b) => Number(b.depth - a.depth));
   for (const candidate of deepestFirst) if (await collectState(engine, candidate)) collected += 1;
   return collected;
 }
 
 interface Candidate {
+  readonly key: bigint;
   readonly namespace: string;
   readonly digest: Uint8Array;
   readonly version: bigint;
@@ -55,37 +51,22 @@ interface Candidate {
   readonly depth: bigint;
 }
 
-/** Reads all references page by page, so that no statement is long. */
-async function* references(engine: Engine, table: 'step_states' | 'content_states') {
-  const last = table === 'step_states' ? 'name' : 'digest';
-  let cursor: { tree: bigint; trajectory: bigint; step_number: bigint; last: unknown } | undefined;
-  for (;;) {
-    const after =
-      cursor === undefined
-        ? sql``
-        : sql`where (tree, trajectory, step_number, ${sql.ref(last)}) > (cast(${cursor.tree} as bigint), cast(${cursor.trajectory} as bigint), cast(${cursor.step_number} as bigint), ${cursor.last})`;
-    const { rows } = await sql<{
-      tree: bigint;
-      trajectory: bigint;
-      step_number: bigint;
-      last: unknown;
-      namespace: string;
-      digest: Uint8Array;
-    }>`select tree, trajectory, step_number, ${sql.ref(last)} as last, namespace, digest from ${engine.table(table)} ${after}
-      order by tree, trajectory, step_number, ${sql.ref(last)} limit 5000`.execute(engine.db);
-    yield* rows;
-    cursor = rows.at(-1);
-    if (cursor === undefined) return;
-  }
+async function findReferenced(engine: Engine, keys: readonly bigint[]): Promise<ReadonlySet<bigint>> {
+  const rows = await engine.db
+    .selectFrom('states as s')
+    .select('s.key')
+    .where(engine.among(sql.ref('s.key'), keys))
+    .where(isReferenced(engine))
+    .execute();
+  return new Set(rows.map(({ key }) => key));
 }
 
-async function markReferenced(engine: Engine, { namespace, digest, version }: Candidate): Promise<void> {
+async function markReferenced(engine: Engine, { key, version }: Candidate): Promise<void> {
   await write(engine, async (tx) => {
     await tx.db
       .updateTable('states')
       .set({ referenced: 1, version: version + 1n })
-      .where('namespace', '=', namespace)
-      .where('digest', '=', digest)
+      .where('key', '=', key)
       .where('version', '=', version)
       .execute();
   });

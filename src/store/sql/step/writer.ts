@@ -4,7 +4,7 @@ import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_st
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
-import { ATTACHED_STATES, CONTENT_STATES, SEGMENTS, STEP_SCORES, STEP_STATES } from '../tables/steps.ts';
+import { ATTACHED_STATES, SEGMENTS, STATE_REFS, STEP_SCORES } from '../tables/steps.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
@@ -25,9 +25,8 @@ export class StepWriter {
   readonly #encoder: StepEncoder;
   readonly #open = new Map<bigint, SegmentBuilder>();
   readonly #segments: RowOf<typeof SEGMENTS>[] = [];
-  readonly #stepStates: RowOf<typeof STEP_STATES>[] = [];
+  readonly #stateRefs: RowOf<typeof STATE_REFS>[] = [];
   readonly #attachedStates: RowOf<typeof ATTACHED_STATES>[] = [];
-  readonly #contentStates: RowOf<typeof CONTENT_STATES>[] = [];
   readonly #scores: RowOf<typeof STEP_SCORES>[] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
@@ -74,11 +73,17 @@ export class StepWriter {
     inline: readonly EncodedState[],
   ): StateRef {
     this.#referred.add(namespace, inline);
-    const row = isSmall(state)
-      ? stepStateRow(namespace, ref, stepNumber, state)
-      : this.#addState(namespace, ref, stepNumber, state);
-    this.#attachedStates.push({ ...row, data: isSmall(state) ? state.data : null });
-    return { name: state.name, digest: state.digest, mediaType: state.mediaType, size: Number(row.size) };
+    const { name, digest, mediaType, data } = state;
+    const small = isSmall(state) ? data : undefined;
+    const size = small?.length ?? this.#referTo(namespace, ref, stepNumber, name, digest);
+    this.#attachedStates.push({
+      ...placeOf(namespace, ref, stepNumber, name),
+      digest: bindDigest(digest),
+      media_type: mediaType,
+      size: BigInt(size),
+      data: small ?? null,
+    });
+    return { name, digest, mediaType, size };
   }
 
   /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
@@ -88,27 +93,17 @@ export class StepWriter {
     await this.#referred.write(wait);
     await Promise.all([
       this.#tx.engine.insertRows(this.#tx.db, SEGMENTS, this.#segments),
-      this.#tx.engine.insertRows(this.#tx.db, STEP_STATES, this.#stepStates),
+      this.#tx.engine.insertRows(this.#tx.db, STATE_REFS, this.#stateRefs),
       this.#tx.engine.insertRows(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
-      this.#tx.engine.insertRows(this.#tx.db, CONTENT_STATES, this.#contentStates),
       this.#tx.engine.insertRows(this.#tx.db, STEP_SCORES, this.#scores),
     ]);
   }
 
-  #addStates(namespace: string, ref: TrajectoryRef, step: PackedStep): void {
-    for (const state of step.states) {
-      if (!isSmall(state)) this.#addState(namespace, ref, step.stepNumber, state);
+  #addStates(namespace: string, ref: TrajectoryRef, { stepNumber, states, contentStates }: PackedStep): void {
+    for (const state of states) {
+      if (!isSmall(state)) this.#referTo(namespace, ref, stepNumber, state.name, state.digest);
     }
-    for (const digest of step.contentStates) {
-      this.#referred.use(namespace, digest);
-      this.#contentStates.push({
-        tree: ref.tree,
-        trajectory: ref.key,
-        step_number: step.stepNumber,
-        digest: bindDigest(digest),
-        namespace,
-      });
-    }
+    for (const digest of contentStates) this.#referTo(namespace, ref, stepNumber, OF_CONTENT, digest);
   }
 
   #addScores({ tree, key, namespace, scoredMetrics }: ScoredOwner, { stepNumber, metrics }: PackedStep): void {
@@ -119,28 +114,16 @@ export class StepWriter {
     }
   }
 
-  #addState(namespace: string, ref: TrajectoryRef, stepNumber: bigint, state: StateRef): RowOf<typeof STEP_STATES> {
-    const size = this.#referred.use(namespace, state.digest);
-    const row = stepStateRow(namespace, ref, stepNumber, { ...state, size });
-    this.#stepStates.push(row);
-    return row;
+  /** Returns the size of the state. */
+  #referTo(namespace: string, ref: TrajectoryRef, stepNumber: bigint, name: string, digest: Digest): number {
+    this.#stateRefs.push({ ...placeOf(namespace, ref, stepNumber, name), state: bindDigest(digest) });
+    return this.#referred.use(namespace, digest);
   }
 }
 
-function stepStateRow(
-  namespace: string,
-  ref: TrajectoryRef,
-  stepNumber: bigint,
-  { name, digest, mediaType, size }: StateRef,
-): RowOf<typeof STEP_STATES> {
-  return {
-    tree: ref.tree,
-    trajectory: ref.key,
-    step_number: stepNumber,
-    name,
-    namespace,
-    digest: bindDigest(digest),
-    media_type: mediaType,
-    size: BigInt(size),
-  };
+/** Stored as the name of a reference by a content. No state has an empty name. */
+const OF_CONTENT = '';
+
+function placeOf(namespace: string, ref: TrajectoryRef, stepNumber: bigint, name: string) {
+  return { tree: ref.tree, trajectory: ref.key, step_number: stepNumber, name, namespace };
 }

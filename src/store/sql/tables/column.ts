@@ -12,6 +12,12 @@ export interface Column<Typed, Value> {
   readonly nullable: boolean;
   /** Inserts of single rows may omit the column, because the schema has a default. */
   readonly hasDefault: boolean;
+  /**
+   * How a row that is written in bulk gets its value, if not from the row itself:
+   * - `assigned`: the database assigns it.
+   * - `state key`: the row has a digest, and gets the row key of the state with this digest in its namespace.
+   */
+  readonly source?: 'assigned' | 'state key';
   /** For the compiler only; never set. */
   readonly types?: { readonly typed: Typed; readonly value: Value };
 }
@@ -26,6 +32,20 @@ export const int = column<ColumnType<bigint, bigint | number, bigint | number>, 
 export const real = column<ColumnType<number | string, number | string, number | string>, number | string>('float8');
 /** Bound as 0 or 1, and read with `isSet`, because the engines return different types. */
 export const flag = column<ColumnType<boolean | bigint | 0 | 1, 0 | 1, 0 | 1>, 0 | 1>('bool');
+/** Row key that the database assigns, in ascending order. */
+export const assignedKey: Column<ColumnType<bigint, never, never>, never> = {
+  type: 'int8',
+  nullable: false,
+  hasDefault: false,
+  source: 'assigned',
+};
+/** Row key of a state. Rows that are written in bulk have its digest, and a column `namespace`. */
+export const stateKey: Column<ColumnType<bigint, never, never>, Uint8Array> = {
+  type: 'int8',
+  nullable: false,
+  hasDefault: false,
+  source: 'state key',
+};
 export const text = column<ColumnType<string, string, string>, string>('text');
 export const uuid = column<ColumnType<string, string, string>, string>('uuid');
 export const bytes = column<ColumnType<Uint8Array, Uint8Array, Uint8Array>, Uint8Array>('bytea');

@@ -1,15 +1,16 @@
-import { bytes, flag, int, nullable, text, time, uuid, withDefault } from './column.ts';
+import { assignedKey, bytes, flag, int, nullable, text, time, uuid, withDefault } from './column.ts';
 import { table } from './table.ts';
 
 /**
  * Invariants of a row:
- * - `referenced`: a step may refer to the state. An append that refers to the state sets it. Deleting such a step
- *   resets it, and the collector then looks for other references.
+ * - `referenced`: a step may refer to the state. An append that refers to the state sets it. The transaction that
+ *   deletes its last row of `state_refs` resets it: it locks the row, and then looks for other references.
  * - `version` rises with every change of the row.
  * An append neither locks nor changes a state that is referenced already. The collector makes this safe in three steps:
  * 1. It selects states that are not referenced, and their versions.
- * 2. It waits until all appends have ended that looked up states before (`Engine.outwaitReferrers`), and then reads all
- *    references. This includes the references of appends that found a selected state while it was referenced.
+ * 2. It waits until all appends have ended that looked up states before (`Engine.outwaitReferrers`), and then looks
+ *    for references to the selected states. An append that found one while it was referenced has added a reference,
+ *    maybe after the row was reset.
  * 3. It deletes selected states without references whose versions are unchanged. An append that found such a state
  *    later found it unreferenced, and changed its version.
  *
@@ -19,6 +20,7 @@ import { table } from './table.ts';
  * the collector has rewritten them.
  */
 export const STATES = table('states', {
+  key: assignedKey,
   namespace: text,
   digest: bytes,
   size: int,

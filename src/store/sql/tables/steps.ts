@@ -1,4 +1,4 @@
-import { bytes, int, nullable, real, text, time, withDefault } from './column.ts';
+import { bytes, int, nullable, real, stateKey, text, time, withDefault } from './column.ts';
 import { type RowOf, table } from './table.ts';
 
 /**
@@ -49,8 +49,19 @@ export const SEGMENTS = table('segments', {
 
 export type SegmentRow = RowOf<typeof SEGMENTS>;
 
-/** A state of a step. */
-const STEP_STATE = {
+/** References of steps to states with rows of their own. They can be found by step and by state. */
+export const STATE_REFS = table('state_refs', {
+  tree: int,
+  trajectory: int,
+  step_number: int,
+  /** Name of the state. Empty for a state that a content of the step names. */
+  name: text,
+  namespace: text,
+  state: stateKey,
+});
+
+/** States that were attached to stored steps (W10). Those that are not small also have rows in `state_refs`. */
+export const ATTACHED_STATES = table('attached_states', {
   tree: int,
   trajectory: int,
   step_number: int,
@@ -59,14 +70,6 @@ const STEP_STATE = {
   digest: bytes,
   media_type: text,
   size: int,
-};
-
-/** References of steps to states with rows of their own, for the collector of states. */
-export const STEP_STATES = table('step_states', STEP_STATE);
-
-/** States that were attached to stored steps (W10). Those that are not small also have rows in `step_states`. */
-export const ATTACHED_STATES = table('attached_states', {
-  ...STEP_STATE,
   /** The bytes of a small state; null if it has a row of its own. */
   data: nullable(bytes),
 });
@@ -79,12 +82,4 @@ export const STEP_SCORES = table('step_scores', {
   metric: text,
   namespace: text,
   value: real,
-});
-
-export const CONTENT_STATES = table('content_states', {
-  tree: int,
-  trajectory: int,
-  step_number: int,
-  digest: bytes,
-  namespace: text,
 });

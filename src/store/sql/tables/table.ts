@@ -6,17 +6,37 @@ type Columns = Readonly<Record<string, Column<unknown, unknown>>>;
 export interface Table<Described extends Columns = Columns> {
   readonly name: string;
   readonly columns: Described;
-  /** The columns in the order of the description. Statements that write rows in bulk name them in this order. */
+  /** The columns in the order of the description, without assigned ones. Statements that write rows in bulk name them in this order. */
   readonly order: readonly NamedColumn[];
 }
 
 export interface NamedColumn {
   readonly name: string;
   readonly type: PostgresType;
+  readonly source?: Column<unknown, unknown>['source'];
 }
 
 export function table<Described extends Columns>(name: string, columns: Described): Table<Described> {
-  return { name, columns, order: Object.entries(columns).map(([column, { type }]) => ({ name: column, type })) };
+  const all = Object.entries(columns).map(([column, { type, source }]): NamedColumn => {
+    return { name: column, type, ...(source === undefined ? {} : { source }) };
+  });
+  return { name, columns, order: all.filter(({ source }) => source !== 'assigned') };
+}
+
+/** Returns the SQL of the values of a new row. `parameter` returns the parameter of the column at this index. */
+export function valuesText({ order }: Table, states: string, parameter: (index: number) => string): string {
+  const namespace = order.findIndex(({ name }) => name === 'namespace');
+  const values = order.map(({ source }, i) => {
+    if (source !== 'state key') return parameter(i);
+    // Null if there is no such state, which the column rejects.
+    return `(select key from ${states} where namespace = ${parameter(namespace)} and digest = ${parameter(i)})`;
+  });
+  return `(${values.join(', ')})`;
+}
+
+/** Returns the names of columns for a statement. */
+export function namesOf(columns: readonly NamedColumn[]): string {
+  return columns.map(({ name }) => name).join(', ');
 }
 
 /** Any row that is written in bulk, by column. */
@@ -34,12 +54,14 @@ export type TypeOf<T extends Table> = {
   [Name in keyof T['columns']]: T['columns'][Name] extends Column<infer Typed, unknown> ? Typed : never;
 };
 
-/** A row for `Engine.insertRows`. It has every column, also those with a default. */
+/** A row for `Engine.insertRows`. It has every column, also those with a default, but none that is assigned. */
 export type RowOf<T extends Table> = {
-  readonly [Name in keyof T['columns']]: T['columns'][Name] extends Column<unknown, infer Value> ? Value : never;
+  readonly [Name in keyof T['columns'] as T['columns'][Name] extends Column<unknown, never>
+    ? never
+    : Name]: T['columns'][Name] extends Column<unknown, infer Value> ? Value : never;
 };
 
-type NameIn<T extends Table> = Extract<keyof T['columns'], string>;
+type NameIn<T extends Table> = Extract<keyof RowOf<T>, string>;
 
 /** An update of many rows at once: `keys` find a row, and `columns` are set. */
 export interface RowUpdate<Updated extends Row = Row> {

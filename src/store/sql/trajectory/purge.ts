@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { Engine } from '../engine.ts';
-import { Unreferencing } from '../state/unreferencing.ts';
+import { Unreferencing } from '../state/references.ts';
 import { segmentsOver } from '../step/read_stored.ts';
 import { segmentUntil } from '../step/segment.ts';
 import { placeKey, sumsAt } from '../step/sums_at.ts';
@@ -9,10 +9,8 @@ import { bindReal } from '../values.ts';
 import { findPurging, findTrimming, fitting, isAnyMarked, type Marked } from './purge_candidates.ts';
 import { markBranches, markPurging } from './purge_marks.ts';
 
-/** Tables of references from steps to states. */
-const REFERENCES = ['step_states', 'content_states'] as const;
 /** Tables that may have several rows for a step. */
-const ROWS_OF_STEPS = [...REFERENCES, 'step_scores'] as const;
+const ROWS_OF_STEPS = ['state_refs', 'step_scores'] as const;
 
 /**
  * Removes rows of marked trajectories (see `TRAJECTORIES`): branches before their parents, and steps from the end
@@ -224,15 +222,8 @@ class TreePurge {
   }
 
   async #deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
-    for (const table of REFERENCES) this.#states.add(await this.#deleteReferences(table, keys, from));
-    // These are also in step_states, unless they are small.
-    await this.#deleteReferences('attached_states', keys, from);
-    await this.#tx.db
-      .deleteFrom('step_scores')
-      .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
-      .where('step_number', '>=', from)
-      .execute();
+    this.#states.add(await this.#deleteOf('state_refs', keys, from).returning(['namespace', 'state']).execute());
+    for (const table of ['attached_states', 'step_scores'] as const) await this.#deleteOf(table, keys, from).execute();
     await this.#tx.db
       .deleteFrom('segments')
       .where('tree', '=', this.#tree)
@@ -242,14 +233,16 @@ class TreePurge {
     for (const key of keys) if (from > 0n) await this.#cutSegment(key, from);
   }
 
-  #deleteReferences(table: (typeof REFERENCES)[number] | 'attached_states', keys: readonly bigint[], from: bigint) {
+  #deleteOf<T extends 'state_refs' | 'attached_states' | 'step_scores'>(
+    table: T,
+    keys: readonly bigint[],
+    from: bigint,
+  ) {
     return this.#tx.db
-      .deleteFrom(table)
+      .deleteFrom<'state_refs' | 'attached_states' | 'step_scores'>(table)
       .where('tree', '=', this.#tree)
       .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
-      .where('step_number', '>=', from)
-      .returning(['namespace', 'digest'])
-      .execute();
+      .where('step_number', '>=', from);
   }
 
   async #deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
