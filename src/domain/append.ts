@@ -63,6 +63,15 @@ export interface AppendDecision {
  */
 export function decideOpen(row: Trajectory | undefined, open: OpenRequest): bigint {
   const there = requireWritable(row, open.trajectoryId, open.uid);
+  requirePosition(there, open);
+  const granted =
+    there.writerEpoch === 0n || there.writerId === open.writerId || open.takeOverEpoch === there.writerEpoch;
+  if (!granted) throw writerFenced(there.writerId, there.writerEpoch);
+  return there.writerEpoch + 1n;
+}
+
+/** W1: requires that the trajectory has the expected end, if the request has one. */
+export function requirePosition(there: Trajectory, open: OpenRequest): void {
   if (open.expectedNextStepNumber !== undefined && open.expectedNextStepNumber !== there.nextStepNumber) {
     throw new AnabranchError(
       'UNEXPECTED_POSITION',
@@ -70,10 +79,6 @@ export function decideOpen(row: Trajectory | undefined, open: OpenRequest): bigi
       { metadata: { next_step_number: `${there.nextStepNumber}` } },
     );
   }
-  const granted =
-    there.writerEpoch === 0n || there.writerId === open.writerId || open.takeOverEpoch === there.writerEpoch;
-  if (!granted) throw writerFenced(there.writerId, there.writerEpoch);
-  return there.writerEpoch + 1n;
 }
 
 /** Checks that the row exists, is not hidden, and has the requested uid. The first check of every write. */

@@ -1,11 +1,19 @@
-import { create, type DescMethod, fromJson, type MessageInitShape } from '@bufbuild/protobuf';
+import {
+  clearField,
+  clone,
+  create,
+  type DescMethod,
+  fromJson,
+  isFieldSet,
+  type MessageInitShape,
+} from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { isOtherRequest } from '../../src/domain/request_digest.ts';
-import { idempotencyKeyOf, pageBindingOf } from '../../src/service/request/digest.ts';
+import { createDigestOf, idempotencyKeyOf, pageBindingOf } from '../../src/service/request/digest.ts';
 import vectors from './request_digests.json' with { type: 'json' };
 
 const { createTrajectory, listTrajectories } = TrajectoryService.method;
@@ -72,6 +80,41 @@ describe('ID1: the digest of a request', () => {
     expect(isOtherRequest(digestOf(createRun, { requestId: 'r', name: 'b' })!, digest)).toBe(true);
     expect(isOtherRequest('6e9d5a6c7d0b7f0a', digest), 'of the time before versions').toBe(false);
     expect(isOtherRequest(digest.replace('2:', '3:').toUpperCase(), digest), 'of a later version').toBe(false);
+  });
+});
+
+describe('W1: the digest of the request that creates a trajectory', () => {
+  const { branchTrajectory } = TrajectoryService.method;
+  const [all] = vectors.filter(({ rpc, what }) => rpc === 'CreateTrajectory' && what === 'all');
+
+  it('includes every field except the request id', () => {
+    const schema = createTrajectory.input;
+    const request = fromJson(schema, { requestId: 'r', scoredMetrics: ['m'], ...all!.request } as never);
+    const unset = schema.fields.filter((field) => !isFieldSet(request, field)).map(({ name }) => name);
+    expect(unset).toEqual([]);
+    const digests = schema.fields.map((field) => {
+      const other = clone(schema, request);
+      clearField(other, field);
+      return createDigestOf(createTrajectory, other);
+    });
+    expect(new Set(digests).size).toBe(schema.fields.length);
+    expect(digests.indexOf(createDigestOf(createTrajectory, request))).toBe(
+      schema.fields.findIndex(({ name }) => name === 'request_id'),
+    );
+  });
+
+  it('is unchanged for requests of earlier versions', () => {
+    const request = fromJson(createTrajectory.input, all!.request as never);
+    expect(createDigestOf(createTrajectory, request)).toBe(
+      '2:df1c2a4fa835d0f859a06c79b3f0bc36a921905efbed7b1f7cb446d44e4ddb3f',
+    );
+  });
+
+  it('distinguishes the RPCs', () => {
+    const id = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
+    const root = create(createTrajectory.input, { trajectoryId: id, name: 'a', taskId: id });
+    const branch = create(branchTrajectory.input, { trajectoryId: id, tag: 'a', branchId: id });
+    expect(createDigestOf(createTrajectory, root)).not.toBe(createDigestOf(branchTrajectory, branch));
   });
 });
 

@@ -117,6 +117,11 @@ const UNDO = {
     await sql.rows('alter table state_chunks drop column piece_upload');
   },
   '0024_step_scores': ['drop table step_scores', 'alter table trajectories drop column scored_metrics'],
+  '0025_created_by_open': [
+    'drop table deleted_trajectories',
+    'alter table trajectories drop column create_digest',
+    'alter table trajectories drop column created_by_open',
+  ],
   '0030_state_refs': restoreStateRefs,
 } as const;
 

@@ -118,6 +118,49 @@ const CASES: readonly BadCall<Scene>[] = [
     ...INVALID,
     field: 'open.writer_id',
   },
+  ...(
+    [
+      ['without a request id', { requestId: '' }, {}, 'open.create.trajectory.request_id'],
+      ['without an id', { trajectoryId: '' }, {}, 'open.create.trajectory.trajectory_id'],
+      ['of another id', { trajectoryId: NOBODY }, {}, 'open.create.trajectory.trajectory_id'],
+      ['with a uid', {}, { uid: NOBODY }, 'open.uid'],
+      ['with metadata that is no JSON', { metadataJson: '{' }, {}, 'open.create.trajectory.metadata_json'],
+      ['with a root at 1', { root: { stepNumber: 1n } }, {}, 'open.create.trajectory.root.step_number'],
+      ['with a root of bad JSON', { root: { infoJson: '{' } }, {}, 'open.create.trajectory.root.info_json'],
+    ] as const
+  ).map(([what, fields, open, field]) => ({
+    what: `open that creates, ${what}`,
+    call: ({ trajectories }: Scene) => {
+      const trajectoryId = randomUUID();
+      const trajectory = { trajectoryId, requestId: 'r', ...fields };
+      return AppendCall.open(trajectories, { trajectoryId, writerId: 'w', create: { trajectory }, ...open });
+    },
+    ...INVALID,
+    field,
+  })),
+  ...(
+    [
+      ['without a request id', { requestId: '' }, 'open.create.branch.request_id'],
+      ['of another id', { branchId: NOBODY }, 'open.create.branch.branch_id'],
+      ['at a step and a tag', { tag: 'best' }, 'open.create.branch'],
+      ['at a tag that is no name', { stepNumber: undefined, tag: '1' }, 'open.create.branch.tag'],
+    ] as const
+  ).map(([what, fields, field]) => ({
+    what: `open that branches, ${what}`,
+    call: ({ trajectories, id }: Scene) => {
+      const trajectoryId = randomUUID();
+      const branch = { trajectoryId: id, branchId: trajectoryId, requestId: 'r', stepNumber: 0n, ...fields };
+      return AppendCall.open(trajectories, { trajectoryId, writerId: 'w', create: { branch } });
+    },
+    ...INVALID,
+    field,
+  })),
+  {
+    what: 'open that creates nothing',
+    call: ({ trajectories, id }) => AppendCall.open(trajectories, { trajectoryId: id, writerId: 'w', create: {} }),
+    ...INVALID,
+    field: 'open.create',
+  },
   {
     what: 'number gap',
     call: steps({ stepNumber: 1n }, { stepNumber: 3n }),

@@ -4,10 +4,10 @@ import { required } from './required.ts';
 /** A step by its number, or by a tag of the trajectory. */
 export type StepReference = { readonly stepNumber: bigint } | { readonly tag: string };
 
-export function toStepReference(request: {
-  readonly stepNumber?: bigint | undefined;
-  readonly tag?: string | undefined;
-}): StepReference {
-  if (request.tag !== undefined) return { tag: parseTagName(request.tag, 'tag') };
-  return { stepNumber: required(request.stepNumber, 'step_number') };
+export function toStepReference(
+  request: { readonly stepNumber?: bigint | undefined; readonly tag?: string | undefined },
+  path = '',
+): StepReference {
+  if (request.tag !== undefined) return { tag: parseTagName(request.tag, `${path}tag`) };
+  return { stepNumber: required(request.stepNumber, `${path}step_number`) };
 }

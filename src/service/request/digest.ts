@@ -23,6 +23,15 @@ export function idempotencyKeyOf<M extends DescMethod>(
 }
 
 /**
+ * W1: returns the digest that a trajectory keeps of the request that creates it: of the RPC, and of all fields that say
+ * what is created.
+ */
+export function createDigestOf<M extends DescMethod>(method: M, request: MessageShape<M['input']>): string {
+  const fields = setFields(reflect(method.input, request), 'as sent', ['request_id']);
+  return versionedDigest(digestOf([method.name, ...fields]));
+}
+
+/**
  * Returns what page tokens of a query are bound to: the caller's namespace, the RPC, and all fields of the request
  * except page size and token. The order of list elements does not matter.
  */

@@ -13,6 +13,7 @@ import type { OpenRequest, StepTag } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { PackedFrame, withInlineStates } from '../../domain/step_codec/packed_step.ts';
+import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import {
   type AppendEvent,
   type AppendFrame,
@@ -23,6 +24,7 @@ import {
 import { required } from '../convert/required.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { BidiStream, FramesCall } from '../method.ts';
+import { toCreation } from './creation.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { requireStepSize, toSeal } from './single_step.ts';
 import { packSteps } from './step_in.ts';
@@ -42,12 +44,12 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
   // A client that has sent nothing yet learns at once that the server shuts down.
   const first = await call.app.drain.race(frames.next());
   if (first.done === true) throw invalidField('open', 'must be the first frame of the stream; the stream was empty');
-  const open = toOpenRequest(first.value, call);
+  const { open, create } = toOpening(first.value, call);
   // A grant is a write, so clients that disconnect at once must not get one. The event loop learns of a disconnection
   // in its next iteration.
   await new Promise((resolve) => setImmediate(resolve));
   if (call.signal.aborted) return;
-  yield* converse(await openAppendSession(call.app, call.caller, open), frames, call);
+  yield* converse(await openAppendSession(call.app, call.caller, open, create), frames, call);
 };
 
 async function* converse(
@@ -86,8 +88,11 @@ async function readFrames(session: AppendSession, frames: AsyncIterator<Frame>, 
   }
 }
 
-/** Converts the first frame of an append stream. Errors: INVALID_REQUEST. */
-function toOpenRequest(frame: Frame, { check }: FramesCall): OpenRequest {
+/** Converts the first frame of an append stream. Errors: INVALID_REQUEST, DIGEST_MISMATCH. */
+function toOpening(
+  frame: Frame,
+  { app, check }: FramesCall,
+): { readonly open: OpenRequest; readonly create: TrajectoryCreation | undefined } {
   if (frame instanceof PackedFrame || frame.open === undefined)
     throw invalidField('open', 'must be the first frame of the stream, before any steps');
   const { open, steps, tags, seal } = frame;
@@ -96,7 +101,10 @@ function toOpenRequest(frame: Frame, { check }: FramesCall): OpenRequest {
   }
   check(AppendStepsRequestSchema, frame);
   const { trajectoryId, uid, writerId, takeOverEpoch, expectedNextStepNumber } = open;
-  return { trajectoryId, uid: uid === '' ? undefined : uid, writerId, takeOverEpoch, expectedNextStepNumber };
+  return {
+    open: { trajectoryId, uid: uid === '' ? undefined : uid, writerId, takeOverEpoch, expectedNextStepNumber },
+    create: toCreation(app, open, 'open.'),
+  };
 }
 
 /** Minimum size of a step, action, observation or state in memory. */

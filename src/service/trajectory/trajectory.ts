@@ -1,25 +1,18 @@
 import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import {
-  type BranchTrajectoryRequest,
-  type CreateTrajectoryRequest,
-  TrajectoryService,
-} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { NewTrajectoryFields } from '../../store/contract/trajectory.ts';
-import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
-import { toStepReference } from '../convert/step_reference.ts';
-import { toMap, toView } from '../convert/values.ts';
+import { toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
+import { toNewBranch, toNewTrajectory } from './creation.ts';
 import { fromDeletedTrajectory, fromTrajectory } from './messages.ts';
 import { toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './requests.ts';
-import { toRoot } from './single_step.ts';
 
 const rpc = TrajectoryService.method;
 
@@ -39,25 +32,15 @@ export const trajectoryMethods: Methods<
   | 'compareTrajectories'
 > = {
   async createTrajectory(request, { app, caller }) {
-    const { trajectoryId, taskId, runId, experimentId } = request;
-    const newTrajectory = {
-      ...commonFields(app, request, trajectoryId),
-      taskId,
-      runId: runId || undefined,
-      experimentId: experimentId || undefined,
-      ...toRoot(request.root, 'root'),
-    };
     const key = idempotencyKeyOf(rpc.createTrajectory, request);
-    const created = await app.store.createTrajectory(caller, newTrajectory, key);
+    const created = await app.store.createTrajectory(caller, toNewTrajectory(app, request), key);
     return { trajectory: fromTrajectory(created, 'FULL') };
   },
 
   /** The parent is the owner of the step (B1). */
   async branchTrajectory(request, { app, caller }) {
-    const { trajectoryId: sourceId, branchId } = request;
-    const newBranch = { ...commonFields(app, request, branchId), sourceId, at: toStepReference(request) };
     const key = idempotencyKeyOf(rpc.branchTrajectory, request);
-    const created = await app.store.branchTrajectory(caller, newBranch, key);
+    const created = await app.store.branchTrajectory(caller, toNewBranch(app, request), key);
     return { trajectory: fromTrajectory(created, 'FULL') };
   },
 
@@ -155,16 +138,6 @@ export const trajectoryMethods: Methods<
     return compareTrajectories(app, caller, one, other, request);
   },
 };
-
-/** Returns the fields that roots and branches share. */
-function commonFields(
-  app: App,
-  request: CreateTrajectoryRequest | BranchTrajectoryRequest,
-  id: string,
-): NewTrajectoryFields {
-  const { $typeName: _, $unknown: __, ...fields } = request;
-  return { ...fields, id: id || app.ids.uuid(), uid: app.ids.uid(), labels: toMap(request.labels) };
-}
 
 /** Whether the deletion was rejected before it changed anything. */
 function deletesNothing(error: unknown): boolean {

@@ -5,13 +5,15 @@ import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { NewState, StateRef } from '../../domain/step.ts';
 import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
+import type { TrajectoryCreation } from './trajectory.ts';
 
 export interface AppendStore {
   /**
    * W1: opens a trajectory for appends. Stores the next epoch under the row's lock, or rejects the request and changes
-   * nothing. Errors: those of `decideOpen`.
+   * nothing. With `create`, a missing trajectory is created in the same transaction. Errors: those of `decideOpen`;
+   * with `create` also those of createTrajectory or branchTrajectory.
    */
-  openForAppend(caller: Caller, open: OpenRequest): Promise<Grant>;
+  openForAppend(caller: Caller, open: OpenRequest, create?: TrajectoryCreation): Promise<Grant>;
 
   /**
    * W7: commits batches of any number of trajectories in one transaction. Each batch is decided by `decideAppend` from

@@ -73,6 +73,8 @@ export interface TrajectoryStore {
 export interface NewTrajectoryFields extends TrajectorySettings {
   readonly id: string;
   readonly uid: string;
+  /** Versioned digest of the request, kept with the trajectory. Default: none, which equals no request's. */
+  readonly createDigest?: string;
   /** Keys of step metrics that lists can sort own steps by. A branch also has those of its source. Default: none. */
   readonly scoredMetrics?: readonly string[];
 }
@@ -92,6 +94,12 @@ export interface NewBranch extends NewTrajectoryFields {
   readonly sourceId: string;
   /** The branch point, by number or by a tag of the source. */
   readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
+}
+
+/** W1: a trajectory to create when it is opened. */
+export interface TrajectoryCreation {
+  readonly making: NewTrajectory | NewBranch;
+  readonly key: IdempotencyKey;
 }
 
 /** Conditions are combined with AND. */

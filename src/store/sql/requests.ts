@@ -77,7 +77,11 @@ export async function makeOnce<T>(
 }
 
 /** Returns the resource that was created with this key; undefined if the key is new. */
-async function findMade<T>(scope: ReadScope, key: IdempotencyKey | undefined, noun: Noun<T>): Promise<T | undefined> {
+export async function findMade<T>(
+  scope: ReadScope,
+  key: IdempotencyKey | undefined,
+  noun: Noun<T>,
+): Promise<T | undefined> {
   if (key === undefined) return undefined;
   const row = await scope.db
     .selectFrom('requests')
@@ -97,7 +101,7 @@ async function findMade<T>(scope: ReadScope, key: IdempotencyKey | undefined, no
  * Stores the key in the transaction of the creation. If a concurrent request stored it first, the primary key rejects
  * it.
  */
-async function keepRequest(
+export async function keepRequest(
   tx: NamespaceTransaction,
   key: IdempotencyKey | undefined,
   made: MadeRef,

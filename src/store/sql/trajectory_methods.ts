@@ -23,13 +23,7 @@ import type { KnownHeads } from './trajectory/known_heads.ts';
 import { getLineage, getOwners } from './trajectory/lineage.ts';
 import { findById } from './trajectory/rows.ts';
 import { deleteTag, getTag, listTags, setTag } from './trajectory/tags.ts';
-import {
-  branchTrajectory,
-  createTrajectory,
-  listTrajectories,
-  listTree,
-  updateTrajectory,
-} from './trajectory/trajectories.ts';
+import { createTrajectory, listTrajectories, listTree, updateTrajectory } from './trajectory/trajectories.ts';
 import { scopeOf } from './transaction.ts';
 
 /** What a store is made of. */
@@ -47,7 +41,7 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     return createTrajectory(this.engine, caller, newTrajectory, key);
   },
   branchTrajectory(caller, newBranch, key) {
-    return branchTrajectory(this.engine, caller, newBranch, key);
+    return createTrajectory(this.engine, caller, newBranch, key);
   },
   async getTrajectory(namespace, id) {
     const found = await findById(scopeOf(this.engine, namespace), id);
@@ -71,8 +65,8 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   deleteTrajectory(namespace, id, onBranches) {
     return deleteTrajectory(this.engine, namespace, id, onBranches);
   },
-  openForAppend(caller, open) {
-    return openForAppend(this.engine, caller, open);
+  openForAppend(caller, open, create) {
+    return openForAppend(this.engine, caller, open, create);
   },
   append(batches, wait) {
     return append(this.engine, this, batches, wait);

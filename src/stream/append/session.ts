@@ -6,6 +6,7 @@ import { isSealed, type SealStatus, type TrajectoryStatus } from '../../domain/l
 import { LIMITS } from '../../domain/limits.ts';
 import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, Grant } from '../../store/contract/append.ts';
+import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
 import { serverDraining } from '../drain.ts';
 import type { BatchSource, Committed } from './committer.ts';
@@ -42,10 +43,15 @@ export type AppendEvent =
       readonly sealTime: Instant | undefined;
     };
 
-/** Opens a stream (W1). Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, SERVER_DRAINING. */
-export async function openAppendSession(app: App, caller: Caller, open: OpenRequest): Promise<AppendSession> {
+/** Opens a stream (W1). Errors: those of `openForAppend`, SERVER_DRAINING. */
+export async function openAppendSession(
+  app: App,
+  caller: Caller,
+  open: OpenRequest,
+  create?: TrajectoryCreation,
+): Promise<AppendSession> {
   app.drain.throwIfBegun();
-  return new AppendSession(app, caller, await app.store.openForAppend(caller, open));
+  return new AppendSession(app, caller, await app.store.openForAppend(caller, open, create));
 }
 
 interface PendingAck {

@@ -1,9 +1,11 @@
 import { randomUUID } from 'node:crypto';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   OnBranches,
+  type TrajectoryCreationSchema,
   type TrajectoryService,
   UpdateTrajectoryRequestSchema,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -17,6 +19,41 @@ async function held({ trajectories, id }: Scene): Promise<string> {
   const { call } = await AppendCall.open(trajectories, { trajectoryId: id, writerId: 'one' });
   await call.close();
   return id;
+}
+
+/** A root to create when it is opened. */
+function creation(taskId: string) {
+  return {
+    trajectoryId: randomUUID(),
+    requestId: randomUUID(),
+    name: 'made',
+    taskId,
+    labels: LABELS,
+    metadataJson: '{}',
+    scoredMetrics: ['score'],
+    root: { ...richStep(1n), stepNumber: 0n },
+  };
+}
+
+/** A branch to create when it is opened. */
+function branching(trajectoryId: string) {
+  return {
+    trajectoryId,
+    stepNumber: 2n,
+    branchId: randomUUID(),
+    requestId: randomUUID(),
+    name: 'new branch',
+    labels: LABELS,
+    metadataJson: '1',
+    scoredMetrics: ['score'],
+  };
+}
+
+/** The first message of a stream that creates its trajectory. */
+function creating(create: MessageInitShape<typeof TrajectoryCreationSchema>) {
+  const { trajectory, branch } = create;
+  const trajectoryId = trajectory?.trajectoryId ?? branch?.branchId ?? '';
+  return { open: { trajectoryId, writerId: 'one', create } };
 }
 
 export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
@@ -128,7 +165,10 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
     }),
   },
   appendSteps: {
-    requests: ({ id, uid }) => [
+    requests: ({ id, uid, task, runId, experimentId }) => [
+      [creating({ trajectory: { ...creation(task), runId, experimentId } })],
+      [creating({ branch: branching(id) })],
+      [creating({ branch: { ...branching(id), stepNumber: undefined, tag: 'here' } })],
       [
         { open: { trajectoryId: id, uid, writerId: 'one', takeOverEpoch: 7n, expectedNextStepNumber: 4n } },
         {
@@ -157,6 +197,16 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
         STATE_NOT_FOUND: [open, { steps: [{ stepNumber: 4n, states: [{ digest: NO_STATE }] }] }],
         DIGEST_MISMATCH: [open, { steps: [{ stepNumber: 4n, states: [{ data: bytes('x'), digest: NO_STATE }] }] }],
         WRITER_FENCED: async () => [{ open: { trajectoryId: await held(scene), writerId: 'late' } }],
+        TRAJECTORY_EXISTS: [creating({ trajectory: { ...creation(scene.task), trajectoryId: scene.id } })],
+        REQUEST_ID_REUSED: async () => {
+          const { requestId } = creation(scene.task);
+          await scene.trajectories.createTrajectory({ requestId });
+          return [creating({ trajectory: { ...creation(scene.task), requestId } })];
+        },
+        RUN_NOT_FOUND: [creating({ trajectory: { ...creation(scene.task), runId: NOBODY } })],
+        EXPERIMENT_NOT_FOUND: [creating({ trajectory: { ...creation(scene.task), experimentId: NOBODY } })],
+        TAG_NOT_FOUND: [creating({ branch: { ...branching(scene.id), stepNumber: undefined, tag: 'nowhere' } })],
+        BRANCH_POINT_BEYOND_END: [creating({ branch: { ...branching(scene.id), stepNumber: 4n } })],
       };
     },
   },

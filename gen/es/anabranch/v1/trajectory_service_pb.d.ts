@@ -450,6 +450,33 @@ export declare type DeleteTrajectoryResponse = Message<"anabranch.v1.DeleteTraje
 export declare const DeleteTrajectoryResponseSchema: GenMessage<DeleteTrajectoryResponse>;
 
 /**
+ * A trajectory to create when it is opened. Exactly one field is required.
+ *
+ * @generated from message anabranch.v1.TrajectoryCreation
+ */
+export declare type TrajectoryCreation = Message<"anabranch.v1.TrajectoryCreation"> & {
+  /**
+   * What CreateTrajectory would receive. `trajectory_id` and `request_id` are required.
+   *
+   * @generated from field: anabranch.v1.CreateTrajectoryRequest trajectory = 1;
+   */
+  trajectory?: CreateTrajectoryRequest | undefined;
+
+  /**
+   * What BranchTrajectory would receive. `branch_id` and `request_id` are required.
+   *
+   * @generated from field: anabranch.v1.BranchTrajectoryRequest branch = 2;
+   */
+  branch?: BranchTrajectoryRequest | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.TrajectoryCreation.
+ * Use `create(TrajectoryCreationSchema)` to create a new message.
+ */
+export declare const TrajectoryCreationSchema: GenMessage<TrajectoryCreation>;
+
+/**
  * First message of an append stream.
  *
  * @generated from message anabranch.v1.AppendOpen
@@ -491,6 +518,16 @@ export declare type AppendOpen = Message<"anabranch.v1.AppendOpen"> & {
    * @generated from field: optional int64 expected_next_step_number = 5;
    */
   expectedNextStepNumber?: bigint | undefined;
+
+  /**
+   * Creates the trajectory, if it does not exist, in the transaction that grants the writer. Optional. Its id must be
+   * `trajectory_id`; `uid` must be empty. A trajectory that exists is opened if the same request created it, whatever
+   * its `request_id`; otherwise the call fails with TRAJECTORY_EXISTS. A trajectory that was deleted is not created
+   * again: the call fails with TRAJECTORY_NOT_FOUND. After `opened`, send `uid` instead.
+   *
+   * @generated from field: anabranch.v1.TrajectoryCreation create = 6;
+   */
+  create?: TrajectoryCreation | undefined;
 };
 
 /**
@@ -2198,9 +2235,12 @@ export declare const TrajectoryService: GenService<{
    * Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
    * which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
    * everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
-   * again with the same content is a duplicate and is acknowledged, so clients can always resend.
+   * again with the same content is a duplicate and is acknowledged, so clients can always resend. `open.create` creates
+   * the trajectory if it does not exist, and causes the errors of CreateTrajectory or BranchTrajectory.
    * Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-   * STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
+   * STATE_NOT_FOUND, DIGEST_MISMATCH, TRAJECTORY_EXISTS, REQUEST_ID_REUSED, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND,
+   * TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, STEP_CORRUPT (a repeated step), STORAGE_FULL,
+   * SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.AppendSteps
    */

@@ -509,6 +509,33 @@ class DeleteTrajectoryResponse(google.protobuf.message.Message):
 Global___DeleteTrajectoryResponse: typing_extensions.TypeAlias = DeleteTrajectoryResponse
 
 @typing.final
+class TrajectoryCreation(google.protobuf.message.Message):
+    """A trajectory to create when it is opened. Exactly one field is required."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    BRANCH_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory(self) -> Global___CreateTrajectoryRequest:
+        """What CreateTrajectory would receive. `trajectory_id` and `request_id` are required."""
+
+    @property
+    def branch(self) -> Global___BranchTrajectoryRequest:
+        """What BranchTrajectory would receive. `branch_id` and `request_id` are required."""
+
+    def __init__(
+        self,
+        *,
+        trajectory: Global___CreateTrajectoryRequest | None = ...,
+        branch: Global___BranchTrajectoryRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["branch", b"branch", "trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["branch", b"branch", "trajectory", b"trajectory"]) -> None: ...
+
+Global___TrajectoryCreation: typing_extensions.TypeAlias = TrajectoryCreation
+
+@typing.final
 class AppendOpen(google.protobuf.message.Message):
     """First message of an append stream."""
 
@@ -519,6 +546,7 @@ class AppendOpen(google.protobuf.message.Message):
     WRITER_ID_FIELD_NUMBER: builtins.int
     TAKE_OVER_EPOCH_FIELD_NUMBER: builtins.int
     EXPECTED_NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    CREATE_FIELD_NUMBER: builtins.int
     trajectory_id: builtins.str
     """Id of the trajectory."""
     uid: builtins.str
@@ -533,6 +561,14 @@ class AppendOpen(google.protobuf.message.Message):
     """
     expected_next_step_number: builtins.int
     """Expected end of the trajectory. Optional. If it differs, the call fails with UNEXPECTED_POSITION."""
+    @property
+    def create(self) -> Global___TrajectoryCreation:
+        """Creates the trajectory, if it does not exist, in the transaction that grants the writer. Optional. Its id must be
+        `trajectory_id`; `uid` must be empty. A trajectory that exists is opened if the same request created it, whatever
+        its `request_id`; otherwise the call fails with TRAJECTORY_EXISTS. A trajectory that was deleted is not created
+        again: the call fails with TRAJECTORY_NOT_FOUND. After `opened`, send `uid` instead.
+        """
+
     def __init__(
         self,
         *,
@@ -541,9 +577,10 @@ class AppendOpen(google.protobuf.message.Message):
         writer_id: builtins.str = ...,
         take_over_epoch: builtins.int | None = ...,
         expected_next_step_number: builtins.int | None = ...,
+        create: Global___TrajectoryCreation | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_id", b"writer_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "create", b"create", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_expected_next_step_number", b"_expected_next_step_number", "_take_over_epoch", b"_take_over_epoch", "create", b"create", "expected_next_step_number", b"expected_next_step_number", "take_over_epoch", b"take_over_epoch", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_id", b"writer_id"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_expected_next_step_number", b"_expected_next_step_number"]) -> typing.Literal["expected_next_step_number"] | None: ...
     @typing.overload

@@ -193,9 +193,12 @@ class TrajectoryServiceServicer(object):
         """Appends steps as a stream. The client sends `open` once as the first message, then messages with steps, the last of
         which may carry `seal`. The server sends `opened`, then cumulative acks, then `sealed`. An ack is sent after
         everything that it covers is durable. An error ends the stream; what was acknowledged stays. A step that is sent
-        again with the same content is a duplicate and is acknowledged, so clients can always resend.
+        again with the same content is a duplicate and is acknowledged, so clients can always resend. `open.create` creates
+        the trajectory if it does not exist, and causes the errors of CreateTrajectory or BranchTrajectory.
         Errors: TRAJECTORY_NOT_FOUND, UNEXPECTED_POSITION, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED,
-        STATE_NOT_FOUND, DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
+        STATE_NOT_FOUND, DIGEST_MISMATCH, TRAJECTORY_EXISTS, REQUEST_ID_REUSED, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND,
+        TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, STEP_CORRUPT (a repeated step), STORAGE_FULL,
+        SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,10 +1,14 @@
-import { decideOpen, type OpenRequest, requireWritable } from '../../../domain/append.ts';
+import { decideOpen, type OpenRequest, requirePosition, requireWritable } from '../../../domain/append.ts';
 import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Grant } from '../../contract/append.ts';
+import type { TrajectoryCreation } from '../../contract/trajectory.ts';
 import type { Engine } from '../engine.ts';
+import type { EncodedState } from '../state/bytes.ts';
+import { createMissing, encodeInline } from '../trajectory/creation.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
-import { writeAs } from '../transaction.ts';
+import { type CallerTransaction, writeAs } from '../transaction.ts';
+import { againWhenRaced } from '../unique_violation.ts';
 
 /** Time that an open waits for a row lock, in milliseconds. */
 const OPEN_WAIT_MS = 3000;
@@ -12,37 +16,59 @@ const OPEN_WAIT_MS = 3000;
 const LONGEST_REST_MS = 200;
 
 /**
- * Opens a trajectory for appends. Pauses between attempts hold no connection, so that many waiting opens do not block
- * other calls.
+ * Opens a trajectory for appends, after creating it if it is missing and `create` is given. Pauses between attempts hold
+ * no connection, so that many waiting opens do not block other calls.
  */
-export async function openForAppend(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant> {
+export async function openForAppend(
+  engine: Engine,
+  caller: Caller,
+  open: OpenRequest,
+  create?: TrajectoryCreation,
+): Promise<Grant> {
+  const inline = create === undefined ? [] : await encodeInline(create.making);
   const end = performance.now() + OPEN_WAIT_MS;
   for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
-    const grant = await tryToOpen(engine, caller, open);
+    const grant = await againWhenRaced(() =>
+      writeAs(engine, caller, async (tx) => {
+        const granted = create && (await createAndGrant(tx, open, create, inline));
+        return granted ?? tryToGrant(tx, open);
+      }),
+    );
     if (grant !== undefined) return grant;
     if (performance.now() >= end) throw rowLocked(open.trajectoryId);
     await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
   }
 }
 
+/** Returns undefined if the trajectory exists. */
+async function createAndGrant(
+  tx: CallerTransaction,
+  open: OpenRequest,
+  create: TrajectoryCreation,
+  inline: readonly EncodedState[],
+): Promise<Grant | undefined> {
+  const trajectory = await createMissing(tx, create, inline, open);
+  if (trajectory === undefined) return undefined;
+  requirePosition(trajectory, open);
+  return { trajectory, epoch: trajectory.writerEpoch };
+}
+
 /** Returns undefined if another transaction holds the row. */
-function tryToOpen(engine: Engine, caller: Caller, open: OpenRequest): Promise<Grant | undefined> {
-  return writeAs(engine, caller, async (tx) => {
-    const found = await findById(tx, open.trajectoryId);
-    const { ref } = requireWritable(found, open.trajectoryId, open.uid);
-    const heads = await tx.lockHeads([ref], 'never');
-    if (heads.length === 0) return undefined;
-    const row = await findByKey(tx, ref.tree, ref.key);
-    const epoch = decideOpen(row, open);
-    await tx.db
-      .updateTable('trajectories')
-      .set({ writer_id: open.writerId, writer_epoch: epoch })
-      .where('tree', '=', ref.tree)
-      .where('key', '=', ref.key)
-      .execute();
-    const trajectory = requireWritable(row, open.trajectoryId, open.uid);
-    return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
-  });
+async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Grant | undefined> {
+  const found = await findById(tx, open.trajectoryId);
+  const { ref } = requireWritable(found, open.trajectoryId, open.uid);
+  const heads = await tx.lockHeads([ref], 'never');
+  if (heads.length === 0) return undefined;
+  const row = await findByKey(tx, ref.tree, ref.key);
+  const epoch = decideOpen(row, open);
+  await tx.db
+    .updateTable('trajectories')
+    .set({ writer_id: open.writerId, writer_epoch: epoch })
+    .where('tree', '=', ref.tree)
+    .where('key', '=', ref.key)
+    .execute();
+  const trajectory = requireWritable(row, open.trajectoryId, open.uid);
+  return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
 }
 
 function rowLocked(trajectoryId: string): AnabranchError {

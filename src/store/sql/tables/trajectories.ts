@@ -55,6 +55,17 @@ export const TRAJECTORIES = table('trajectories', {
   scored_metrics: withDefault(text),
   /** No row of steps that ends at or before this number can be merged with the next one. */
   merged_to: withDefault(int),
+  /** Versioned digest of the request of CreateTrajectory or BranchTrajectory; empty if none of them created it. */
+  create_digest: withDefault(text),
+  /** The trajectory was created when it was opened (W1), so its row leaves one of `deleted_trajectories`. */
+  created_by_open: withDefault(flag),
+});
+
+/** Ids that are not created again when they are opened (W1). Kept forever. */
+export const DELETED_TRAJECTORIES = table('deleted_trajectories', {
+  namespace: text,
+  id: uuid,
+  delete_time: time,
 });
 
 export const TAGS = table('tags', {

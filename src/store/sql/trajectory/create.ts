@@ -22,14 +22,21 @@ import type { RowOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { inOneRoundTrip } from '../together.ts';
 import type { CallerTransaction, NamespaceTransaction, Transaction } from '../transaction.ts';
-import { bindLabels, isSet } from '../values.ts';
+import { bindLabels, flag, isSet } from '../values.ts';
 import type { Belonging } from './belonging.ts';
 import { ownerIn } from './lineage.ts';
 
 /** L1: the first status change of a trajectory. */
 const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
 
-export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'>;
+/** W1: how a trajectory that is created when it is opened begins: granted to a writer, or to none. */
+export interface Opening {
+  readonly writerId: string | undefined;
+}
+
+type Opened = { readonly opening?: Opening | undefined };
+type NewFields = NewTrajectoryFields & Opened;
+export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'> & Opened;
 
 /**
  * Inserts a root trajectory with its first StatusChange, and step 0 if given. Errors: TRAJECTORY_EXISTS,
@@ -41,7 +48,7 @@ export async function makeRoot(
   inline: readonly EncodedState[],
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  const [row] = await inOneRoundTrip([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, fields.id)]);
+  const [row] = await inOneRoundTrip([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, fields)]);
   const ref = { tree: row, key: row };
   const sums = await writeRoot(tx, ref, fields, inline);
   await insertTrajectory(tx, fields, {
@@ -91,7 +98,7 @@ export async function makeBranch(
   tx: CallerTransaction,
   source: Trajectory,
   point: bigint,
-  fields: NewTrajectoryFields,
+  fields: NewFields,
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
   const scoredMetrics = scoredMetricsOf(source, fields);
@@ -100,7 +107,7 @@ export async function makeBranch(
     lockStep(tx, source, owner, point),
     tx.engine.nextKey(tx.db, 'trajectories'),
     tx.readNow(),
-    refuseTaken(tx, fields.id),
+    refuseTaken(tx, fields),
   ]);
   const ref = { tree: source.ref.tree, key };
   await insertTrajectory(
@@ -144,7 +151,9 @@ async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, poin
   return { sums, ownerDepth: locked.depth };
 }
 
-async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> {
+/** Whoever opens a trajectory has looked for it. If it was created since, the unique index rejects the row. */
+async function refuseTaken(tx: NamespaceTransaction, { id, opening }: NewFields): Promise<void> {
+  if (opening !== undefined) return;
   const taken = await byId(tx, 'trajectories', id).select('key').executeTakeFirst();
   if (taken !== undefined) throw trajectoryExists(id);
 }
@@ -165,20 +174,16 @@ type Placement = Pick<
 >;
 
 /** The statements are sent in order, so later reads of the transaction see the row. */
-async function insertTrajectory(
-  tx: CallerTransaction,
-  fields: NewTrajectoryFields,
-  placement: Placement,
-): Promise<void> {
+async function insertTrajectory(tx: CallerTransaction, fields: NewFields, placement: Placement): Promise<void> {
   await tx.engine.insertRows(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, fields, tx.now, placement)]);
   const { tree, key } = placement;
   await recordStatus(tx, { tree, noun: 'TRAJECTORY', key }, CREATION);
 }
 
-/** Returns the row of a RUNNING trajectory without a writer. */
+/** Returns the row of a RUNNING trajectory. It has no writer, unless it is opened at once. */
 export function trajectoryRow(
   namespace: string,
-  { id, uid, name, labels, metadataJson, scoredMetrics = [] }: NewTrajectoryFields,
+  { id, uid, name, labels, metadataJson, scoredMetrics = [], createDigest = '', opening }: NewFields,
   now: string,
   placement: Placement,
 ): RowOf<typeof TRAJECTORIES> {
@@ -194,8 +199,8 @@ export function trajectoryRow(
     scored_metrics: JSON.stringify(scoredMetrics),
     status: 'RUNNING',
     status_message: '',
-    writer_id: '',
-    writer_epoch: 0n,
+    writer_id: opening?.writerId ?? '',
+    writer_epoch: opening?.writerId === undefined ? 0n : 1n,
     hidden: 0,
     create_time: now,
     update_time: now,
@@ -203,6 +208,8 @@ export function trajectoryRow(
     purging: 0,
     trimming: 0,
     merged_to: placement.branch_point === null ? 0n : placement.branch_point + 1n,
+    create_digest: createDigest,
+    created_by_open: flag(opening !== undefined),
   };
 }
 

@@ -262,11 +262,21 @@ class TreePurge {
       .where('entity_kind', '=', 'TRAJECTORY')
       .where(this.#tx.engine.among(sql.ref('entity'), keys))
       .execute();
+    await this.#keepIds(keys);
     await this.#tx.db
       .deleteFrom('trajectories')
       .where('tree', '=', this.#tree)
       .where(this.#tx.engine.among(sql.ref('key'), keys))
       .execute();
+  }
+
+  /** W1: a trajectory that was created when it was opened is not created again in that way. */
+  async #keepIds(keys: readonly bigint[]): Promise<void> {
+    const { engine, db } = this.#tx;
+    await sql`insert into ${engine.table('deleted_trajectories')} (namespace, id, delete_time)
+      select namespace, id, ${engine.now} from ${engine.table('trajectories')}
+      where tree = ${this.#tree} and ${engine.among(sql.ref('key'), keys)} and created_by_open
+      on conflict do nothing`.execute(db);
   }
 
   /** B2: hidden parents whose branches were removed are trimmed again, or purged if no branch remains. */

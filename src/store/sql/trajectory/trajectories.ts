@@ -1,67 +1,27 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { trajectoryNotFound } from '../../../domain/errors.ts';
-import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { Page } from '../../contract/page.ts';
 import type { NewBranch, NewTrajectory, TrajectoryChanges, TrajectoryFilter } from '../../contract/trajectory.ts';
 import { byId, visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { mergeMetrics } from '../metric/maps.ts';
-import { makeOnce, type Noun } from '../requests.ts';
-import { encodeStates } from '../state/bytes.ts';
-import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
+import { makeOnce } from '../requests.ts';
+import { type ReadScope, writeIn } from '../transaction.ts';
 import { bindLabels, bindMetrics, bindTimeBound } from '../values.ts';
-import { lockBelonging } from './belonging.ts';
-import { branchPointOf, makeBranch, makeRoot } from './create.ts';
-import { findById, findByKey, readTrajectory, selectTrajectories } from './rows.ts';
+import { encodeInline, MADE_TRAJECTORIES, makeTrajectory } from './creation.ts';
+import { findByKey, readTrajectory, selectTrajectories } from './rows.ts';
 
+/** Creates a root or a branch. A known key returns the trajectory that it created. */
 export async function createTrajectory(
   engine: Engine,
   caller: Caller,
-  making: NewTrajectory,
+  making: NewTrajectory | NewBranch,
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
-  const inline = await encodeStates(making.states);
-  return makeOnce(engine, caller, key, MADE_TRAJECTORIES, async (tx) => {
-    const belonging = await lockBelonging(tx, making.runId, making.experimentId);
-    await tx.readNow();
-    const ref = await makeRoot(tx, making, inline, belonging);
-    return { ref, id: making.id, made: await readCreated(tx, ref) };
-  });
-}
-
-export async function branchTrajectory(
-  engine: Engine,
-  caller: Caller,
-  making: NewBranch,
-  key: IdempotencyKey | undefined,
-): Promise<Trajectory> {
-  return makeOnce(engine, caller, key, MADE_TRAJECTORIES, async (tx) => {
-    const source = await findById(tx, making.sourceId);
-    if (source === undefined || source.hidden) throw trajectoryNotFound(making.sourceId);
-    const belonging = await lockBelonging(
-      tx,
-      source.runId === '' ? undefined : source.runId,
-      source.experimentId === '' ? undefined : source.experimentId,
-    );
-    const point = await branchPointOf(tx, source, making.at);
-    const ref = await makeBranch(tx, source, point, making, belonging);
-    return { ref, id: making.id, made: await readCreated(tx, ref) };
-  });
-}
-
-const MADE_TRAJECTORIES: Noun<Trajectory> = {
-  name: 'Trajectory',
-  async find(scope, { tree, key }) {
-    const found = await findByKey(scope, tree, key);
-    return found?.hidden === true ? undefined : found;
-  },
-};
-
-async function readCreated(tx: NamespaceTransaction, { tree, key }: TrajectoryRef): Promise<Trajectory> {
-  const made = await findByKey(tx, tree, key);
-  if (made === undefined) throw new Error('the trajectory created in this transaction is missing');
-  return made;
+  const inline = await encodeInline(making);
+  return makeOnce(engine, caller, key, MADE_TRAJECTORIES, (tx) => makeTrajectory(tx, making, inline));
 }
 
 export async function listTrajectories(
