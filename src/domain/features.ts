@@ -1,2 +1,8 @@
 /** Parts of the contract that earlier servers lack, sorted. A test compares the list with `docs/clients.md`. */
-export const FEATURES = Object.freeze(['close_queue', 'diff_states', 'list_steps_by_metric', 'states_by_get'] as const);
+export const FEATURES = Object.freeze([
+  'assigned_rollout_numbers',
+  'close_queue',
+  'diff_states',
+  'list_steps_by_metric',
+  'states_by_get',
+] as const);

@@ -56,7 +56,7 @@ export class RolloutScene extends RunScene {
   }
 
   makeRollouts(stage: { readonly id: string }, rollouts: readonly Partial<NewRollout>[]): Promise<CreatedRollout[]> {
-    return this.store.createRollouts(this.caller, stage.id, rollouts.map(newRollout));
+    return this.store.createRollouts(this.caller, stage.id, rollouts.map(newRollout), undefined);
   }
 
   /** Creates this many rollouts of one group, numbered from 0. Returns their ids. */

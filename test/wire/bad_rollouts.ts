@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { Code } from '@connectrpc/connect';
 import { expect } from 'vitest';
 import { OnSuccess } from '../../gen/es/anabranch/v1/rollout_pb.js';
@@ -132,8 +133,17 @@ export const MAKING: readonly Bad[] = [
     field: `rollouts[1].${field}`,
   })),
   {
-    what: 'rollout without a number',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 9n }] }),
+    what: 'rollout without a number and without a request id',
+    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ number: undefined }) }),
+    ...INVALID,
+    field: 'request_id',
+  },
+  {
+    what: 'rollout without a number beside the largest one',
+    call: ({ rollouts, stageId }) => {
+      const both = [{ groupNumber: 9n }, { groupNumber: 9n, number: 2n ** 63n - 1n }];
+      return rollouts.createRollouts({ stageId, rollouts: both, requestId: randomUUID() });
+    },
     ...INVALID,
     field: 'rollouts[0].number',
   },

@@ -142,6 +142,7 @@ const REQUIRED: Readonly<Record<string, readonly string[]>> = {
   CreateRunRequest: ['name'], // with if_exists
   BranchRunRequest: ['run_id', 'step_number', 'tag'],
   ClaimRolloutsRequest: ['worker_id'],
+  CreateRolloutsRequest: ['stage_id', 'rollouts'],
   CreateEnvironmentRequest: ['run_id'],
 };
 

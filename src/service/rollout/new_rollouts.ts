@@ -15,7 +15,7 @@ const DEFAULT_RETRY_DELAY_MS = 1000;
 export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => string): NewRollout[] {
   requireDistinct(
     rollouts,
-    ({ groupNumber, number }) => [groupNumber, number],
+    ({ groupNumber, number }) => (number === undefined ? undefined : [groupNumber, number]),
     'rollouts[].number',
     ({ groupNumber, number }) => `must be unique in group ${groupNumber}, but ${number} occurs twice`,
   );
@@ -23,7 +23,7 @@ export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => str
   const policies = policiesOf(rollouts);
   const groupIds = new Map<bigint, string>();
   return rollouts.map(({ $typeName: _, $unknown: __, ...rollout }, i) => {
-    const { rolloutId, attemptTimeout, retryDelay, startFrom, maxTurns, ...fields } = rollout;
+    const { rolloutId, number, attemptTimeout, retryDelay, startFrom, maxTurns, ...fields } = rollout;
     const field = `rollouts[${i}]`;
     const groupNumber = required(rollout.groupNumber, `${field}.group_number`);
     const groupId = groupIds.get(groupNumber) ?? newId();
@@ -33,7 +33,7 @@ export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => str
       id: rolloutId || newId(),
       groupId,
       groupNumber,
-      number: required(rollout.number, `${field}.number`),
+      number,
       labels: toMap(rollout.labels),
       maxTurns,
       maxAttempts: rollout.maxAttempts || DEFAULT_ATTEMPTS,

@@ -1,6 +1,6 @@
 import type { Rollout as WireRollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { rolloutNotFound } from '../../domain/errors.ts';
+import { invalidField, rolloutNotFound } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import type { Rollout } from '../../domain/rollout.ts';
 import {
@@ -12,6 +12,7 @@ import {
 import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
+import { idempotencyKeyOf } from '../request/digest.ts';
 import { cursorInt, pageArgsOf } from '../request/page_token.ts';
 import { fromRollout, rolloutBytes } from './messages.ts';
 import { toNewRollouts } from './new_rollouts.ts';
@@ -41,8 +42,14 @@ export const rolloutMethods: Methods<
   | 'retryRollout'
 > = {
   /** Creates the rollouts that do not exist yet, all or none (Q6). */
-  async createRollouts({ stageId, rollouts }, { app, caller }) {
-    return { rollouts: await app.store.createRollouts(caller, stageId, toNewRollouts(rollouts, app.ids.uuid)) };
+  async createRollouts(request, { app, caller }) {
+    const { stageId, rollouts, requestId } = request;
+    if (requestId === '' && rollouts.some(({ number }) => number === undefined)) {
+      throw invalidField('request_id', 'must be set, because a rollout has no number: a retry would create it again');
+    }
+    const key = idempotencyKeyOf(RolloutService.method.createRollouts, request);
+    const rows = toNewRollouts(rollouts, app.ids.uuid);
+    return { rollouts: await app.store.createRollouts(caller, stageId, rows, key) };
   },
 
   async getRollout({ rolloutId, view }, { app, caller }) {

@@ -28,10 +28,18 @@ export interface RolloutStore {
   /**
    * Creates the rollouts that do not exist by group number and number, and missing groups: all or none. Safe for
    * concurrent callers. An existing rollout must have been created with the same values; later changes do not matter.
+   * A rollout without a number is always created, with a number above all of its group. The same request under a key
+   * returns the same rollouts.
    * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point),
-   * ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT, QUEUE_CLOSED (only if a rollout would be created).
+   * ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT, QUEUE_CLOSED (only if a rollout would be created), REQUEST_ID_REUSED,
+   * INVALID_REQUEST (no number is left).
    */
-  createRollouts(caller: Caller, stageId: string, rollouts: readonly NewRollout[]): Promise<CreatedRollout[]>;
+  createRollouts(
+    caller: Caller,
+    stageId: string,
+    rollouts: readonly NewRollout[],
+    key: IdempotencyKey | undefined,
+  ): Promise<CreatedRollout[]>;
 
   /**
    * Returns the rollout with its attempts, all read from one snapshot. Attempts are ordered by number, validations of
@@ -143,7 +151,8 @@ export interface NewRollout extends RolloutSettings {
   readonly id: string;
   readonly groupId: string;
   readonly groupNumber: bigint;
-  readonly number: bigint;
+  /** Undefined for the next number of the group. */
+  readonly number: bigint | undefined;
   readonly taskId: string;
   readonly inputJson: string;
   /** Undefined for no timeout. */
@@ -158,6 +167,7 @@ export interface NewRollout extends RolloutSettings {
 export interface CreatedRollout {
   readonly rolloutId: string;
   readonly groupId: string;
+  readonly number: bigint;
   readonly existed: boolean;
 }
 

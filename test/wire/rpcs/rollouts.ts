@@ -41,6 +41,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       [
         {
           stageId,
+          requestId: randomUUID(),
           rollouts: [
             { groupNumber: 0n, number: 0n, taskId, ...CREATED },
             {
@@ -59,10 +60,17 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       ],
     ],
     served: ([answer], { doneId, endedGroupId }) => {
-      const made = { existed: false, rolloutId: expect.stringMatching(/./), groupId: expect.stringMatching(/./) };
-      expect(answer?.rollouts).toMatchObject([{ rolloutId: doneId, groupId: endedGroupId, existed: true }, made]);
+      const id = expect.stringMatching(/./);
+      const made = { existed: false, rolloutId: id, groupId: id, number: 2n };
+      const done = { existed: true, rolloutId: doneId, groupId: endedGroupId, number: 0n };
+      expect(answer?.rollouts).toMatchObject([done, made]);
     },
-    refused: ({ runId, stageId, mainId, doneId, runs }) => ({
+    refused: ({ runId, stageId, mainId, doneId, runs, rollouts }) => ({
+      REQUEST_ID_REUSED: async () => {
+        const requestId = randomUUID();
+        await rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 8n }], requestId });
+        return [{ stageId, rollouts: [{ groupNumber: 8n }, { groupNumber: 8n }], requestId }];
+      },
       QUEUE_CLOSED: async () => {
         const place = { runId, kind: StageKind.TRAIN_STEP, number: 99n };
         const closedId = (await runs.getOrCreateStage(place)).stage!.id;

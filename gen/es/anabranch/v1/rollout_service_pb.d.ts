@@ -849,7 +849,8 @@ export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
   groupNumber?: bigint | undefined;
 
   /**
-   * Number of the rollout in the group. Required.
+   * Number of the rollout in the group. Unset: the server creates the rollout with the next number, which is larger than
+   * all numbers of the group and of this request; then `request_id` is required.
    *
    * @generated from field: optional int64 number = 2;
    */
@@ -976,6 +977,14 @@ export declare type CreateRolloutsRequest = Message<"anabranch.v1.CreateRollouts
    * @generated from field: repeated anabranch.v1.NewRollout rollouts = 2;
    */
   rollouts: NewRollout[];
+
+  /**
+   * Idempotency key, at most 128 bytes. Required if a rollout has no number. Repeating the call with the same key returns
+   * the same rollouts.
+   *
+   * @generated from field: string request_id = 4;
+   */
+  requestId: string;
 };
 
 /**
@@ -1005,11 +1014,19 @@ export declare type CreatedRollout = Message<"anabranch.v1.CreatedRollout"> & {
   groupId: string;
 
   /**
-   * True if the rollout existed already, created with the same values. It is not changed.
+   * True if the rollout existed already, created with the same values. It is not changed. A repeated call with a
+   * `request_id` returns what the first one did.
    *
    * @generated from field: bool existed = 3;
    */
   existed: boolean;
+
+  /**
+   * Number of the rollout in its group.
+   *
+   * @generated from field: int64 number = 4;
+   */
+  number: bigint;
 };
 
 /**
@@ -3284,11 +3301,11 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
-   * number; the response reports which ones existed. An existing rollout must have been created with the same task,
+   * number; the response reports which ones existed. A rollout without a number is new, and gets the next one. An existing rollout must have been created with the same task,
    * input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
    * would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
    * STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
-   * QUEUE_CLOSED.
+   * QUEUE_CLOSED, REQUEST_ID_REUSED.
    *
    * @generated from rpc anabranch.v1.RolloutService.CreateRollouts
    */

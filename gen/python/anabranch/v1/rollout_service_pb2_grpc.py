@@ -297,11 +297,11 @@ class RolloutServiceServicer(object):
 
     def CreateRollouts(self, request, context):
         """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
-        number; the response reports which ones existed. An existing rollout must have been created with the same task,
+        number; the response reports which ones existed. A rollout without a number is new, and gets the next one. An existing rollout must have been created with the same task,
         input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
         would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
         STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
-        QUEUE_CLOSED.
+        QUEUE_CLOSED, REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

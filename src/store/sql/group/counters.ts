@@ -27,10 +27,7 @@ export async function countInGroups(tx: Transaction, counts: ReadonlyMap<bigint,
   const mark = await tx.readMark();
   const keys = [...counts.keys()].sort((a, b) => (a < b ? -1 : 1));
   for (const chunk of chunksOf(keys)) {
-    if (chunk.length > 1) {
-      const locked = tx.db.selectFrom('groups').select('key').where('key', 'in', chunk).orderBy('key');
-      await engine.lock(locked, 'write').execute();
-    }
+    if (chunk.length > 1) await lockGroups(tx, chunk);
     const rows = chunk.map((key) => valuesOf(key, counts.get(key) ?? {}));
     // Postgres needs the casts, because a CTE of values has no types.
     await sql`with c (key, rollouts, terminal_rollouts, tried_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
@@ -40,6 +37,17 @@ export async function countInGroups(tx: Transaction, counts: ReadonlyMap<bigint,
         turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${tx.now}
       from c where g.key = c.key`.execute(tx.db);
   }
+}
+
+/** Locks groups for writing, in order of key. */
+export async function lockGroups({ engine, db }: Transaction, keys: readonly bigint[]): Promise<void> {
+  if (keys.length === 0) return;
+  const rows = db
+    .selectFrom('groups')
+    .select('key')
+    .where(engine.among(sql.ref('key'), keys))
+    .orderBy('key');
+  await engine.lock(rows, 'write').execute();
 }
 
 function valuesOf(key: bigint, count: Partial<GroupCount>) {

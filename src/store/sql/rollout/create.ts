@@ -1,12 +1,13 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
-import { AnabranchError, taskNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
+import { AnabranchError, invalidField, taskNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
+import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import type { CreatedRollout, NewRollout } from '../../contract/rollout.ts';
 import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import type { Engine } from '../engine.ts';
 import { differingFields, GIVEN_COLUMNS, type GivenRow, givenColumns } from '../given_fields.ts';
-import { countInGroups } from '../group/counters.ts';
+import { countInGroups, lockGroups } from '../group/counters.ts';
 import { type GroupRef, getOrCreateGroups } from '../group/create.ts';
 import { type KeptStage, keepStage, type StageKeys } from '../stage/keys.ts';
 import { chunksOf } from '../statement_shapes.ts';
@@ -18,6 +19,7 @@ import { branchPointBeyondEnd } from '../trajectory/create.ts';
 import { findById } from '../trajectory/rows.ts';
 import { type CallerTransaction, writeAs } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
+import { findCreation, keepCreation, type NamedRollout } from './creation_requests.ts';
 
 /** Q6: creates the missing rollouts. Retries if a concurrent request creates some of them, and then finds them. */
 export async function createRollouts(
@@ -25,11 +27,12 @@ export async function createRollouts(
   caller: Caller,
   stageId: string,
   rollouts: readonly NewRollout[],
+  key: IdempotencyKey | undefined,
 ): Promise<CreatedRollout[]> {
   const { made, run } = await againWhenRaced(() =>
     writeAs(engine, caller, async (tx) => {
       const stage = await keepStage(tx, stageId);
-      const creation = new RolloutCreation(tx, stage, rollouts);
+      const creation = new RolloutCreation(tx, stage, rollouts, key);
       return { made: await creation.run(), run: stage.run };
     }),
   );
@@ -37,40 +40,109 @@ export async function createRollouts(
   return made;
 }
 
+/** A rollout of the request with its number, which the server has assigned if the request has none. */
+interface Numbered extends NewRollout {
+  readonly number: bigint;
+}
+
 class RolloutCreation {
   readonly #tx: CallerTransaction;
   readonly #stage: KeptStage;
-  readonly #rollouts: readonly NewRollout[];
+  readonly #requested: readonly NewRollout[];
+  readonly #key: IdempotencyKey | undefined;
 
-  constructor(tx: CallerTransaction, stage: KeptStage, rollouts: readonly NewRollout[]) {
+  constructor(
+    tx: CallerTransaction,
+    stage: KeptStage,
+    requested: readonly NewRollout[],
+    key: IdempotencyKey | undefined,
+  ) {
     this.#tx = tx;
     this.#stage = stage;
-    this.#rollouts = rollouts;
+    this.#requested = requested;
+    this.#key = key;
   }
 
   async run(): Promise<CreatedRollout[]> {
     await inOneRoundTrip([this.#tx.readNow(), this.#tx.readMark()]);
     const groups = await this.#groups();
-    const there = await this.#there([...groups.values()]);
-    this.#refuseDifferent(there);
-    const missing = this.#rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
+    const old = [...groups.values()].filter(({ created }) => !created).map(({ key }) => key);
+    // The locks let one call at a time number the rollouts of a group. Behind them, a concurrent call with the same key
+    // has committed.
+    const [, earlier] = await inOneRoundTrip([lockGroups(this.#tx, old), findCreation(this.#tx, this.#key)]);
+    if (earlier !== undefined) return this.#repeat(earlier);
+    const rollouts = await this.#numbered(groups);
+    const there = await this.#there(old, rollouts);
+    this.#refuseDifferent(rollouts, there);
+    const missing = rollouts.filter(({ groupNumber, number }) => !there.has(tupleKey(groupNumber, number)));
     this.#requireOpenQueue(missing);
     await this.#refuseTaken(missing);
     const tasks = await this.#tasks(missing);
     await this.#requireStarts(missing);
-    await this.#insert(missing, groups, tasks);
-    const made = new Map(missing.map(({ groupNumber, number, id }) => [tupleKey(groupNumber, number), id]));
-    return this.#rollouts.map(({ groupNumber, number }) => {
+    const keys = await this.#insert(missing, groups, tasks);
+    const made = new Map(
+      missing.map((each, i) => [tupleKey(each.groupNumber, each.number), { id: each.id, key: keys[i]! }]),
+    );
+    const named = rollouts.map(({ groupNumber, number }): NamedRollout => {
       const at = tupleKey(groupNumber, number);
       const existing = there.get(at);
-      const groupId = groups.get(groupNumber)?.id ?? '';
-      return { rolloutId: existing?.id ?? made.get(at) ?? '', groupId, existed: existing !== undefined };
+      return { ...(existing ?? made.get(at)!), existed: existing !== undefined };
     });
+    await keepCreation(this.#tx, this.#key, this.#stage.run, named);
+    return rollouts.map(({ groupNumber, number }, i) => {
+      const { id, existed } = named[i]!;
+      return { rolloutId: id, groupId: groups.get(groupNumber)?.id ?? '', number, existed };
+    });
+  }
+
+  /** ID1: returns the rollouts of an earlier call as that call did. They exist as long as their stage. */
+  async #repeat(earlier: readonly Omit<NamedRollout, 'id'>[]): Promise<CreatedRollout[]> {
+    const keys = earlier.map(({ key }) => key);
+    const rows = await this.#tx.db
+      .selectFrom('rollouts as r')
+      .innerJoin('groups as g', 'g.key', 'r.group_key')
+      .select(['r.key', 'r.id', 'r.number', 'g.id as group_id'])
+      .where(this.#tx.engine.among(sql.ref('r.key'), keys))
+      .execute();
+    const byKey = new Map(rows.map((row) => [row.key, row]));
+    return earlier.map(({ key, existed }) => {
+      const { id, group_id, number } = byKey.get(key)!;
+      return { rolloutId: id, groupId: group_id, number, existed };
+    });
+  }
+
+  /** Numbers the rollouts without a number, in order, above all others of their group. Errors: INVALID_REQUEST. */
+  async #numbered(groups: ReadonlyMap<bigint, GroupRef>): Promise<Numbered[]> {
+    const open = new Set(
+      this.#requested.flatMap(({ number, groupNumber }) => (number === undefined ? groupNumber : [])),
+    );
+    const last = await this.#lastNumbers([...open].flatMap((number) => groups.get(number) ?? []));
+    for (const { groupNumber, number = -1n } of this.#requested) {
+      if (number > (last.get(groupNumber) ?? -1n)) last.set(groupNumber, number);
+    }
+    return this.#requested.map((rollout, i) => {
+      if (rollout.number !== undefined) return { ...rollout, number: rollout.number };
+      const number = (last.get(rollout.groupNumber) ?? -1n) + 1n;
+      if (number > LARGEST_NUMBER) throw noNumberLeft(rollout, i);
+      last.set(rollout.groupNumber, number);
+      return { ...rollout, number };
+    });
+  }
+
+  /** Returns the largest numbers of rollouts by group number. The groups are locked, or were created here. */
+  async #lastNumbers(groups: readonly GroupRef[]): Promise<Map<bigint, bigint>> {
+    const old = groups.filter(({ created }) => !created).map(({ key }) => key);
+    if (old.length === 0) return new Map();
+    const { engine, db } = this.#tx;
+    const { rows } = await sql<{ readonly number: bigint; readonly last: bigint | null }>`select g.number,
+      (select max(r.number) from ${engine.table('rollouts')} as r where r.group_key = g.key) as last
+      from ${engine.table('groups')} as g where ${engine.among(sql.ref('g.key'), old)}`.execute(db);
+    return new Map(rows.map(({ number, last }) => [number, last ?? -1n]));
   }
 
   #groups(): Promise<Map<bigint, GroupRef>> {
     const first = new Map<bigint, NewRollout>();
-    for (const rollout of this.#rollouts) {
+    for (const rollout of this.#requested) {
       if (!first.has(rollout.groupNumber)) first.set(rollout.groupNumber, rollout);
     }
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
@@ -80,14 +152,13 @@ class RolloutCreation {
   }
 
   /** Returns the existing rollouts by group number and number. */
-  async #there(groups: readonly GroupRef[]): Promise<Map<string, ExistingRow>> {
-    const old = groups.filter(({ created }) => !created).map(({ key }) => key);
+  async #there(old: readonly bigint[], rollouts: readonly Numbered[]): Promise<Map<string, ExistingRow>> {
     if (old.length === 0) return new Map();
-    const numbers = [...new Set(this.#rollouts.map(({ number }) => number))];
+    const numbers = [...new Set(rollouts.map(({ number }) => number))];
     const rows = await this.#tx.db
       .selectFrom('rollouts as r')
       .leftJoin('tasks as k', 'k.key', 'r.task')
-      .select(['r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.first_given'])
+      .select(['r.key', 'r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.first_given'])
       .select(GIVEN_COLUMNS.map((column) => `r.${column}` as const))
       .where(this.#tx.engine.among(sql.ref('r.group_key'), old))
       .where(this.#tx.engine.among(sql.ref('r.number'), numbers))
@@ -96,8 +167,8 @@ class RolloutCreation {
   }
 
   /** Errors: ROLLOUT_CONFLICT. */
-  #refuseDifferent(there: ReadonlyMap<string, ExistingRow>): void {
-    for (const rollout of this.#rollouts) {
+  #refuseDifferent(rollouts: readonly Numbered[], there: ReadonlyMap<string, ExistingRow>): void {
+    for (const rollout of rollouts) {
       const existing = there.get(tupleKey(rollout.groupNumber, rollout.number));
       if (existing === undefined) continue;
       const fields = differingFields(rollout, existing.task_id ?? '', existing);
@@ -106,7 +177,7 @@ class RolloutCreation {
   }
 
   /** A retry of a completed call creates nothing, so it succeeds on a closed queue too. Errors: QUEUE_CLOSED. */
-  #requireOpenQueue([first]: readonly NewRollout[]): void {
+  #requireOpenQueue([first]: readonly Numbered[]): void {
     if (first !== undefined && !this.#stage.isQueueOpen) throw queueClosed(this.#stage.id, first);
   }
 
@@ -170,12 +241,13 @@ class RolloutCreation {
     }
   }
 
+  /** Returns the row keys. */
   async #insert(
-    missing: readonly NewRollout[],
+    missing: readonly Numbered[],
     groups: ReadonlyMap<bigint, GroupRef>,
     tasks: ReadonlyMap<string, bigint>,
-  ): Promise<void> {
-    if (missing.length === 0) return;
+  ): Promise<bigint[]> {
+    if (missing.length === 0) return [];
     const tx = this.#tx;
     const stage = this.#stage;
     const { engine, caller } = tx;
@@ -195,6 +267,7 @@ class RolloutCreation {
     });
     await recordStatuses(tx, creations);
     await countInGroups(tx, counts);
+    return keys;
   }
 }
 
@@ -202,7 +275,7 @@ class RolloutCreation {
 function newRow(
   { namespace, now, mark }: CallerTransaction,
   { run, key: stage }: StageKeys,
-  rollout: NewRollout,
+  rollout: Numbered,
   { key, group, task }: { readonly key: bigint; readonly group: bigint; readonly task: bigint | null },
 ): RowOf<typeof ROLLOUTS> {
   return {
@@ -241,11 +314,12 @@ function newRow(
 }
 
 interface ExistingRow extends GivenRow {
+  readonly key: bigint;
   readonly id: string;
   readonly task_id: string | null;
 }
 
-function rolloutConflict({ groupNumber, number }: NewRollout, id: string, fields: readonly string[]): AnabranchError {
+function rolloutConflict({ groupNumber, number }: Numbered, id: string, fields: readonly string[]): AnabranchError {
   const names = fields.map((field) => `\`${field}\``).join(', ');
   return new AnabranchError(
     'ROLLOUT_CONFLICT',
@@ -254,12 +328,18 @@ function rolloutConflict({ groupNumber, number }: NewRollout, id: string, fields
   );
 }
 
-function queueClosed(stageId: string, { groupNumber, number }: NewRollout): AnabranchError {
+function queueClosed(stageId: string, { groupNumber, number }: Numbered): AnabranchError {
   return new AnabranchError(
     'QUEUE_CLOSED',
     `The queue of stage ${stageId} is closed, so number ${number} of group ${groupNumber} cannot be created. Use another stage, or create all rollouts before the queue is closed (CloseQueue, or the end of the stage).`,
     { metadata: { stage: stageId } },
   );
+}
+
+const LARGEST_NUMBER = 2n ** 63n - 1n;
+
+function noNumberLeft({ groupNumber }: NewRollout, index: number): AnabranchError {
+  return invalidField(`rollouts[${index}].number`, `must be set: group ${groupNumber} has the largest number already`);
 }
 
 function rolloutExists(id: string): AnabranchError {

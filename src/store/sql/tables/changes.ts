@@ -26,6 +26,9 @@ export const REQUESTS = table('requests', {
   resource: int,
   resource_id: uuid,
   create_time: time,
-  /** For ClaimRollouts: JSON text with pairs of a rollout's row key and the claimed attempt. */
+  /**
+   * For ClaimRollouts and CreateRollouts: JSON text with a list for each rollout: its row key, the claimed attempt (0 if
+   * none), and for CreateRollouts whether it existed.
+   */
   claims: nullable(text),
 });
