@@ -8,6 +8,8 @@ export function nullStore(store: Store): Store {
   const acknowledge = ({ steps }: AppendBatch): AppendOutcome => ({
     kind: 'committed',
     nextStepNumber: (steps.at(-1)?.stepNumber ?? -1n) + 1n,
+    uid: '',
+    epoch: undefined,
     commitTime,
     duplicates: 0,
     status: 'RUNNING',

@@ -6,12 +6,16 @@ import { storedStepDigest } from './step_codec/digest.ts';
 import type { PackedStep } from './step_codec/packed_step.ts';
 import type { Trajectory } from './trajectory.ts';
 
-/** An `open` request of an append stream (W1). */
-export interface OpenRequest {
-  readonly trajectoryId: string;
-  readonly uid: string | undefined;
+/** A writer that asks for the next epoch (W1). */
+export interface WriterRequest {
   readonly writerId: string;
   readonly takeOverEpoch: bigint | undefined;
+}
+
+/** An `open` request of an append stream (W1). */
+export interface OpenRequest extends WriterRequest {
+  readonly trajectoryId: string;
+  readonly uid: string | undefined;
   readonly expectedNextStepNumber: bigint | undefined;
 }
 
@@ -31,8 +35,8 @@ export interface Head {
   end: bigint;
   status: TrajectoryStatus;
   statusMessage: string;
-  readonly writerId: string;
-  readonly writerEpoch: bigint;
+  writerId: string;
+  writerEpoch: bigint;
   rewardSum: number;
 }
 
@@ -43,6 +47,8 @@ export interface Head {
 export interface Writing {
   readonly trajectoryId: string;
   readonly writerEpoch: bigint | undefined;
+  /** If set, the steps are written under the epoch that this writer is granted, and `writerEpoch` is ignored (W14). */
+  readonly writer?: WriterRequest | undefined;
   readonly steps: readonly PackedStep[];
   /** In order of step number. Ignored for steps that are not new. */
   readonly tags: readonly StepTag[];
@@ -55,6 +61,8 @@ export interface AppendDecision {
   readonly duplicates: number;
   /** `sealed`: the batch seals the trajectory. `was_sealed`: an equal seal exists already. */
   readonly seal: 'none' | 'sealed' | 'was_sealed';
+  /** The epoch that `Writing.writer` was granted. */
+  readonly epoch: bigint | undefined;
 }
 
 /**
@@ -64,10 +72,14 @@ export interface AppendDecision {
 export function decideOpen(row: Trajectory | undefined, open: OpenRequest): bigint {
   const there = requireWritable(row, open.trajectoryId, open.uid);
   requirePosition(there, open);
-  const granted =
-    there.writerEpoch === 0n || there.writerId === open.writerId || open.takeOverEpoch === there.writerEpoch;
-  if (!granted) throw writerFenced(there.writerId, there.writerEpoch);
-  return there.writerEpoch + 1n;
+  return decideGrant(there, open);
+}
+
+/** W1: returns the epoch to grant. Errors: WRITER_FENCED. */
+function decideGrant({ writerId, writerEpoch }: Pick<Head, 'writerId' | 'writerEpoch'>, writer: WriterRequest): bigint {
+  const granted = writerEpoch === 0n || writerId === writer.writerId || writer.takeOverEpoch === writerEpoch;
+  if (!granted) throw writerFenced(writerId, writerEpoch);
+  return writerEpoch + 1n;
 }
 
 /** W1: requires that the trajectory has the expected end, if the request has one. */
@@ -100,7 +112,7 @@ export function requireEpoch(head: Pick<Head, 'writerId' | 'writerEpoch'>, write
 }
 
 /**
- * W2, W3, W5: decides one batch and moves the head. Throws without moving it. `storedStep` returns the encoding of a step
+ * W1 to W3, W5: decides one batch and moves the head. Throws without moving it. `storedStep` returns the encoding of a step
  * below the end, including inherited steps.
  */
 export function decideAppend(
@@ -108,7 +120,9 @@ export function decideAppend(
   writing: Writing,
   storedStep: (stepNumber: bigint) => Uint8Array | undefined,
 ): AppendDecision {
-  requireEpoch(head, writing.writerEpoch);
+  const { writer } = writing;
+  const epoch = writer && decideGrant(head, writer);
+  if (epoch === undefined) requireEpoch(head, writing.writerEpoch);
   const appended: PackedStep[] = [];
   const within = new Map<bigint, Uint8Array>();
   let end = head.end;
@@ -134,7 +148,11 @@ export function decideAppend(
     head.status = writing.seal.status;
     head.statusMessage = writing.seal.message;
   }
-  return { appended, duplicates, seal };
+  if (writer !== undefined && epoch !== undefined) {
+    head.writerId = writer.writerId;
+    head.writerEpoch = epoch;
+  }
+  return { appended, duplicates, seal, epoch };
 }
 
 /** W6: whether the client sent the same step twice. The sizes of states and the order of metrics may differ. */

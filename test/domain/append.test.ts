@@ -356,6 +356,18 @@ describe('unary calls (W8)', () => {
     expect(decideAppend(head(), writing([wordStep(3n, 'd')], { writerEpoch: 2n }), ABC).appended).toHaveLength(1);
   });
 
+  it('W14: with a writer they are granted the next epoch, together with the steps or not at all', () => {
+    const moved = head();
+    const writer = { writerId: 'w2', takeOverEpoch: 2n };
+    expect(decideAppend(moved, writing([wordStep(3n, 'd')], { writer }), ABC).epoch).toBe(3n);
+    expect(moved).toMatchObject({ writerId: 'w2', writerEpoch: 3n, end: 4n });
+    const before = { ...moved };
+    expect(refusal(() => decideAppend(moved, writing([wordStep(9n, 'j')], { writer }), ABC)).reason).toBe('STEP_GAP');
+    const late = writing([wordStep(4n, 'e')], { writer: { writerId: 'w1', takeOverEpoch: 2n } });
+    expect(refusal(() => decideAppend(moved, late, ABC)).reason).toBe('WRITER_FENCED');
+    expect(moved).toEqual(before);
+  });
+
   it('W8: an epoch is refused if the trajectory never had a writer', () => {
     const unheld = head({ writerId: '', writerEpoch: 0n });
     const error = refusal(() => decideAppend(unheld, writing([wordStep(3n, 'd')], { writerEpoch: 1n }), ABC));

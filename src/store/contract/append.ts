@@ -18,7 +18,7 @@ export interface AppendStore {
   /**
    * W7: commits batches of any number of trajectories in one transaction. Each batch is decided by `decideAppend` from
    * the locked row, in the order given. A rejected batch does not affect other trajectories, but later batches of its
-   * own trajectory are rejected with the same error.
+   * own trajectory are rejected with the same error, unless they are `independent`.
    * `wait` applies to a trajectory whose row another transaction holds:
    * - `never`: its outcome is `busy`, and nothing of it is written.
    * - `bounded`: the call waits a few seconds at most, then throws DATABASE_UNAVAILABLE.
@@ -53,6 +53,8 @@ export interface AppendBatch extends Writing {
   readonly ref: TrajectoryRef;
   /** If set, the row must have this uid (W8). Streams need none, because their epoch fences them. */
   readonly uid: string | undefined;
+  /** Whether the batch is decided even if an earlier one of its trajectory was rejected. Default: false. */
+  readonly independent?: boolean;
   /** Bytes of inline states, each digest once. */
   readonly states: readonly NewState[];
 }
@@ -62,6 +64,9 @@ export type AppendOutcome =
       readonly kind: 'committed';
       /** End of the trajectory after the batch. */
       readonly nextStepNumber: bigint;
+      readonly uid: string;
+      /** The epoch that the writer of the batch was granted. */
+      readonly epoch: bigint | undefined;
       readonly commitTime: Instant;
       readonly duplicates: number;
       readonly status: TrajectoryStatus;

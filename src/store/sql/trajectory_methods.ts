@@ -21,7 +21,7 @@ import { readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
 import { deleteTrajectory } from './trajectory/deletion.ts';
 import type { KnownHeads } from './trajectory/known_heads.ts';
 import { getLineage, getOwners } from './trajectory/lineage.ts';
-import { findById } from './trajectory/rows.ts';
+import { findById, findRefs } from './trajectory/rows.ts';
 import { deleteTag, getTag, listTags, setTag } from './trajectory/tags.ts';
 import { createTrajectory, listTrajectories, listTree, updateTrajectory } from './trajectory/trajectories.ts';
 import { scopeOf } from './transaction.ts';
@@ -46,6 +46,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   async getTrajectory(namespace, id) {
     const found = await findById(scopeOf(this.engine, namespace), id);
     return found?.hidden === true ? undefined : found;
+  },
+  findTrajectories(namespace, ids) {
+    return findRefs(scopeOf(this.engine, namespace), ids);
   },
   listTrajectories(namespace, filter, page) {
     return listTrajectories(scopeOf(this.engine, namespace), filter, page);

@@ -52,6 +52,8 @@ function assumed(last: bigint): AppendOutcome {
   return {
     kind: 'committed',
     nextStepNumber: last + 1n,
+    uid: '',
+    epoch: undefined,
     commitTime,
     duplicates: 0,
     status: 'RUNNING',

@@ -16,7 +16,7 @@ import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TAGS } from '../tables/trajectories.ts';
 import { inOneRoundTrip } from '../together.ts';
-import { HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
+import { GRANT_UPDATE, HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { type Transaction, write } from '../transaction.ts';
@@ -36,13 +36,15 @@ interface RepeatedStep {
 
 /** A locked trajectory while its batches are decided. */
 interface GroupMember {
-  readonly locked: LockedHead;
+  /** The locked row, with the epoch that was granted last. */
+  locked: LockedHead;
   readonly head: Head;
   sums: Sums;
   sealTime: string | null;
   statusBefore: TrajectoryStatus;
   changed: boolean;
-  /** Set by the first rejected batch. Later batches of the trajectory are rejected with the same error. */
+  granted: boolean;
+  /** Set by a rejected batch. Later batches of the trajectory that are not independent are rejected with it. */
   refusal: AnabranchError | undefined;
   /** Steps of tags that the batches set. */
   readonly tags: Map<string, bigint>;
@@ -94,7 +96,9 @@ async function appendLocked(
   });
   const changed = [...members.values()].filter((member) => member.changed);
   engine.announce(changed.map(({ locked }) => locked.key));
-  if (engine.appendOne !== undefined) for (const member of changed) known.learn(member);
+  if (engine.appendOne !== undefined) {
+    for (const member of members.values()) if (member.changed || member.granted) known.learn(member);
+  }
   return outcomes;
 }
 
@@ -128,7 +132,7 @@ class Group {
     if (this.#busy.has(batch.ref.key)) return { kind: 'busy' };
     const member = this.#members.get(batch.ref.key);
     if (member === undefined) return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
-    if (member.refusal !== undefined) return { kind: 'refused', error: member.refusal };
+    if (member.refusal !== undefined && batch.independent !== true) return { kind: 'refused', error: member.refusal };
     try {
       return this.#accept(batch, inline, member);
     } catch (error) {
@@ -139,7 +143,7 @@ class Group {
   }
 
   #accept(batch: AppendBatch, inline: readonly EncodedState[], member: GroupMember): AppendOutcome {
-    const { locked, head } = member;
+    const { head, locked } = member;
     const { namespace } = batch.caller;
     if (locked.hidden || locked.namespace !== namespace || (batch.uid !== undefined && batch.uid !== locked.uid)) {
       throw trajectoryNotFound(batch.trajectoryId);
@@ -151,7 +155,11 @@ class Group {
       Object.assign(head, before);
       throw stateNotFound(missing);
     }
-    member.sums = this.#writer.add(locked, member.sums, decision.appended, inline);
+    if (decision.epoch !== undefined) {
+      member.locked = { ...locked, writerId: head.writerId, writerEpoch: decision.epoch };
+      member.granted = true;
+    }
+    member.sums = this.#writer.add(member.locked, member.sums, decision.appended, inline);
     for (const { stepNumber, bytes } of decision.appended) {
       member.stored.set(stepNumber, { bytes, commitTime: this.#nowInstant });
     }
@@ -164,6 +172,8 @@ class Group {
     return {
       kind: 'committed',
       nextStepNumber: head.end,
+      uid: locked.uid,
+      epoch: decision.epoch,
       commitTime: this.#commitTime(batch, decision, member),
       duplicates: decision.duplicates,
       status: head.status,
@@ -186,6 +196,8 @@ class Group {
 
   async write(batches: readonly AppendBatch[], wait: 'briefly' | 'bounded'): Promise<void> {
     if (batches.length === 0) return;
+    const grants = [...this.#members.values()].filter(({ granted }) => granted).map(({ locked }) => grantRow(locked));
+    if (grants.length > 0) await this.#tx.engine.updateRows(this.#tx.db, GRANT_UPDATE, grants);
     const heads = [...this.#members.values()].filter((member) => member.changed).map((member) => this.#headRow(member));
     if (heads.length === 0) return;
     await this.#writer.write(wait);
@@ -266,6 +278,10 @@ class Group {
   }
 }
 
+function grantRow({ tree, key, writerId, writerEpoch }: LockedHead) {
+  return { tree, key, writer_id: writerId, writer_epoch: writerEpoch };
+}
+
 const NO_TAGS: RowOf<typeof TAGS>[] = [];
 
 /** The row of a trajectory is locked, so no other transaction sets its tags. */
@@ -287,6 +303,7 @@ function newMember(locked: LockedHead): GroupMember {
     sealTime: locked.sealTime,
     statusBefore: locked.status,
     changed: false,
+    granted: false,
     refusal: undefined,
     tags: new Map(),
     stored: new Map(),

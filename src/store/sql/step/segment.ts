@@ -73,6 +73,11 @@ export class SegmentBuilder {
     this.#sums = before;
   }
 
+  /** Epoch of all its steps. */
+  get writerEpoch(): bigint {
+    return this.#owner.writerEpoch;
+  }
+
   /** Sums after the last step. */
   get sums(): Sums {
     return this.#sums;

@@ -51,7 +51,7 @@ export class StepWriter {
     for (const step of steps) {
       const frame = this.#encoder.encode(step, sizes);
       let segment = this.#open.get(owner.key);
-      if (segment?.hasRoomFor(step, frame) !== true) {
+      if (segment?.writerEpoch !== owner.writerEpoch || !segment.hasRoomFor(step, frame)) {
         if (segment !== undefined) this.#segments.push(segment.row(this.#tx.now));
         segment = new SegmentBuilder(owner, sums, step.stepNumber);
         this.#open.set(owner.key, segment);

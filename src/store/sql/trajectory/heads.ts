@@ -82,6 +82,9 @@ export const HEAD_UPDATE = rowUpdate(
 
 export type HeadRow = UpdateOf<typeof HEAD_UPDATE>;
 
+/** What a granted epoch changes. */
+export const GRANT_UPDATE = rowUpdate(TRAJECTORIES, ['tree', 'key'], ['writer_id', 'writer_epoch']);
+
 /** Every transaction locks heads in this order, so that they do not deadlock. */
 export function inLockOrder(a: TrajectoryRef, b: TrajectoryRef): number {
   return a.tree === b.tree ? Number(a.key - b.key) : Number(a.tree - b.tree);

@@ -79,6 +79,8 @@ export async function appendToKnown(
   return {
     kind: 'committed',
     nextStepNumber: head.end,
+    uid: locked.uid,
+    epoch: undefined,
     commitTime: parseInstant(time),
     duplicates: 0,
     status: head.status,
@@ -87,9 +89,10 @@ export async function appendToKnown(
   };
 }
 
-function soleStep({ steps, tags, seal }: AppendBatch): PackedStep | undefined {
+function soleStep({ writer, steps, tags, seal }: AppendBatch): PackedStep | undefined {
   const [step] = steps;
   if (step === undefined || steps.length > 1 || tags.length > 0 || seal !== undefined) return undefined;
+  if (writer !== undefined) return undefined;
   return rowStates(step).length > 0 ? undefined : step;
 }
 

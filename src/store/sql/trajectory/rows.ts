@@ -1,8 +1,9 @@
 import type { CompiledQuery, Selectable, SelectQueryBuilder } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
-import type { Trajectory } from '../../../domain/trajectory.ts';
+import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Db } from '../engine.ts';
+import { chunksOf, padded } from '../statement_shapes.ts';
 import type { Tables, TrajectoriesTable } from '../tables.ts';
 import type { ReadScope } from '../transaction.ts';
 import { isSet, readLabels, readList, readMetrics, readOptionalReal, readOptionalTime, readReal } from '../values.ts';
@@ -55,6 +56,26 @@ export async function findByKey(
     selectTrajectories(db).where('t.tree', '=', inTree).where('t.key', '=', own).where('t.namespace', '=', of),
   );
   return readFirst(db, query);
+}
+
+/** Returns the keys of the visible trajectories among these ids. */
+export async function findRefs(
+  { engine, db, namespace }: ReadScope,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, TrajectoryRef>> {
+  const refs = new Map<string, TrajectoryRef>();
+  for (const some of chunksOf(ids)) {
+    const query = engine.kept.of('trajectories by ids', [namespace, padded(some)], (of, among) =>
+      db
+        .selectFrom('trajectories')
+        .select(['id', 'tree', 'key'])
+        .where('namespace', '=', of)
+        .where('id', 'in', among)
+        .where('hidden', '=', 0),
+    );
+    for (const { id, tree, key } of (await db.executeQuery(query)).rows) refs.set(id, { tree, key });
+  }
+  return refs;
 }
 
 async function readFirst(db: Db, query: CompiledQuery<TrajectoryRow>): Promise<Trajectory | undefined> {
