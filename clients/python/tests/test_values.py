@@ -1,0 +1,295 @@
+"""Every accepted value reads back equal; every other value is replaced by a marker, or rejected with `strict`."""
+
+from __future__ import annotations
+
+import array
+import dataclasses
+import io
+import math
+import socket
+from typing import Any
+
+import numpy as np
+import pydantic
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from PIL import Image
+
+from anabranch._decode import Unstored, decode_items, decode_json
+from anabranch._values import ValueEncoder
+from anabranch.v1.trajectory_pb2 import Step
+
+
+def observed(value: object, *, strict: bool = True) -> tuple[Step, Any]:
+    """Returns the step with the observation, and what reads back after a round trip over the wire."""
+    step = Step()
+    ValueEncoder(strict=strict).add_observation(step, value)
+    read = Step.FromString(step.SerializeToString())
+    return step, decode_items(read.observations, fetch=lambda _: pytest.fail("nothing is stored as a state"))
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(map(equal, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(map(str, one)) == list(map(str, other)) and all(map(equal, one.values(), other.values()))
+    if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
+        one = one[()]  # scalars have the native order of bytes, and no padding
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    if isinstance(one, Image.Image) and isinstance(other, Image.Image):
+        return one.mode == other.mode and one.tobytes() == other.tobytes()
+    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
+        return math.isnan(other)
+    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+numbers = st.none() | st.booleans() | st.integers() | st.floats()
+texts = st.text() | st.text(st.characters(codec=None, categories=["Cs", "Lu", "Cc"]))
+dtypes = hnp.scalar_dtypes() | hnp.unicode_string_dtypes(max_len=4) | hnp.byte_string_dtypes(max_len=4)
+arrays = hnp.arrays(dtypes.filter(lambda dtype: dtype.kind in "biufcUSMm"), hnp.array_shapes(min_dims=0, min_side=0))
+images = st.sampled_from(["1", "L", "LA", "RGB", "RGBA"]).map(lambda mode: Image.new(mode, (3, 2), 1))
+leaves = numbers | texts | st.binary() | arrays | images
+keys = texts | st.sampled_from(["a", "b.c", "[0]", "$tensor", "$items", ""])
+any_keys = keys | st.integers() | st.booleans() | st.none() | st.tuples(st.integers(), texts)
+nested = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=4).map(tuple)
+        | st.dictionaries(keys, inner, max_size=4)
+        | st.dictionaries(any_keys, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+small_dose = settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+large_dose = settings(small_dose, max_examples=10_000, derandomize=False)
+
+
+@small_dose
+@given(nested)
+def test_nested_values_read_back_equal(value: object) -> None:
+    step, read = observed(value)
+    assert equal(value, read)
+    assert len(step.observations) <= 1024
+    assert all(len(item.type.encode()) <= 128 for item in step.observations)
+
+
+@small_dose
+@given(nested)
+def test_nested_info_reads_back_equal_but_for_the_names_of_nan_and_infinities(value: object) -> None:
+    assert equal(named(value), decode_json(ValueEncoder(strict=True).info_json(value)))
+
+
+def named(value: Any) -> Any:
+    """Returns info as it is read back: scalars of NumPy are numbers there."""
+    if isinstance(value, (list, tuple)):
+        return [named(member) for member in value]
+    if isinstance(value, dict):
+        return {key: named(member) for key, member in value.items()}
+    if isinstance(value, (np.ndarray, np.generic)) and value.shape == () and value.dtype.char in "?bBhHiIlLqQefd":
+        return named(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+@pytest.mark.faults
+@large_dose
+@given(nested)
+def test_10000_nested_values_read_back_equal(value: object) -> None:
+    assert equal(value, observed(value)[1])
+    assert equal(named(value), decode_json(ValueEncoder(strict=True).info_json(value)))
+
+
+class Hostile:
+    """A value whose own code fails."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AttributeError if name.startswith("_") else OSError(name)
+
+
+class HostileDict(dict[str, int]):
+    def items(self) -> Any:
+        raise OSError
+
+    def keys(self) -> Any:
+        raise OSError
+
+    def __iter__(self) -> Any:
+        raise OSError
+
+
+UNSUPPORTED = [
+    {1, 2},
+    object(),
+    Hostile(),
+    3 + 4j,
+    print,
+    Hostile,
+    Image.new("CMYK", (1, 1)),
+    10**5000,
+    HostileDict(a=1),
+]
+unsupported = st.integers(0, len(UNSUPPORTED) - 1).map(lambda index: UNSUPPORTED[index])
+with_unsupported = st.recursive(
+    leaves | unsupported, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(any_keys, inner, max_size=4)
+)
+
+
+@small_dose
+@given(with_unsupported)
+def test_unsupported_values_become_markers_or_are_rejected(value: object) -> None:
+    observed(value, strict=False)
+    decode_json(ValueEncoder().info_json(value))
+    encoder = ValueEncoder(strict=True)
+    for write in (lambda: encoder.info_json(value), lambda: encoder.add_observation(Step(), value)):
+        try:
+            write()
+        except TypeError as error:
+            assert "which cannot be stored" in str(error)
+
+
+def test_markers_name_the_type_and_are_counted_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    encoder = ValueEncoder()
+    with socket.socket() as renderer:
+        infos = [decode_json(encoder.info_json({"renderer": renderer, "lives": 3})) for _ in range(3)]
+    assert infos == [{"renderer": Unstored("socket.socket"), "lives": 3}] * 3
+    assert encoder.unstored == {"socket.socket": 3}
+    assert [record.getMessage() for record in caplog.records] == [
+        'info["renderer"] is a socket.socket, which cannot be stored. A marker replaces it.'
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "subject"),
+    [
+        ({"renderer": {1}}, 'info["renderer"] is a set'),
+        ({"a": [0, {"b": (1, object())}]}, 'info["a"][1]["b"][1] is a object'),
+        ({1: {2}}, "info[1] is a set"),
+        (object(), "info is a object"),
+        ([10**5000], "info[0] is a int of too many digits"),
+    ],
+)
+def test_strict_names_path_and_type(value: object, subject: str) -> None:
+    with pytest.raises(TypeError) as raised:
+        ValueEncoder(strict=True).info_json(value)
+    assert str(raised.value) == f"{subject}, which cannot be stored"
+    with pytest.raises(TypeError, match="which cannot be stored"):
+        ValueEncoder(strict=True).add_observation(Step(), value)
+
+
+def test_values_that_contain_themselves_are_unsupported() -> None:
+    cyclic: list[Any] = [1]
+    cyclic += [cyclic, cyclic]
+    assert observed(cyclic, strict=False)[1][0] == 1
+    deep: Any = 1
+    for _ in range(5000):
+        deep = [deep]
+    assert observed(deep, strict=False)
+    box = np.empty((), dtype=object)
+    box[()] = box
+    assert isinstance(observed(box, strict=False)[1], Unstored)
+
+
+def test_failing_containers_are_unsupported() -> None:
+    assert isinstance(observed(HostileDict(a=1), strict=False)[1], Unstored)
+
+
+def test_a_value_of_a_dict_space_has_one_observation_for_each_leaf() -> None:
+    arm = (np.zeros(2, np.float32), np.int64(3))
+    value = {"robot": {"arm": arm, "na me": np.uint8([1])}, "goal": "red", "none": {}}
+    step, read = observed(value)
+    assert [item.type for item in step.observations] == [
+        "robot.arm[0]",
+        "robot.arm[1]",
+        'robot["na me"]',
+        "goal",
+        "none",
+    ]
+    assert equal(read, value)
+
+
+def test_a_value_without_arrays_is_one_json() -> None:
+    step, read = observed({"score": 3, "path": ["a", (1, 2.5)]})
+    assert [item.content.json for item in step.observations] == ['{"score":3,"path":["a",[1,2.5]]}']
+    assert read == {"score": 3, "path": ["a", [1, 2.5]]}
+
+
+def test_leaves_beyond_the_limits_of_a_step_are_one_json() -> None:
+    many = {f"key {index}": np.int8(index % 100) for index in range(1025)}
+    long = {"x" * 129: np.zeros(2)}
+    for value in (many, long):
+        step, read = observed(value)
+        assert len(step.observations) == 1
+        assert equal(read, value)
+
+
+@dataclasses.dataclass
+class Position:
+    x: float
+    label: str
+
+
+class Model(pydantic.BaseModel):
+    position: Position
+    lives: int
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (Position(1.5, "ä"), {"x": 1.5, "label": "ä"}),
+        (Model(position=Position(1, "a"), lives=2), {"position": {"x": 1.0, "label": "a"}, "lives": 2}),
+        (array.array("d", [1, 2]), np.array([1.0, 2.0])),
+        (array.array("H", [1, 2]), np.array([1, 2], np.uint16)),
+        (memoryview(b"ab"), np.array([97, 98], np.uint8)),
+        (bytearray(b"ab"), b"ab"),
+        (range(3), [0, 1, 2]),
+        (np.array(["a", None], dtype=object), ["a", None]),
+        (np.float32(0.1), np.float32(0.1)),
+        (np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(6).reshape(2, 3)),
+        (np.array([1, 2], ">i4"), np.array([1, 2], ">i4")),
+        (2**53 + 1, 2**53 + 1),
+        ("", ""),
+        (b"", b""),
+        ({}, {}),
+        ([], []),
+        (float("nan"), float("nan")),
+        ("a\0b", "a\0b"),
+        ("\ud800", "\ud800"),
+        ("\ud83d\ude00", "\ud83d\ude00"),
+    ],
+)
+def test_read_back(value: object, expected: object) -> None:
+    assert equal(observed(value)[1], expected)
+
+
+def test_arrays_are_copied() -> None:
+    value = np.zeros(3)
+    step = Step()
+    ValueEncoder().add_observation(step, value)
+    value[:] = 1
+    assert equal(decode_items(step.observations, bytes), np.zeros(3))
+
+
+def test_nan_keeps_its_payload_in_arrays() -> None:
+    value = np.array([0x7FF8000000000123], np.uint64).view(np.float64)
+    assert observed(value)[1].tobytes() == value.tobytes()
+    (read,) = decode_json(ValueEncoder().info_json([value]))
+    assert read.tobytes() == value.tobytes()
+
+
+def test_files_of_images_keep_their_bytes() -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (2, 2), (1, 2, 3)).save(file, "JPEG")
+    step = Step()
+    ValueEncoder().image_content(step.observations.add().content, file.getvalue())
+    assert step.observations[0].content.media_type == "image/jpeg"
+    assert step.observations[0].content.data == file.getvalue()
+
+
+def test_masked_arrays_and_structured_arrays_are_unsupported() -> None:
+    for value in (np.ma.masked_array([1, 2], [True, False]), np.zeros(2, [("a", "<i4")])):
+        assert isinstance(observed(value, strict=False)[1], Unstored)
