@@ -122,6 +122,7 @@ const UNDO = {
     'alter table trajectories drop column create_digest',
     'alter table trajectories drop column created_by_open',
   ],
+  '0027_step_labels': ['alter table segments drop column labels'],
   '0030_state_refs': restoreStateRefs,
 } as const;
 

@@ -48,8 +48,8 @@ describeStore('large groups', (on) => {
     const { tree, key } = made.ref;
     // An unexpected row that occupies the place of the first step.
     await on.sql.rows(`insert into segments (tree, trajectory, first_step_number, next_step_number, namespace, writer_epoch, commit_time,
-      reward_sum, byte_sum, rewards, ends, metric_sums, state_names, checksum, body, states)
-      values (${tree}, ${key}, 0, 1, 'x', 0, '2026-11-21T12:15:00.000000Z', 0, 0, '[null]', '{}', '{}', '[]', 0, '', '')`);
+      reward_sum, byte_sum, rewards, ends, metric_sums, state_names, labels, checksum, body, states)
+      values (${tree}, ${key}, 0, 1, 'x', 0, '2026-11-21T12:15:00.000000Z', 0, 0, '[null]', '{}', '{}', '[]', '[]', 0, '', '')`);
     await expect(scene.append(made, steps(200))).rejects.toThrow();
     expect(await scene.get(made.id)).toMatchObject({ nextStepNumber: 0n });
     await on.sql.rows(`delete from segments where tree = ${tree}`);

@@ -13,6 +13,10 @@ const REWARDS = [undefined, Number.NaN, -INFINITE, -2, -0, 0, 0.5, 1, 7, INFINIT
 
 const METRIC = 'score';
 
+const PHASE = ['phase', 'träin'] as const;
+/** A key and a value that an SQL or JSON path could mistake for something else. */
+const ODD = ['a"=.\\b', '["phase","träin"]'] as const;
+
 /** More than the trajectories and the stored segments that the first statements of a list look into. */
 const SMALL_TRAJECTORIES = 70;
 const SMALL_STEPS = 16;
@@ -30,6 +34,7 @@ interface Query {
     readonly maxReward?: number;
     readonly terminalOnly?: boolean;
     readonly hasState?: string | true;
+    readonly labels?: ReadonlyMap<string, string>;
     readonly fromTime?: number;
     readonly toTime?: number;
   };
@@ -47,6 +52,12 @@ const QUERY: fc.Arbitrary<Query> = fc.record({
       maxReward: BOUND,
       terminalOnly: fc.boolean(),
       hasState: fc.constantFrom<true | string>(true, 'env', 'none'),
+      labels: fc.constantFrom(
+        new Map([PHASE]),
+        new Map([PHASE, ODD]),
+        new Map([['phase', 'odd']]),
+        new Map([['none', '']]),
+      ),
       fromTime: fc.double({ min: 0, max: 1, noNaN: true }),
       toTime: fc.double({ min: 0, max: 1, noNaN: true }),
     },
@@ -64,7 +75,8 @@ describeStore('lists of steps compared with a naive sort', (on) => {
       const [terminated, reward] = [drawn.below(12) === 0, REWARDS[drawn.below(REWARDS.length)]];
       const score = REWARDS[drawn.below(REWARDS.length)];
       const metrics = new Map(score === undefined ? [] : [[METRIC, score]]);
-      return wordStep(from + BigInt(i), `${i}`, { reward, terminated, states, metrics });
+      const labels = new Map([drawn.below(3) === 0 ? PHASE : (['phase', 'odd'] as const), ODD].slice(drawn.below(3)));
+      return wordStep(from + BigInt(i), `${i}`, { reward, terminated, states, metrics, labels });
     });
   }
 
@@ -237,6 +249,7 @@ function naive(steps: readonly OwnedStep[], query: Query, times: readonly bigint
       (filter.terminalOnly !== true || step.terminated || step.truncated) &&
       (filter.hasState === undefined ||
         step.states.some(({ name }) => filter.hasState === true || name === filter.hasState)) &&
+      [...(filter.labels ?? [])].every(([key, value]) => step.labels.get(key) === value) &&
       (from === undefined || step.commitTime >= from) &&
       (to === undefined || step.commitTime < to)
     );

@@ -16,7 +16,7 @@ import { findExperiment, findRun, findTrajectory, requireStillThere } from '../.
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
 import { countFitting } from '../answer/size.ts';
 import { setFilters, toBound } from '../convert/filter.ts';
-import { toInstant, toView } from '../convert/values.ts';
+import { toInstant, toMap, toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
 import {
   cursorInt,
@@ -65,10 +65,11 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
 }
 
 function toFilter(request: ListStepsRequest): Omit<StepFilter, 'of'> {
-  const { terminalOnly, hasState, hasAnyState, minReward, maxReward } = request;
+  const { terminalOnly, hasState, hasAnyState, labels, minReward, maxReward } = request;
   return setFilters({
     terminalOnly,
     hasState: hasState !== '' ? hasState : hasAnyState || undefined,
+    labels: toMap(labels),
     minReward: toBound(minReward, 'min_reward'),
     maxReward: toBound(maxReward, 'max_reward'),
     commitTimeFrom: toInstant(request.commitTimeFrom),

@@ -133,6 +133,8 @@ export interface StepFilter {
   readonly terminalOnly?: boolean;
   /** Requires a state of this name; `true` for any name. */
   readonly hasState?: string | true;
+  /** Requires all these labels. */
+  readonly labels?: ReadonlyMap<string, string>;
   /** Inclusive bounds. NaN and missing rewards never match (W11). */
   readonly minReward?: number;
   readonly maxReward?: number;

@@ -25,6 +25,7 @@ import { migration0022 } from './0022_merged_segments.ts';
 import { migration0023 } from './0023_shared_pieces.ts';
 import { migration0024 } from './0024_step_scores.ts';
 import { migration0025 } from './0025_created_by_open.ts';
+import { migration0027 } from './0027_step_labels.ts';
 import { migration0030 } from './0030_state_refs.ts';
 import type { Migration } from './migration.ts';
 
@@ -54,6 +55,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0023,
   migration0024,
   migration0025,
+  migration0027,
   migration0030,
 ];
 

@@ -1386,6 +1386,13 @@ export declare type ListStepsRequest = Message<"anabranch.v1.ListStepsRequest"> 
    * @generated from field: string metric_key = 17;
    */
   metricKey: string;
+
+  /**
+   * Match steps that have all these labels with exactly these values.
+   *
+   * @generated from field: map<string, string> labels = 18;
+   */
+  labels: { [key: string]: string };
 };
 
 /**

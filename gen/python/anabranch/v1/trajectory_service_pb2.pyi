@@ -1234,6 +1234,22 @@ class ListStepsRequest(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
     TRAJECTORY_ID_FIELD_NUMBER: builtins.int
@@ -1251,6 +1267,7 @@ class ListStepsRequest(google.protobuf.message.Message):
     RUN_ID_FIELD_NUMBER: builtins.int
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     METRIC_KEY_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Maximum number of steps in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: builtins.str
@@ -1291,6 +1308,10 @@ class ListStepsRequest(google.protobuf.message.Message):
     def commit_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match steps committed before this time."""
 
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Match steps that have all these labels with exactly these values."""
+
     def __init__(
         self,
         *,
@@ -1311,9 +1332,10 @@ class ListStepsRequest(google.protobuf.message.Message):
         run_id: builtins.str = ...,
         experiment_id: builtins.str = ...,
         metric_key: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "labels", b"labels", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_reward", b"_max_reward"]) -> typing.Literal["max_reward"] | None: ...
     @typing.overload

@@ -5,7 +5,7 @@ import { writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import { decodeBytes, verified } from '../../sql/state/bytes.ts';
-import { StateNames } from '../../sql/step/state_names.ts';
+import { StepRuns } from '../../sql/step/step_runs.ts';
 import { readDigest } from '../../sql/values.ts';
 
 /** Small states have fewer bytes. */
@@ -123,7 +123,7 @@ async function bytesOf({ digest, size, encoding, data }: StateRow): Promise<Uint
 
 async function writeSegment<T>(db: Kysely<T>, references: readonly Reference[]): Promise<void> {
   const { tree, trajectory, first_step_number: first } = references[0]!;
-  const names = new StateNames();
+  const names = new StepRuns();
   const sent: StateRef[] = [];
   for (const [number, ofStep] of Map.groupBy(references, ({ step_number }) => step_number)) {
     for (const reference of ofStep.toSorted((a, b) => compareText(a.name, b.name))) {

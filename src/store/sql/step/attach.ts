@@ -20,7 +20,7 @@ import { findById, findByKey } from '../trajectory/rows.ts';
 import { type Transaction, writeAs } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 import { segmentsOver } from './read_stored.ts';
-import { withStateName } from './state_names.ts';
+import { withRun } from './step_runs.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 import { StepWriter } from './writer.ts';
 
@@ -120,7 +120,7 @@ async function addStateName(
 ): Promise<void> {
   await tx.db
     .updateTable('segments')
-    .set({ state_names: withStateName(names, name, Number(stepNumber - first)) })
+    .set({ state_names: withRun(names, name, Number(stepNumber - first)) })
     .where('tree', '=', ref.tree)
     .where('trajectory', '=', ref.key)
     .where('first_step_number', '=', first)

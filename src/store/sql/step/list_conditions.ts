@@ -5,7 +5,7 @@ import type { Engine } from '../engine.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindTimeBound } from '../values.ts';
 import type { Rank, SearchOrder } from './listed_step.ts';
-import { runBegin, runEnd, runName, stateRuns } from './state_names.ts';
+import { labelName, runBegin, runEnd, runName, runsIn } from './step_runs.ts';
 
 /** Trajectories of a task, a run or an experiment. */
 export type Belonging = Exclude<StepFilter['of'], { readonly tree: bigint }>;
@@ -24,7 +24,8 @@ export function belongs({ engine, namespace }: ReadScope, of: Belonging): RawBui
 export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
   const conditions: RawBuilder<unknown>[] = [];
   if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
-  if (where.hasState !== undefined) conditions.push(hasState(engine, where.hasState));
+  if (where.hasState !== undefined) conditions.push(isInRun(engine, 'state_names', where.hasState));
+  for (const [key, value] of where.labels ?? []) conditions.push(isInRun(engine, 'labels', labelName(key, value)));
   // SQLite stores the text 'NaN' and Postgres its own NaN; both would sort it above every number.
   if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
   if (where.maxReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward <= ${where.maxReward}`);
@@ -33,11 +34,12 @@ export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): R
   return conditions;
 }
 
-function hasState(engine: Engine, name: string | true): RawBuilder<unknown> {
+/** Whether a step `s` has a state of the name, or any (`true`), or a label. */
+function isInRun(engine: Engine, column: 'state_names' | 'labels', name: string | true): RawBuilder<unknown> {
   const index = sql`s.step_number - s.first_step_number`;
-  const names = sql<string>`(select e.state_names from ${engine.table('segments')} as e
+  const runs = sql<string>`(select ${sql.ref(`e.${column}`)} from ${engine.table('segments')} as e
     where e.tree = s.tree and e.trajectory = s.trajectory and e.first_step_number = s.first_step_number)`;
-  return sql`exists (select 1 from ${stateRuns(engine, names, 'r')}
+  return sql`exists (select 1 from ${runsIn(engine, runs, 'r')}
     where ${runBegin('r')} <= ${index} and ${runEnd('r')} > ${index}
       ${name === true ? sql`` : sql`and ${runName('r')} = ${name}`})`;
 }
@@ -59,6 +61,7 @@ export function segmentConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unk
   const conditions = rewardConditions('b', where);
   if (where.terminalOnly === true) conditions.push(sql`b.ends <> '{}'`);
   if (where.hasState !== undefined) conditions.push(sql`b.state_names <> '[]'`);
+  if ((where.labels?.size ?? 0) > 0) conditions.push(sql`b.labels <> '[]'`);
   if (where.commitTimeFrom !== undefined)
     conditions.push(sql`${LAST_COMMIT} >= ${bindTimeBound(where.commitTimeFrom)}`);
   if (where.commitTimeTo !== undefined) conditions.push(sql`b.commit_time < ${bindTimeBound(where.commitTimeTo)}`);

@@ -3,7 +3,7 @@ import { bindOptionalReal, readOptionalReal } from '../values.ts';
 import { type CommitRun, commitColumns, commitRuns } from './commits.ts';
 import { addMetricSums, type MetricSum } from './metric_sums.ts';
 import { largerReward, smallerReward } from './running_sums.ts';
-import { readStateNames, StateNames } from './state_names.ts';
+import { readRuns, StepRuns } from './step_runs.ts';
 import { compressedBody, compressedStates, readBody, readStates } from './stored_body.ts';
 
 /**
@@ -17,7 +17,7 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
   const commits: CommitRun[] = [];
   const ends: Record<number, number> = {};
   const metrics = new Map<string, MetricSum>();
-  const names = new StateNames();
+  const [names, labels] = [new StepRuns(), new StepRuns()];
   const states: Uint8Array[] = [];
   let [minReward, maxReward]: (number | undefined)[] = [];
   for (const row of rows) {
@@ -25,7 +25,8 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     if (body === undefined) return undefined;
     bodies.push(body);
     const offset = Number(row.first_step_number - first.first_step_number);
-    for (const [name, from, to] of readStateNames(row.state_names)) names.addRun(name, offset + from, offset + to);
+    for (const [name, from, to] of readRuns(row.state_names)) names.addRun(name, offset + from, offset + to);
+    for (const [name, from, to] of readRuns(row.labels)) labels.addRun(name, offset + from, offset + to);
     states.push(readStates(row));
     rewards.push(row.rewards.slice(1, -1));
     minReward = smallerReward(minReward, readOptionalReal(row.min_reward));
@@ -49,6 +50,7 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     ends: JSON.stringify(ends),
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     state_names: names.toJson(),
+    labels: labels.toJson(),
     ...(await compressedStates(Buffer.concat(states))),
     ...(await compressedBody(first.first_step_number, Buffer.concat(bodies))),
   };

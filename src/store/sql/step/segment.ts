@@ -11,7 +11,7 @@ import { bindOptionalReal, bindReal, readReal } from '../values.ts';
 import { commitColumns, commitRuns } from './commits.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
 import { largerReward, STEP_BYTES, type Sums, smallerReward } from './running_sums.ts';
-import { NO_STATE_NAMES, StateNames, stateNamesUntil } from './state_names.ts';
+import { labelName, NO_RUNS, runsUntil, StepRuns } from './step_runs.ts';
 import { plainBody, readStates } from './stored_body.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 
@@ -57,7 +57,8 @@ export class SegmentBuilder {
   readonly #first: bigint;
   readonly #frames: Uint8Array[] = [];
   readonly #states: PackedStep['states'][number][] = [];
-  #stateNames: StateNames | undefined;
+  #stateNames: StepRuns | undefined;
+  #labels: StepRuns | undefined;
   readonly #rewards: (number | string | null)[] = [];
   #ends: Record<number, number> | undefined;
   #metrics: Map<string, MetricSum> | undefined;
@@ -105,8 +106,12 @@ export class SegmentBuilder {
     }
     for (const state of step.states) {
       this.#states.push(state);
-      this.#stateNames ??= new StateNames();
+      this.#stateNames ??= new StepRuns();
       this.#stateNames.add(index, state.name);
+    }
+    for (const [key, value] of step.labels) {
+      this.#labels ??= new StepRuns();
+      this.#labels.add(index, labelName(key, value));
     }
     this.#sums = sumsAfter(this.#sums, step, frame.length);
   }
@@ -131,7 +136,8 @@ export class SegmentBuilder {
       commits: null,
       last_commit_time: null,
       ...plainBody(this.#first, body),
-      state_names: this.#stateNames?.toJson() ?? NO_STATE_NAMES,
+      state_names: this.#stateNames?.toJson() ?? NO_RUNS,
+      labels: this.#labels?.toJson() ?? NO_RUNS,
       states: writeSmallStates(this.#states),
       states_bytes: null,
     };
@@ -145,7 +151,7 @@ function rowBytes({ states }: PackedStep, frame: Uint8Array): number {
   return bytes;
 }
 
-type CutColumns = 'rewards' | 'ends' | 'state_names' | 'states' | 'states_bytes';
+type CutColumns = 'rewards' | 'ends' | 'state_names' | 'labels' | 'states' | 'states_bytes';
 
 /**
  * Returns what changes in a row that loses its steps from `end` on, or undefined if the row is damaged. `end` must be a
@@ -182,7 +188,8 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, CutColumns>, 
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     ...commitColumns(commitRuns(row).filter(([index]) => index < count)),
     ...plainBody(first, body),
-    state_names: stateNamesUntil(row.state_names, count),
+    state_names: runsUntil(row.state_names, count),
+    labels: runsUntil(row.labels, count),
     states: states.subarray(0, small.length),
     states_bytes: null,
   };

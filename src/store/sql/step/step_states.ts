@@ -11,7 +11,7 @@ import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 import { segmentsOver } from './read_stored.ts';
-import { lastWithStates, readStateNames, runBegin, runEnd, runName, stateRuns } from './state_names.ts';
+import { lastWithStates, readRuns, runBegin, runEnd, runName, runsIn } from './step_runs.ts';
 import { MANY_STEPS, readSteps, searchedSegments } from './steps.ts';
 import { bytesOf, readStates, type StoredStates } from './stored_body.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
@@ -72,7 +72,7 @@ async function latestWith(
   const [row] = found.rows;
   if (row === undefined) return undefined;
   const { lo, hi, first_step_number: first, state_names } = row;
-  const last = lastWithStates(readStateNames(state_names), names, Number(lo - first), Number(hi - first));
+  const last = lastWithStates(readRuns(state_names), names, Number(lo - first), Number(hi - first));
   return last === undefined ? undefined : first + BigInt(last);
 }
 
@@ -91,11 +91,11 @@ function hasStepWith(engine: Engine, names: readonly string[]): RawBuilder<unkno
     sql`${runEnd('r')} > ${lo} and ${runBegin('r')} < ${hi}`,
     ...(names.length === 0 ? [] : [sql`${runName('r')} in (${sql.join(names)})`]),
     ...others.map(
-      (name) => sql`exists (select 1 from ${stateRuns(engine, STATE_NAMES, 'b')}
+      (name) => sql`exists (select 1 from ${runsIn(engine, STATE_NAMES, 'b')}
         where ${runName('b')} = ${name} and ${runBegin('b')} <= ${last} and ${runEnd('b')} > ${last})`,
     ),
   ];
-  return sql`exists (select 1 from ${stateRuns(engine, STATE_NAMES, 'r')} where ${sql.join(conditions, sql` and `)})`;
+  return sql`exists (select 1 from ${runsIn(engine, STATE_NAMES, 'r')} where ${sql.join(conditions, sql` and `)})`;
 }
 
 interface NamedStates {
@@ -197,7 +197,7 @@ async function attachedIn(
   sent: number,
 ): Promise<OwnedState[]> {
   const named = rows.flatMap(({ lo, hi, first_step_number: first, state_names, trajectory, id }) =>
-    readStateNames(state_names)
+    readRuns(state_names)
       .filter((run) => run[0] === name)
       .map(([, from, to]) => {
         const [begin, end] = [first + BigInt(from), first + BigInt(to)];

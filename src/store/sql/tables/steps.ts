@@ -31,8 +31,10 @@ export const SEGMENTS = table('segments', {
   ends: text,
   /** By metric, the sum, the smallest and the largest value. Metrics that are NaN are left out. */
   metric_sums: text,
-  /** Names of the states of steps, also of attached ones: JSON runs of steps, in any order (`step/state_names.ts`). */
+  /** Names of the states of steps, also of attached ones: JSON runs of steps, in any order (`step/step_runs.ts`). */
   state_names: text,
+  /** Labels of steps: JSON runs of steps, as in `state_names`. */
+  labels: text,
   /** Of `body` before compression, and of `first_step_number`. */
   checksum: int,
   /** Version and compression of `body`: see `stored_body.ts`. */

@@ -348,7 +348,7 @@ class TreePurge {
    */
   async #cutSegment(key: bigint, end: bigint): Promise<void> {
     const [segment] = await segmentsOver(this.#tx, { tree: this.#tree, key }, end, end + 1n)
-      .select(['s.rewards', 's.ends', 's.state_names', 's.states', 's.states_bytes'])
+      .select(['s.rewards', 's.ends', 's.state_names', 's.labels', 's.states', 's.states_bytes'])
       .execute();
     const cut = segment && segmentUntil(segment, end);
     if (segment === undefined || cut === undefined) return;

@@ -2,13 +2,13 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Engine } from '../engine.ts';
 
 /**
- * Steps of a segment whose index is in [from, to) and that have a state of the name. The column `state_names` is a JSON
- * list of runs.
+ * Steps of a segment whose index is in [from, to) and that have a state of the name, or a label (`labelName`). The
+ * columns `state_names` and `labels` are JSON lists of runs.
  */
-export type StateRun = readonly [name: string, from: number, to: number];
+export type StepRun = readonly [name: string, from: number, to: number];
 
-/** Collects the names of the states of consecutive steps. */
-export class StateNames {
+/** Collects the names of the states of consecutive steps, or their labels. */
+export class StepRuns {
   readonly #runs: [name: string, from: number, to: number][] = [];
   /** The last run of each name. */
   readonly #last = new Map<string, [name: string, from: number, to: number]>();
@@ -33,8 +33,13 @@ export class StateNames {
   }
 }
 
-/** The runs of a column `state_names` as a table, for a `from` clause. */
-export function stateRuns(engine: Engine, column: RawBuilder<string>, alias: string): RawBuilder<unknown> {
+/** Returns the name that a label has in the column `labels`. Any key and value are allowed, so no separator is. */
+export function labelName(key: string, value: string): string {
+  return JSON.stringify([key, value]);
+}
+
+/** The runs of a column as a table, for a `from` clause. */
+export function runsIn(engine: Engine, column: RawBuilder<string>, alias: string): RawBuilder<unknown> {
   return sql`${engine.jsonElements(column)} as ${sql.raw(alias)}`;
 }
 
@@ -50,20 +55,21 @@ export function runEnd(alias: string): RawBuilder<number> {
   return sql`cast(${sql.ref(`${alias}.value`)} ->> 2 as bigint)`;
 }
 
-export const NO_STATE_NAMES = '[]';
+/** The column of a segment without states, or without labels. */
+export const NO_RUNS = '[]';
 
-export function readStateNames(json: string): readonly StateRun[] {
-  return JSON.parse(json) as StateRun[];
+export function readRuns(json: string): readonly StepRun[] {
+  return JSON.parse(json) as StepRun[];
 }
 
-/** Returns the names of a segment whose step `index` has one more state. */
-export function withStateName(json: string, name: string, index: number): string {
-  return JSON.stringify([...readStateNames(json), [name, index, index + 1]]);
+/** Returns the column of a segment whose step `index` has one more state. */
+export function withRun(json: string, name: string, index: number): string {
+  return JSON.stringify([...readRuns(json), [name, index, index + 1]]);
 }
 
-/** Returns the names of the first `count` steps. */
-export function stateNamesUntil(json: string, count: number): string {
-  const runs = readStateNames(json).filter(([, from]) => from < count);
+/** Returns the column of the first `count` steps. */
+export function runsUntil(json: string, count: number): string {
+  const runs = readRuns(json).filter(([, from]) => from < count);
   return JSON.stringify(runs.map(([name, from, to]) => [name, from, Math.min(to, count)]));
 }
 
@@ -72,7 +78,7 @@ export function stateNamesUntil(json: string, count: number): string {
  * is no such step.
  */
 export function lastWithStates(
-  runs: readonly StateRun[],
+  runs: readonly StepRun[],
   names: readonly string[],
   from: number,
   to: number,
