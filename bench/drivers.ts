@@ -4,7 +4,7 @@ import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
 import type { PostgresType } from '../src/store/sql/tables/column.ts';
 import type { Engine } from './bench.ts';
 
-import { COLUMNS, type RowSet, type RowTable } from './rows.ts';
+import { COLUMNS, ROW_TABLES, type RowSet, type RowTable } from './rows.ts';
 
 /** A database used through its own driver only, with the durability of the service. */
 export interface Driver {
@@ -26,16 +26,16 @@ function openSqlite(path: string): Driver {
   database.exec(`
     pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536; pragma temp_store = memory;
     pragma wal_autocheckpoint = 4000;
-    ${createFormerSteps('sqlite')}
+    ${createTables('sqlite')}
   `);
   const text = (table: RowTable) => {
     const names = namesOf(table);
     return `insert into ${table} (${names.join(', ')}) values (${names.map(() => '?').join(', ')})`;
   };
   const inserts = {
-    states: database.prepare(text('states')),
+    former_states: database.prepare(text('former_states')),
     former_steps: database.prepare(text('former_steps')),
-    step_states: database.prepare(text('step_states')),
+    former_step_states: database.prepare(text('former_step_states')),
   };
   const selects = SELECTS.map((select) => {
     const statement = database.prepare(select('?'));
@@ -63,7 +63,7 @@ async function openPostgres(url: string): Promise<Driver> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
   await client.query('set search_path = anabranch');
-  await client.query(createFormerSteps('postgres'));
+  await client.query(createTables('postgres'));
   const copy = (text: string, rows: Buffer) =>
     new Promise<void>((resolve, reject) => {
       client.query(new CopyQuery(text, rows, (error) => (error ? reject(error) : resolve())));
@@ -103,16 +103,24 @@ const SELECTS = [
   ) => `select trajectory, step_number, reward, terminated, truncated, writer_epoch, reward_sum, commit_time, start_time,
     end_time, metrics, actions, observations, info_json, metadata_json from former_steps where tree = ${tree} order by trajectory, step_number`,
   (tree: string) =>
-    `select step_number, name, digest, media_type, size from step_states where tree = ${tree} order by trajectory, step_number`,
+    `select step_number, name, digest, media_type, size from former_step_states where tree = ${tree} order by trajectory, step_number`,
 ];
 
-/** The table of steps as the service had it: one row for each step. */
-function createFormerSteps(engine: Engine): string {
-  const types = COLUMNS.former_steps.map(([name, type]) => {
-    const nullable = ['reward', 'start_time', 'end_time'].includes(name);
-    return `${name} ${engine === 'sqlite' ? SQLITE_TYPES[type] : type}${nullable ? '' : ' not null'}`;
-  });
-  return `create table if not exists former_steps (${types.join(', ')}, primary key (tree, trajectory, step_number));`;
+const PRIMARY_KEYS: Readonly<Record<RowTable, string>> = {
+  former_states: 'namespace, digest',
+  former_steps: 'tree, trajectory, step_number',
+  former_step_states: 'tree, trajectory, step_number, name',
+};
+
+const NULLABLE: ReadonlySet<string> = new Set(['reward', 'start_time', 'end_time']);
+
+function createTables(engine: Engine): string {
+  return ROW_TABLES.map((table) => {
+    const columns = COLUMNS[table].map(([name, type]) => {
+      return `${name} ${engine === 'sqlite' ? SQLITE_TYPES[type] : type}${NULLABLE.has(name) ? '' : ' not null'}`;
+    });
+    return `create table if not exists ${table} (${columns.join(', ')}, primary key (${PRIMARY_KEYS[table]}));`;
+  }).join('\n');
 }
 
 const SQLITE_TYPES: Readonly<Record<PostgresType, string>> = {

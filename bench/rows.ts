@@ -3,10 +3,10 @@ import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, variantsOf, writeNonce } from './payload.ts';
 
 /**
- * The tables that a driver fills: a row for each step, as the service had them before it stored segments. Drivers
- * create `former_steps` themselves.
+ * The tables that a driver fills, and creates: a row for each step, each state and each reference, as the service had
+ * them before it stored segments.
  */
-export const ROW_TABLES = ['states', 'former_steps', 'step_states'] as const;
+export const ROW_TABLES = ['former_states', 'former_steps', 'former_step_states'] as const;
 
 export type RowTable = (typeof ROW_TABLES)[number];
 
@@ -15,7 +15,7 @@ export type RowSet = Partial<Record<RowTable, unknown[][]>>;
 
 /** Columns with their Postgres types. */
 export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: PostgresType])[]>> = {
-  states: [
+  former_states: [
     ['namespace', 'text'],
     ['digest', 'bytea'],
     ['size', 'int8'],
@@ -46,7 +46,7 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
     ['info_json', 'text'],
     ['metadata_json', 'text'],
   ],
-  step_states: [
+  former_step_states: [
     ['tree', 'int8'],
     ['trajectory', 'int8'],
     ['step_number', 'int8'],
@@ -110,8 +110,8 @@ export class RowMaker {
     if (bytes === undefined) return;
     const [key, number] = [BigInt(tree), BigInt(stepNumber)];
     const size = BigInt(bytes.length);
-    rows.states?.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
-    rows.step_states?.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
+    rows.former_states?.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
+    rows.former_step_states?.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
   }
 
   #state(tree: number, stepNumber: number): Buffer | undefined {

@@ -1,4 +1,4 @@
-import { alternate, type Bench, compare, type Run } from '../bench.ts';
+import { alternate, type Bench, compare, median, type Run } from '../bench.ts';
 import type { Payload } from '../payload.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
@@ -59,11 +59,14 @@ export const read: Bench = {
     const { database } = writing;
     await writing.stop();
     let bytesPerStep = 0;
+    const cpuMicros: Record<'real' | 'memory', number[]> = { real: [], memory: [] };
     // Two servers cannot share a SQLite file, so each measurement starts its own server.
     const measure = async (kind: 'real' | 'memory') => {
       const server = await run.resources.server(kind, run.engine, database);
       const settings: ReadSettings = { address: server.address, trajectories: [trajectory], warmupSeconds, seconds };
+      const cpu = server.cpuSeconds();
       const figures = await runProgram<ReadFigures>('read', settings);
+      cpuMicros[kind].push(((server.cpuSeconds() - cpu) / figures.allSteps) * 1e6);
       bytesPerStep = figures.bytesPerStep;
       await server.stop();
       return figures.stepsPerSecond;
@@ -85,7 +88,8 @@ export const read: Bench = {
       memory: () => measure('memory'),
       driver: select,
     });
-    const note = `${bytesPerStep.toFixed(0)} B a step`;
+    const cpuOf = (kind: keyof typeof cpuMicros) => `${median(cpuMicros[kind]).toFixed(2)} µs`;
+    const note = `${bytesPerStep.toFixed(0)} B a step; CPU a step: server ${cpuOf('real')}, from memory ${cpuOf('memory')}`;
     return [
       compare(run, { bench: 'read', aim: '>= 0.5', unit: 'steps/s', note }, samples.real, samples.memory),
       compare(run, { bench: 'read-driver', aim: '>= 1', unit: 'steps/s' }, samples.real, samples.driver),

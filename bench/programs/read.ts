@@ -16,6 +16,8 @@ export interface ReadFigures {
   /** Time of one read of a whole trajectory. */
   readonly p50Ms: number;
   readonly bytesPerStep: number;
+  /** Including the warm-up. */
+  readonly allSteps: number;
 }
 
 const METHOD = '/anabranch.v1.TrajectoryService/ReadSteps';
@@ -37,14 +39,16 @@ await program(async (settings: ReadSettings): Promise<ReadFigures> => {
     while (performance.now() < end);
     return reads;
   };
-  if (seconds > 0) await measureFor(warmupSeconds);
+  const warmup = seconds > 0 ? await measureFor(warmupSeconds) : [];
   const reads = seconds > 0 ? await measureFor(seconds) : await each(client, trajectories);
+  const warmupSteps = warmup.reduce((total, { steps }) => total + steps, 0);
   const sum = (of: (read: OneRead) => number) => reads.reduce((total, read) => total + of(read), 0);
   const times = reads.map(({ ms }) => ms);
   return {
     stepsPerSecond: sum(({ steps }) => steps) / (sum(({ ms }) => ms) / 1000),
     p50Ms: percentile(times, 0.5),
     bytesPerStep: sum(({ bytes }) => bytes) / sum(({ steps }) => steps),
+    allSteps: warmupSteps + sum(({ steps }) => steps),
   };
 });
 
