@@ -4,11 +4,11 @@
  *     import { connectClient, openWriter, readSteps } from 'anabranch/client';
  *
  *     const client = connectClient({ address: '127.0.0.1:50051' });
- *     const { trajectory } = await client.trajectories.createTrajectory({ name: 'first' });
- *     const writer = await openWriter(client, { trajectoryId: trajectory!.id });
+ *     const trajectoryId = crypto.randomUUID();
+ *     const writer = await openWriter(client, { trajectoryId, create: { trajectory: { name: 'first' } } });
  *     await writer.append({ observations: [{ type: 'text', content: { text: 'hello' } }], reward: 1 });
  *     await writer.close();
- *     for await (const { step } of readSteps(client, { trajectoryId: trajectory!.id })) console.log(step.stepNumber);
+ *     for await (const { step } of readSteps(client, { trajectoryId })) console.log(step.stepNumber);
  *     client.close();
  */
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';

@@ -92,6 +92,36 @@ describe('opening', () => {
     await writer.close();
   });
 
+  it('W12: sends create until its first opened, each time with the same request id, and then only the uid', async () => {
+    const lost = () => failing(new ConnectError('gone', Code.Unavailable));
+    const cut = afterSteps(1n, 0n, 1, failing(new ConnectError('gone', Code.Unavailable)));
+    const { peer, client } = await connected({ append: [lost(), lost(), cut, obliging(2n, 0n)] });
+    const create = { trajectory: { name: 'new', labels: { a: 'b' } } };
+    const writer = await openWriter(client, options({ create }));
+    await writer.append(step(0));
+    const sent = peer.opens.map((open) => [open.uid, open.create?.trajectory]);
+    const [, first] = sent[0]!;
+    expect(first).toMatchObject({ trajectoryId: TRAJECTORY, name: 'new', labels: { a: 'b' } });
+    expect(first).toHaveProperty('requestId', expect.stringMatching(/^[0-9a-f-]{36}$/));
+    expect(sent).toEqual([
+      ['', first],
+      ['', first],
+      ['', first],
+      [UID, undefined],
+    ]);
+    expect(create).toEqual({ trajectory: { name: 'new', labels: { a: 'b' } } });
+    await writer.close();
+  });
+
+  it('creates a branch, with the request id of the caller', async () => {
+    const { peer, client } = await connected({ append: [obliging(1n, 3n)] });
+    const branch = { trajectoryId: UID, stepNumber: 2n, requestId: 'mine' };
+    const writer = await openWriter(client, options({ create: { branch } }));
+    expect(peer.opens[0]?.create?.branch).toMatchObject({ ...branch, branchId: TRAJECTORY });
+    expect(writer.nextStepNumber).toBe(3n);
+    await writer.close();
+  });
+
   it('a permanent refusal is reported at once', async () => {
     const { peer, client } = await connected({
       append: [failing(refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND', { trajectory_id: TRAJECTORY }))],

@@ -44,6 +44,8 @@ export interface TcpProxy {
    * late bytes.
    */
   hold(): void;
+  /** Holds back what the server sends; what clients send is still delivered. */
+  mute(): void;
   /** Resets the client side only; the server does not notice, and held bytes stay held. */
   cutClients(): void;
   /** Delivers held bytes, also those of closed clients; resolves when they are on their way to the server. */
@@ -124,6 +126,9 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
     },
     hold: () => {
       weather.stopped = new Set(['toServer']);
+    },
+    mute: () => {
+      weather.stopped = new Set(['toClient']);
     },
     cutClients: () => {
       for (const { client } of links) client.resetAndDestroy();

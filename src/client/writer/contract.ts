@@ -1,9 +1,18 @@
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import type { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import type { TrajectoryCreationSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { StepInit } from '../step.ts';
 
 /** Options of openWriter(). */
 export interface WriterOptions {
   readonly trajectoryId: string;
+  /**
+   * Creates the trajectory when the writer is opened, if it does not exist: `{ trajectory: { name: 'first' } }`, or
+   * `{ branch: { trajectoryId: 'ID', stepNumber: 2n } }`. The fields are those of CreateTrajectory and BranchTrajectory.
+   * The id is that of the writer; `requestId` is a random UUID by default. Opening fails with TRAJECTORY_EXISTS if
+   * another request created the id, and with TRAJECTORY_NOT_FOUND if it was deleted.
+   */
+  readonly create?: MessageInitShape<typeof TrajectoryCreationSchema>;
   /**
    * Uid of the trajectory, if known. Opening then fails with TRAJECTORY_NOT_FOUND if the id was deleted and created
    * again.

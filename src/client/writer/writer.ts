@@ -6,6 +6,7 @@ import type {
   AppendOpened,
   AppendOpenSchema,
   AppendSealed,
+  TrajectoryCreation,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../connection.ts';
 import { Deferred } from '../deferred.ts';
@@ -13,6 +14,7 @@ import { Patience, systemTiming, type Timing } from '../retry.ts';
 import { putState } from '../states.ts';
 import { type EncodedStep, encodeStep, type StepInit } from '../step.ts';
 import type { AppendResult, Sealed, SealStatus, TrajectoryWriter, WriterOptions } from './contract.ts';
+import { creationOf } from './creation.ts';
 import { judge } from './policy.ts';
 import { type Entry, StepQueue } from './queue.ts';
 import { type Settings, settingsOf } from './settings.ts';
@@ -52,6 +54,8 @@ export class Writer implements TrajectoryWriter {
   readonly #stopped = new AbortController();
   readonly #firstOpened = new Deferred<void>();
   readonly #running: Promise<void>;
+  /** Sent until the first grant, always with the same request id. */
+  readonly #create: TrajectoryCreation | undefined;
   /** The last grant. Every later opening names it. */
   #grant: AppendOpened | undefined;
   /** Epoch of the other writer that fenced the first opening. */
@@ -73,6 +77,7 @@ export class Writer implements TrajectoryWriter {
     this.#client = client;
     this.#options = options;
     this.#settings = settingsOf(options);
+    this.#create = options.create && creationOf(options.create, options.trajectoryId);
     this.#timing = timing;
     this.#patience = new Patience(this.#settings.giveUpAfterMs, timing);
     const effort = { giveUpAfterMs: this.#settings.giveUpAfterMs, timing, signal: this.#stopped.signal };
@@ -265,6 +270,7 @@ export class Writer implements TrajectoryWriter {
       trajectoryId,
       writerId,
       uid,
+      ...(this.#create === undefined ? {} : { create: this.#create }),
       ...(this.#refusedBy === undefined ? {} : { takeOverEpoch: this.#refusedBy }),
       ...(expectedNextStepNumber === undefined ? {} : { expectedNextStepNumber }),
     };
