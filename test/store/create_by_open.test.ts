@@ -2,11 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { OpenRequest } from '../../src/domain/append.ts';
 import { versionedDigest } from '../../src/domain/request_digest.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { TrajectoryCreation } from '../../src/store/contract/trajectory.ts';
 import { sha256, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { type GivenTrajectory, newTrajectory, refusalOf, type Scene } from './scene.ts';
+import { statementsOfWarm } from './statement_count.ts';
 
 /** What a request of CreateTrajectory with this content is converted to. Equal content has an equal digest. */
 function creation(fields: GivenTrajectory & { readonly id: string }, requestId: string = randomUUID()) {
@@ -173,6 +175,24 @@ describeStore('opening a trajectory with create', (on) => {
     await scene.branch(trajectory, 0n);
     await scene.delete(trajectory, 'KEEP_SHARED');
     expect(await reasonOf(open(scene, create))).toBe('TRAJECTORY_NOT_FOUND');
+  });
+
+  it('W1: a new trajectory has its first durable step with fewer statements', async () => {
+    const scene = on.scene();
+    const first = (trajectory: Trajectory) => scene.append(trajectory, [wordStep(0n, 'a')], { writerEpoch: 1n });
+    const apart = async () => {
+      const { making, key } = creation({ id: randomUUID() });
+      const made = await scene.store.createTrajectory(scene.caller, making, key);
+      await scene.open(made);
+      await first(made);
+    };
+    const together = async () => {
+      const { trajectory } = await open(scene, creation({ id: randomUUID() }));
+      await first(trajectory);
+    };
+    const counts = [await statementsOfWarm(on.engine, apart), await statementsOfWarm(on.engine, together)];
+    // With begin and commit: three transactions, or two.
+    expect(counts).toEqual([21, 16]);
   });
 
   it('W1: ids that were deleted in one namespace can be created in another', async () => {

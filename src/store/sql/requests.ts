@@ -1,8 +1,10 @@
+import type { Selectable } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, type Reason } from '../../domain/errors.ts';
 import { isOtherRequest } from '../../domain/request_digest.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Engine } from './engine.ts';
+import type { Tables } from './tables.ts';
 import {
   type CallerTransaction,
   type NamespaceTransaction,
@@ -77,23 +79,34 @@ export async function makeOnce<T>(
 }
 
 /** Returns the resource that was created with this key; undefined if the key is new. */
-export async function findMade<T>(
-  scope: ReadScope,
-  key: IdempotencyKey | undefined,
-  noun: Noun<T>,
-): Promise<T | undefined> {
-  if (key === undefined) return undefined;
-  const row = await scope.db
+async function findMade<T>(scope: ReadScope, key: IdempotencyKey | undefined, noun: Noun<T>): Promise<T | undefined> {
+  return key && madeBy(scope, key, await findRequest(scope, key), noun);
+}
+
+type KeptRequest = Pick<Selectable<Tables['requests']>, 'request_digest' | 'tree' | 'resource' | 'resource_id'>;
+
+/** Returns the request that was stored with this key; undefined if the key is new. */
+export function findRequest(scope: ReadScope, key: IdempotencyKey): Promise<KeptRequest | undefined> {
+  return scope.db
     .selectFrom('requests')
     .select(['request_digest', 'tree', 'resource', 'resource_id'])
     .where('namespace', '=', scope.namespace)
     .where('rpc', '=', key.rpc)
     .where('request_id', '=', key.requestId)
     .executeTakeFirst();
-  if (row === undefined) return undefined;
-  if (isOtherRequest(row.request_digest, key.requestDigest)) throw requestIdReused(key.requestId);
-  const made = await noun.find(scope, { tree: row.tree, key: row.resource });
-  if (made === undefined) throw madeAndDeleted(noun.name, row.resource_id, key.requestId);
+}
+
+/** Returns what the stored request created; undefined if there is none. Errors: REQUEST_ID_REUSED, or NOT_FOUND. */
+export async function madeBy<T>(
+  scope: ReadScope,
+  key: IdempotencyKey,
+  request: KeptRequest | undefined,
+  noun: Noun<T>,
+): Promise<T | undefined> {
+  if (request === undefined) return undefined;
+  if (isOtherRequest(request.request_digest, key.requestDigest)) throw requestIdReused(key.requestId);
+  const made = await noun.find(scope, { tree: request.tree, key: request.resource });
+  if (made === undefined) throw madeAndDeleted(noun.name, request.resource_id, key.requestId);
   return made;
 }
 

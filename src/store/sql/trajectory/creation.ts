@@ -3,7 +3,7 @@ import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, TrajectoryCreation } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
-import { findMade, keepRequest, type Noun, requestIdReused } from '../requests.ts';
+import { findRequest, keepRequest, madeBy, type Noun, requestIdReused } from '../requests.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { inOneRoundTrip } from '../together.ts';
 import type { CallerTransaction, NamespaceTransaction } from '../transaction.ts';
@@ -30,13 +30,24 @@ export async function makeTrajectory(
   tx: CallerTransaction,
   making: NewTrajectory | NewBranch,
   inline: readonly EncodedState[],
-  opening?: Opening,
 ): Promise<{ readonly ref: TrajectoryRef; readonly id: string; readonly made: Trajectory }> {
-  const ref =
-    'sourceId' in making ? await fromSource(tx, making, opening) : await fromNothing(tx, making, inline, opening);
-  const made = await findByKey(tx, ref.tree, ref.key);
+  const ref = await insert(tx, making, inline, undefined);
+  return { ref, id: making.id, made: await readMade(tx, ref) };
+}
+
+function insert(
+  tx: CallerTransaction,
+  making: NewTrajectory | NewBranch,
+  inline: readonly EncodedState[],
+  opening: Opening | undefined,
+): Promise<TrajectoryRef> {
+  return 'sourceId' in making ? fromSource(tx, making, opening) : fromNothing(tx, making, inline, opening);
+}
+
+async function readMade(tx: CallerTransaction, { tree, key }: TrajectoryRef): Promise<Trajectory> {
+  const made = await findByKey(tx, tree, key);
   if (made === undefined) throw new Error('the trajectory created in this transaction is missing');
-  return { ref, id: making.id, made };
+  return made;
 }
 
 async function fromNothing(
@@ -74,28 +85,25 @@ export async function createMissing(
   inline: readonly EncodedState[],
   opening: Opening,
 ): Promise<Trajectory | undefined> {
-  const row = await byId(tx, 'trajectories', making.id).select(['key', 'hidden', 'create_digest']).executeTakeFirst();
-  if (row !== undefined) {
-    if (isSet(row.hidden)) throw trajectoryNotFound(making.id);
-    if (!(await isMadeBy(tx, row, { making, key }))) throw madeByAnother(making.id);
+  const [row, request, deleted] = await inOneRoundTrip([
+    byId(tx, 'trajectories', making.id).select(['hidden', 'create_digest']).executeTakeFirst(),
+    findRequest(tx, key),
+    wasDeleted(tx, making.id),
+  ]);
+  if (row !== undefined && isSet(row.hidden)) throw trajectoryNotFound(making.id);
+  if (row !== undefined && row.create_digest !== '') {
+    if (isOtherRequest(row.create_digest, making.createDigest ?? '')) throw madeByAnother(making.id);
     return undefined;
   }
-  const [other, deleted] = await inOneRoundTrip([findMade(tx, key, MADE_TRAJECTORIES), wasDeleted(tx, making.id)]);
-  if (other !== undefined) throw requestIdReused(key.requestId);
+  // A row without a digest is of an earlier version. A missing row may have been created since it was looked up.
+  const made = await madeBy(tx, key, request, MADE_TRAJECTORIES);
+  if (made?.id === making.id) return undefined;
+  if (row !== undefined) throw madeByAnother(making.id);
+  if (made !== undefined) throw requestIdReused(key.requestId);
   if (deleted) throw trajectoryNotFound(making.id);
-  const { ref, made } = await makeTrajectory(tx, making, inline, opening);
-  await keepRequest(tx, key, ref, making.id);
-  return made;
-}
-
-/** Whether the same request created the row. Rows of earlier versions have no digest, but may have a request id. */
-async function isMadeBy(
-  tx: NamespaceTransaction,
-  row: { readonly key: bigint; readonly create_digest: string },
-  { making, key }: TrajectoryCreation,
-): Promise<boolean> {
-  if (row.create_digest !== '') return !isOtherRequest(row.create_digest, making.createDigest ?? '');
-  return (await findMade(tx, key, MADE_TRAJECTORIES))?.ref.key === row.key;
+  const ref = await insert(tx, making, inline, opening);
+  const [created] = await inOneRoundTrip([readMade(tx, ref), keepRequest(tx, key, ref, making.id)]);
+  return created;
 }
 
 async function wasDeleted(tx: NamespaceTransaction, id: string): Promise<boolean> {
