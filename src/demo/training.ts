@@ -7,7 +7,8 @@ import type { Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { type Progress, type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { type Summary, SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { type AnabranchClient, openMetricLogger, reasonOf, watchRun } from '../client/index.ts';
+import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type AnabranchClient, openMetricLogger, watchRun } from '../client/index.ts';
 import type { Gains } from './controller.ts';
 import type { TrainingEvent } from './events.ts';
 import { FIRST_POLICY, improvePolicy, type Sample, samplePolicies } from './policy.ts';
@@ -85,14 +86,9 @@ async function makeRun({ client, seed, onEvent, signal }: TrainingOptions): Prom
   return created;
 }
 
-/** An existing experiment is used again. */
 async function makeExperiment(client: AnabranchClient, signal: AbortSignal): Promise<void> {
-  try {
-    const experiment = { name: EXPERIMENT, environmentName: 'CartPole-v1', agentType: 'linear controller' };
-    await client.runs.createExperiment(experiment, { signal });
-  } catch (error) {
-    if (reasonOf(error) !== 'EXPERIMENT_EXISTS') throw error;
-  }
+  const experiment = { name: EXPERIMENT, environmentName: 'CartPole-v1', agentType: 'linear controller' };
+  await client.runs.createExperiment({ ...experiment, ifExists: IfExists.RETURN_EXISTING }, { signal });
 }
 
 /** Reports the progress of the run when it changes, until the run has ended. */

@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, openWriter, reasonOf } from '../client/index.ts';
 import { type Chain, planVersion, type StepPosition, type Stored, type StoredTrajectory } from './plan.ts';
@@ -223,11 +224,8 @@ async function createRun(client: AnabranchClient, each: VersionImport, options: 
 }
 
 async function ensureExperiment(client: AnabranchClient, name: string, signal: AbortSignal): Promise<void> {
-  try {
-    await client.runs.createExperiment({ name, environmentName: 'Factorio Learning Environment' }, { signal });
-  } catch (error) {
-    if (reasonOf(error) !== 'EXPERIMENT_EXISTS') throw error;
-  }
+  const experiment = { name, environmentName: 'Factorio Learning Environment', ifExists: IfExists.RETURN_EXISTING };
+  await client.runs.createExperiment(experiment, { signal });
 }
 
 async function storeChain(client: AnabranchClient, chain: Chain, runId: string, options: Storing): Promise<void> {

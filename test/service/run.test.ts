@@ -2,12 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
-import {
-  IfExists,
-  ReadMetricsRequestSchema,
-  type ReadMetricsResponse,
-} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ReadMetricsRequestSchema, type ReadMetricsResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { metricMethods } from '../../src/service/run/metric.ts';
 import type { NewMetricPoint } from '../../src/store/contract/metric.ts';
 import { findRun } from '../../src/stream/find.ts';

@@ -5,7 +5,7 @@ import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, type StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
@@ -74,6 +74,12 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'trajectory_id',
   },
   {
+    what: 'RETURN_EXISTING without an id',
+    call: ({ trajectories }) => trajectories.createTrajectory({ ifExists: IfExists.RETURN_EXISTING }),
+    ...INVALID,
+    field: 'trajectory_id',
+  },
+  {
     what: 'malformed UUID on a stream',
     call: (scene) => stream({ ...scene, id: 'my-run' }, []),
     ...INVALID,
@@ -124,6 +130,7 @@ const CASES: readonly BadCall<Scene>[] = [
       ['without an id', { trajectoryId: '' }, {}, 'open.create.trajectory.trajectory_id'],
       ['of another id', { trajectoryId: NOBODY }, {}, 'open.create.trajectory.trajectory_id'],
       ['with a uid', {}, { uid: NOBODY }, 'open.uid'],
+      ['with if_exists', { ifExists: IfExists.FAIL }, {}, 'open.create.trajectory.if_exists'],
       ['with metadata that is no JSON', { metadataJson: '{' }, {}, 'open.create.trajectory.metadata_json'],
       ['with a root at 1', { root: { stepNumber: 1n } }, {}, 'open.create.trajectory.root.step_number'],
       ['with a root of bad JSON', { root: { infoJson: '{' } }, {}, 'open.create.trajectory.root.info_json'],

@@ -1,8 +1,8 @@
 import { Code } from '@connectrpc/connect';
 import { expect } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
-import { IfExists } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type BadCall, INVALID } from './bad_call.ts';
 import type { RunScene } from './rpcs/run_scene.ts';

@@ -138,6 +138,7 @@ function reasonOf(error: ConnectError | undefined): string | undefined {
 /** Without this field the request is refused before its request id is checked. */
 const REQUIRED: Readonly<Record<string, readonly string[]>> = {
   BranchTrajectoryRequest: ['trajectory_id', 'step_number', 'tag'],
+  CreateTrajectoryRequest: ['trajectory_id'], // with if_exists
   CreateExperimentRequest: ['name'],
   CreateRunRequest: ['name'], // with if_exists
   BranchRunRequest: ['run_id', 'step_number', 'tag'],

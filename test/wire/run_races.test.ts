@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
-import { IfExists } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { reasonOf } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { answersOf, errorsOf, type Instances, openInstances } from './instances.ts';

@@ -1,5 +1,6 @@
 import { ExperimentSchema, type Experiment as WireExperiment } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { RunService, UpdateExperimentRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { requireConfig } from '../../domain/json.ts';
 import type { Experiment } from '../../domain/run.ts';
 import type { View } from '../../store/contract/view.ts';
@@ -24,9 +25,10 @@ export const experimentMethods: Methods<
   'createExperiment' | 'getExperiment' | 'listExperiments' | 'updateExperiment' | 'deleteExperiment'
 > = {
   async createExperiment(request, { app, caller }) {
-    const { experimentId, maxSteps, seed, requestId: _, $typeName: __, $unknown: ___, ...fields } = request;
+    const { experimentId, maxSteps, seed, ifExists, requestId: _, $typeName: __, $unknown: ___, ...fields } = request;
     requireConfig(fields.defaultConfigJson, 'default_config_json');
-    const newExperiment = { ...fields, maxSteps, seed, id: experimentId || app.ids.uuid() };
+    const returnExisting = ifExists === IfExists.RETURN_EXISTING;
+    const newExperiment = { ...fields, maxSteps, seed, id: experimentId || app.ids.uuid(), returnExisting };
     const key = idempotencyKeyOf(rpc.createExperiment, request);
     const created = await app.store.createExperiment(caller, newExperiment, key);
     return { experiment: toMessage(created, 'FULL') };

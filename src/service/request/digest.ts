@@ -27,7 +27,7 @@ export function idempotencyKeyOf<M extends DescMethod>(
  * what is created.
  */
 export function createDigestOf<M extends DescMethod>(method: M, request: MessageShape<M['input']>): string {
-  const fields = setFields(reflect(method.input, request), 'as sent', ['request_id']);
+  const fields = setFields(reflect(method.input, request), 'as sent', ['request_id', 'if_exists']);
   return versionedDigest(digestOf([method.name, ...fields]));
 }
 

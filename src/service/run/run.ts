@@ -1,5 +1,6 @@
 import { RunSchema } from '../../../gen/es/anabranch/v1/run_pb.js';
-import { IfExists, RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { DEFAULT_EXPERIMENT, type Stage } from '../../domain/run.ts';

@@ -1,3 +1,4 @@
+import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type AppendOpen,
   type BranchTrajectoryRequest,
@@ -24,6 +25,9 @@ const rpc = TrajectoryService.method;
 /** Converts a checked request of CreateTrajectory. `path` leads to the request, for errors. Errors: INVALID_REQUEST. */
 export function toNewTrajectory(app: App, request: CreateTrajectoryRequest, path = ''): NewTrajectory {
   const { trajectoryId, taskId, runId, experimentId } = request;
+  if (request.ifExists === IfExists.RETURN_EXISTING && trajectoryId === '') {
+    throw invalidField('trajectory_id', 'must be set when if_exists is RETURN_EXISTING, which finds it by its id');
+  }
   return {
     ...commonFields(app, request, trajectoryId),
     createDigest: createDigestOf(rpc.createTrajectory, request),
@@ -31,6 +35,7 @@ export function toNewTrajectory(app: App, request: CreateTrajectoryRequest, path
     runId: runId || undefined,
     experimentId: experimentId || undefined,
     ...toRoot(request.root, `${path}root`),
+    returnExisting: request.ifExists === IfExists.RETURN_EXISTING,
   };
 }
 
@@ -59,6 +64,9 @@ export function toCreation(
   if (trajectory !== undefined) {
     const field = `${path}create.trajectory.`;
     requireSameId(trajectory.trajectoryId, trajectoryId, `${field}trajectory_id`);
+    if (trajectory.ifExists !== IfExists.UNSPECIFIED) {
+      throw invalidField(`${field}if_exists`, 'must be unset: open returns what the same request created');
+    }
     const key = requiredKey(idempotencyKeyOf(rpc.createTrajectory, trajectory), field);
     return { making: toNewTrajectory(app, trajectory, field), key };
   }

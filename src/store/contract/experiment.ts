@@ -10,10 +10,14 @@ export type ExperimentReference = { readonly id: string } | { readonly name: str
 
 export interface ExperimentStore {
   /**
-   * Creates an experiment. Errors: EXPERIMENT_EXISTS (id or name), REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created
-   * with this key and deleted since).
+   * Creates an experiment, or returns the one with the name. Errors: EXPERIMENT_EXISTS (id, or name without
+   * `returnExisting`), REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created with this key and deleted since).
    */
-  createExperiment(caller: Caller, newExperiment: NewExperiment, key?: IdempotencyKey): Promise<Experiment>;
+  createExperiment(
+    caller: Caller,
+    newExperiment: NewExperiment & { readonly returnExisting?: boolean },
+    key?: IdempotencyKey,
+  ): Promise<Experiment>;
 
   /** Returns undefined if the experiment does not exist. */
   getExperiment(namespace: string, which: ExperimentReference): Promise<Experiment | undefined>;

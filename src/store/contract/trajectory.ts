@@ -12,7 +12,8 @@ export interface TrajectoryStore {
   /**
    * Creates a RUNNING root trajectory with its first StatusChange, and step 0 if given. A known key with the same
    * request returns the current value of its trajectory. The caller generates the UUIDs `id` and `uid`.
-   * Errors: TRAJECTORY_EXISTS (also if the id is hidden or being purged), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND
+   * Errors: TRAJECTORY_EXISTS (also if the id is hidden or being purged), CONFIG_MISMATCH (with `returnExisting`:
+   * another request created the trajectory), REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND
    * (created with this key and deleted since), STATE_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_REQUEST
    * (the experiment is not the run's).
    */
@@ -90,6 +91,8 @@ export interface NewTrajectory extends NewTrajectoryFields {
   readonly root: PackedStep | undefined;
   /** Bytes of the root's inline states, each digest once. */
   readonly states: readonly NewState[];
+  /** Returns the trajectory with the id, if the same request created it. */
+  readonly returnExisting?: boolean;
 }
 
 export interface NewBranch extends NewTrajectoryFields {

@@ -2,8 +2,8 @@
 import { timestampNow } from '@bufbuild/protobuf/wkt';
 import type { Rollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { type Run, type Stage, StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
-import { IfExists } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
+import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, openMetricLogger } from '../../../src/client/index.ts';
 import { RolloutRecorder } from './cua_recorder.ts';
 

@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { type RunService, UpdateExperimentRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { claimOne, type RunScene } from './run_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
@@ -25,7 +25,15 @@ const FIELDS = {
 export const EXPERIMENT_RPCS = {
   createExperiment: {
     requests: () => [
-      [{ ...FIELDS, name: `made/${randomUUID()}`, experimentId: randomUUID(), requestId: randomUUID() }],
+      [
+        {
+          ...FIELDS,
+          name: `made/${randomUUID()}`,
+          experimentId: randomUUID(),
+          requestId: randomUUID(),
+          ifExists: IfExists.RETURN_EXISTING,
+        },
+      ],
     ],
     served: ([answer]) => {
       expect(answer?.experiment).toMatchObject({ ...FIELDS, name: expect.stringMatching(/^made/), runCount: 0n });

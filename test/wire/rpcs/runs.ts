@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import { IfExists, type RunService, UpdateRunRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { type RunService, UpdateRunRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { EXPERIMENT_RPCS } from './experiments.ts';
 import { METRIC_RPCS } from './metrics.ts';

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   OnBranches,
   type TrajectoryCreationSchema,
@@ -71,6 +71,7 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
           metadataJson: '{}',
           scoredMetrics: ['score'],
           root: { ...richStep(1n), stepNumber: 0n },
+          ifExists: IfExists.RETURN_EXISTING,
         },
       ],
     ],
@@ -80,6 +81,7 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
     },
     refused: ({ id, trajectories }) => ({
       TRAJECTORY_EXISTS: [{ trajectoryId: id }],
+      CONFIG_MISMATCH: [{ trajectoryId: id, name: 'another', ifExists: IfExists.RETURN_EXISTING }],
       REQUEST_ID_REUSED: async () => {
         const requestId = randomUUID();
         await trajectories.createTrajectory({ requestId });

@@ -297,8 +297,8 @@ export enum ErrorReason {
   RUN_EXISTS = 36,
 
   /**
-   * FAILED_PRECONDITION. The existing run was created with a different config or plan. Metadata: `run_id`, `fields`
-   * (paths, separated by commas).
+   * FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or another
+   * request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
    *
    * @generated from enum value: ERROR_REASON_CONFIG_MISMATCH = 37;
    */

@@ -4,8 +4,8 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { IfExists, Step, Trajectory, View } from "./trajectory_pb.js";
 import type { Experiment, MetricPoint, MetricSeries, Plan, Progress, Run, Stage, StageKind, TimeSpan } from "./run_pb.js";
-import type { Step, Trajectory, View } from "./trajectory_pb.js";
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { CompareTrajectoriesResponse, OnBranches } from "./trajectory_service_pb.js";
 import type { Status, StatusChange } from "./status_pb.js";
@@ -113,6 +113,14 @@ export declare type CreateExperimentRequest = Message<"anabranch.v1.CreateExperi
    * @generated from field: string metadata_json = 13;
    */
   metadataJson: string;
+
+  /**
+   * What to do if an experiment with the name exists. Default: FAIL, with EXPERIMENT_EXISTS. RETURN_EXISTING returns it
+   * as it is: the other fields of the request are not compared.
+   *
+   * @generated from field: anabranch.v1.IfExists if_exists = 14;
+   */
+  ifExists: IfExists;
 };
 
 /**
@@ -128,7 +136,7 @@ export declare const CreateExperimentRequestSchema: GenMessage<CreateExperimentR
  */
 export declare type CreateExperimentResponse = Message<"anabranch.v1.CreateExperimentResponse"> & {
   /**
-   * The new experiment, or the current one if it was created earlier under the same request id.
+   * The new experiment, or the current one if it was created earlier under the same request id, or if it exists.
    *
    * @generated from field: anabranch.v1.Experiment experiment = 1;
    */
@@ -541,7 +549,10 @@ export declare type CreateRunRequest = Message<"anabranch.v1.CreateRunRequest"> 
   name: string;
 
   /**
-   * What to do if a run with the name exists. Default: FAIL. RETURN_EXISTING requires `name`.
+   * What to do if a run with the name exists. Default: FAIL, with RUN_EXISTS. RETURN_EXISTING requires `name` and
+   * returns the run with the stage to resume from. It fails with CONFIG_MISMATCH if the request has a config or a plan
+   * that differs from the run's. The config is compared if config_json or removed_config_paths is set, and then both
+   * are; the order of paths does not matter.
    *
    * @generated from field: anabranch.v1.IfExists if_exists = 6;
    */
@@ -3723,41 +3734,6 @@ export declare type SummarizeResponse = Message<"anabranch.v1.SummarizeResponse"
 export declare const SummarizeResponseSchema: GenMessage<SummarizeResponse>;
 
 /**
- * What CreateRun does if a run with the name exists.
- *
- * @generated from enum anabranch.v1.IfExists
- */
-export enum IfExists {
-  /**
-   * Same as FAIL.
-   *
-   * @generated from enum value: IF_EXISTS_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * Fail with RUN_EXISTS.
-   *
-   * @generated from enum value: IF_EXISTS_FAIL = 1;
-   */
-  FAIL = 1,
-
-  /**
-   * Returns the run of that name, with the stage to resume from. Fails with CONFIG_MISMATCH if the request has a config
-   * or a plan that differs from the run's. The config is compared if config_json or removed_config_paths is set, and
-   * then both are; the order of paths does not matter.
-   *
-   * @generated from enum value: IF_EXISTS_RETURN_EXISTING = 2;
-   */
-  RETURN_EXISTING = 2,
-}
-
-/**
- * Describes the enum anabranch.v1.IfExists.
- */
-export declare const IfExistsSchema: GenEnum<IfExists>;
-
-/**
  * Properties of rollouts to aggregate by.
  *
  * @generated from enum anabranch.v1.SummaryKey
@@ -3826,8 +3802,9 @@ export declare const SummaryKeySchema: GenEnum<SummaryKey>;
  */
 export declare const RunService: GenService<{
   /**
-   * Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
-   * request id and deleted since).
+   * Creates an experiment. If one with the same name exists, `if_exists` decides whether the call fails or returns it.
+   * Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same request id and deleted
+   * since).
    *
    * @generated from rpc anabranch.v1.RunService.CreateExperiment
    */

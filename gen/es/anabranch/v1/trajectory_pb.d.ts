@@ -662,3 +662,36 @@ export enum View {
  */
 export declare const ViewSchema: GenEnum<View>;
 
+/**
+ * What a call does if what it would create exists.
+ *
+ * @generated from enum anabranch.v1.IfExists
+ */
+export enum IfExists {
+  /**
+   * Same as FAIL.
+   *
+   * @generated from enum value: IF_EXISTS_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Fail.
+   *
+   * @generated from enum value: IF_EXISTS_FAIL = 1;
+   */
+  FAIL = 1,
+
+  /**
+   * Return what exists. Of concurrent calls, one creates it.
+   *
+   * @generated from enum value: IF_EXISTS_RETURN_EXISTING = 2;
+   */
+  RETURN_EXISTING = 2,
+}
+
+/**
+ * Describes the enum anabranch.v1.IfExists.
+ */
+export declare const IfExistsSchema: GenEnum<IfExists>;
+

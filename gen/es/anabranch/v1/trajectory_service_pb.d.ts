@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { LineageSegment, Step, StepState, Tag, Trajectory, View } from "./trajectory_pb.js";
+import type { IfExists, LineageSegment, Step, StepState, Tag, Trajectory, View } from "./trajectory_pb.js";
 import type { Status } from "./status_pb.js";
 import type { FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 
@@ -91,6 +91,16 @@ export declare type CreateTrajectoryRequest = Message<"anabranch.v1.CreateTrajec
    * @generated from field: repeated string scored_metrics = 10;
    */
   scoredMetrics: string[];
+
+  /**
+   * What to do if a trajectory with the id exists. Default: FAIL, with TRAJECTORY_EXISTS. RETURN_EXISTING requires
+   * `trajectory_id` and returns the trajectory as it is. It fails with CONFIG_MISMATCH if another request created the
+   * trajectory: one of the fields except `request_id` and `if_exists` differs. It fails with TRAJECTORY_EXISTS if the
+   * trajectory is deleted and its rows are not removed yet.
+   *
+   * @generated from field: anabranch.v1.IfExists if_exists = 11;
+   */
+  ifExists: IfExists;
 };
 
 /**
@@ -106,7 +116,7 @@ export declare const CreateTrajectoryRequestSchema: GenMessage<CreateTrajectoryR
  */
 export declare type CreateTrajectoryResponse = Message<"anabranch.v1.CreateTrajectoryResponse"> & {
   /**
-   * The new trajectory, or the current one if it was created earlier under the same request id.
+   * The new trajectory, or the current one if it was created earlier under the same request id, or if it exists.
    *
    * @generated from field: anabranch.v1.Trajectory trajectory = 1;
    */
@@ -456,7 +466,7 @@ export declare const DeleteTrajectoryResponseSchema: GenMessage<DeleteTrajectory
  */
 export declare type TrajectoryCreation = Message<"anabranch.v1.TrajectoryCreation"> & {
   /**
-   * What CreateTrajectory would receive. `trajectory_id` and `request_id` are required.
+   * What CreateTrajectory would receive. `trajectory_id` and `request_id` are required. `if_exists` must be unset.
    *
    * @generated from field: anabranch.v1.CreateTrajectoryRequest trajectory = 1;
    */
@@ -2183,9 +2193,10 @@ export declare const StepOrderSchema: GenEnum<StepOrder>;
  */
 export declare const TrajectoryService: GenService<{
   /**
-   * Creates a trajectory, optionally with its root (step 0) in the same transaction.
-   * Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
-   * since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+   * Creates a trajectory, optionally with its root (step 0) in the same transaction. If a trajectory with the same id
+   * exists, `if_exists` decides whether the call fails or returns it.
+   * Errors: TRAJECTORY_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request
+   * id and deleted since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.CreateTrajectory
    */

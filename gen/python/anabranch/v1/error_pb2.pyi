@@ -132,8 +132,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     the existing run).
     """
     ERROR_REASON_CONFIG_MISMATCH: _ErrorReason.ValueType  # 37
-    """FAILED_PRECONDITION. The existing run was created with a different config or plan. Metadata: `run_id`, `fields`
-    (paths, separated by commas).
+    """FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or another
+    request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
     """
     ERROR_REASON_NO_MAIN_TRAJECTORY: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
@@ -314,8 +314,8 @@ ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 36
 the existing run).
 """
 ERROR_REASON_CONFIG_MISMATCH: ErrorReason.ValueType  # 37
-"""FAILED_PRECONDITION. The existing run was created with a different config or plan. Metadata: `run_id`, `fields`
-(paths, separated by commas).
+"""FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or another
+request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
 """
 ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""

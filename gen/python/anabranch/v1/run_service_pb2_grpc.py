@@ -244,8 +244,9 @@ class RunServiceServicer(object):
     """
 
     def CreateExperiment(self, request, context):
-        """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
-        request id and deleted since).
+        """Creates an experiment. If one with the same name exists, `if_exists` decides whether the call fails or returns it.
+        Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same request id and deleted
+        since).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

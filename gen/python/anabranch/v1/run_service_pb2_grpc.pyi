@@ -999,8 +999,9 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     ], channel: grpc.aio.Channel) -> None: ...
 
     CreateExperiment: _RunServiceCreateExperimentType
-    """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
-    request id and deleted since).
+    """Creates an experiment. If one with the same name exists, `if_exists` decides whether the call fails or returns it.
+    Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same request id and deleted
+    since).
     """
 
     GetExperiment: _RunServiceGetExperimentType
@@ -1370,8 +1371,9 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.run_service_pb2.CreateExperimentRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.run_service_pb2.CreateExperimentResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CreateExperimentResponse]]:
-        """Creates an experiment. Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same
-        request id and deleted since).
+        """Creates an experiment. If one with the same name exists, `if_exists` decides whether the call fails or returns it.
+        Errors: EXPERIMENT_EXISTS, REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created under the same request id and deleted
+        since).
         """
 
     @abc.abstractmethod

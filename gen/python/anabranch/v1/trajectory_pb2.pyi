@@ -49,6 +49,30 @@ VIEW_FULL: View.ValueType  # 2
 """All fields."""
 Global___View: typing_extensions.TypeAlias = View
 
+class _IfExists:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _IfExistsEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_IfExists.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    IF_EXISTS_UNSPECIFIED: _IfExists.ValueType  # 0
+    """Same as FAIL."""
+    IF_EXISTS_FAIL: _IfExists.ValueType  # 1
+    """Fail."""
+    IF_EXISTS_RETURN_EXISTING: _IfExists.ValueType  # 2
+    """Return what exists. Of concurrent calls, one creates it."""
+
+class IfExists(_IfExists, metaclass=_IfExistsEnumTypeWrapper):
+    """What a call does if what it would create exists."""
+
+IF_EXISTS_UNSPECIFIED: IfExists.ValueType  # 0
+"""Same as FAIL."""
+IF_EXISTS_FAIL: IfExists.ValueType  # 1
+"""Fail."""
+IF_EXISTS_RETURN_EXISTING: IfExists.ValueType  # 2
+"""Return what exists. Of concurrent calls, one creates it."""
+Global___IfExists: typing_extensions.TypeAlias = IfExists
+
 @typing.final
 class Trajectory(google.protobuf.message.Message):
     """An append-only sequence of steps without gaps. A branch shares the first steps of its lineage with its parent."""

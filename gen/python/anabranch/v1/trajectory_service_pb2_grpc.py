@@ -149,9 +149,10 @@ class TrajectoryServiceServicer(object):
     """
 
     def CreateTrajectory(self, request, context):
-        """Creates a trajectory, optionally with its root (step 0) in the same transaction.
-        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
-        since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """Creates a trajectory, optionally with its root (step 0) in the same transaction. If a trajectory with the same id
+        exists, `if_exists` decides whether the call fails or returns it.
+        Errors: TRAJECTORY_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request
+        id and deleted since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

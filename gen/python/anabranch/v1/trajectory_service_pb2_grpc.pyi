@@ -543,9 +543,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     ], channel: grpc.aio.Channel) -> None: ...
 
     CreateTrajectory: _TrajectoryServiceCreateTrajectoryType
-    """Creates a trajectory, optionally with its root (step 0) in the same transaction.
-    Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
-    since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+    """Creates a trajectory, optionally with its root (step 0) in the same transaction. If a trajectory with the same id
+    exists, `if_exists` decides whether the call fails or returns it.
+    Errors: TRAJECTORY_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request
+    id and deleted since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
     """
 
     GetTrajectory: _TrajectoryServiceGetTrajectoryType
@@ -752,9 +753,10 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.trajectory_service_pb2.CreateTrajectoryRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.CreateTrajectoryResponse]]:
-        """Creates a trajectory, optionally with its root (step 0) in the same transaction.
-        Errors: TRAJECTORY_EXISTS, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request id and deleted
-        since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
+        """Creates a trajectory, optionally with its root (step 0) in the same transaction. If a trajectory with the same id
+        exists, `if_exists` decides whether the call fails or returns it.
+        Errors: TRAJECTORY_EXISTS, CONFIG_MISMATCH, REQUEST_ID_REUSED, TRAJECTORY_NOT_FOUND (created under the same request
+        id and deleted since), STATE_NOT_FOUND, DIGEST_MISMATCH, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND.
         """
 
     @abc.abstractmethod

@@ -15,22 +15,22 @@ import type { Engine } from '../engine.ts';
 import { makeOnce, type Noun } from '../requests.ts';
 import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
 import { UniqueViolation } from '../unique_violation.ts';
-import { changedColumns } from '../values.ts';
+import { changedColumns, isSet } from '../values.ts';
 import { readExperiment, selectExperiments } from './rows.ts';
 
 export async function createExperiment(
   engine: Engine,
   caller: Caller,
-  newExperiment: NewExperiment,
+  newExperiment: NewExperiment & { readonly returnExisting?: boolean },
   key: IdempotencyKey | undefined,
 ): Promise<Experiment> {
   const noun: Noun<Experiment> = { name: 'Experiment', find: (scope, { key: row }) => findByKey(scope, row) };
   return makeOnce(engine, caller, key, noun, async (tx) => {
-    await refuseTaken(tx, newExperiment);
-    const row = await insertExperiment(tx, newExperiment);
+    const there = await findTaken(tx, newExperiment);
+    const row = there?.key ?? (await insertExperiment(tx, newExperiment));
     const made = await findByKey(tx, row);
-    if (made === undefined) throw new Error('the experiment created in this transaction is missing');
-    return { ref: { tree: row, key: row }, id: newExperiment.id, made };
+    if (made === undefined) throw new Error('the experiment created or found in this transaction is missing');
+    return { ref: { tree: row, key: row }, id: made.id, made };
   });
 }
 
@@ -39,15 +39,24 @@ async function findByKey({ db, namespace }: ReadScope, key: bigint): Promise<Exp
   return row === undefined ? undefined : readExperiment(row);
 }
 
-/** A deleted experiment keeps its id but not its name. */
-async function refuseTaken(tx: NamespaceTransaction, { id, name }: NewExperiment): Promise<void> {
+/**
+ * Returns the experiment with the name, if it may exist. A deleted experiment keeps its id but not its name. Errors:
+ * EXPERIMENT_EXISTS.
+ */
+async function findTaken(
+  tx: NamespaceTransaction,
+  { id, name, returnExisting = false }: NewExperiment & { readonly returnExisting?: boolean },
+): Promise<{ readonly key: bigint } | undefined> {
   const taken = await tx.db
     .selectFrom('experiments')
-    .select('id')
+    .select(['key', 'id', 'name', 'hidden'])
     .where('namespace', '=', tx.namespace)
     .where((eb) => eb.or([eb('id', '=', id), eb.and([eb('name', '=', name), sql<boolean>`not hidden`])]))
-    .executeTakeFirst();
-  if (taken !== undefined) throw experimentExists(taken.id === id ? id : name);
+    .execute();
+  const named = taken.find((row) => row.name === name && !isSet(row.hidden));
+  if (named !== undefined && returnExisting) return named;
+  if (taken.length > 0) throw experimentExists(taken.some((row) => row.id === id) ? id : name);
+  return undefined;
 }
 
 async function insertExperiment(tx: NamespaceTransaction, newExperiment: NewExperiment): Promise<bigint> {

@@ -35,7 +35,7 @@ export interface Opening {
 }
 
 type Opened = { readonly opening?: Opening | undefined };
-type NewFields = NewTrajectoryFields & Opened;
+type NewFields = NewTrajectoryFields & Opened & Pick<NewTrajectory, 'returnExisting'>;
 export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'> & Opened;
 
 /**
@@ -151,9 +151,9 @@ async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, poin
   return { sums, ownerDepth: locked.depth };
 }
 
-/** Whoever opens a trajectory has looked for it. If it was created since, the unique index rejects the row. */
-async function refuseTaken(tx: NamespaceTransaction, { id, opening }: NewFields): Promise<void> {
-  if (opening !== undefined) return;
+/** If the caller has looked for the trajectory, and it was created since, the unique index rejects the row. */
+async function refuseTaken(tx: NamespaceTransaction, { id, opening, returnExisting }: NewFields): Promise<void> {
+  if (opening !== undefined || returnExisting === true) return;
   const taken = await byId(tx, 'trajectories', id).select('key').executeTakeFirst();
   if (taken !== undefined) throw trajectoryExists(id);
 }
@@ -242,7 +242,7 @@ async function tagged(tx: Transaction, source: Trajectory, tag: string): Promise
   return row.step_number;
 }
 
-function trajectoryExists(id: string): AnabranchError {
+export function trajectoryExists(id: string): AnabranchError {
   return new AnabranchError(
     'TRAJECTORY_EXISTS',
     `trajectory_id ${id} is in use, possibly by a trajectory that was deleted and whose rows are still being removed or whose steps its branches need. Use another id, or none.`,

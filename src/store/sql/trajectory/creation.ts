@@ -9,7 +9,7 @@ import { inOneRoundTrip } from '../together.ts';
 import type { CallerTransaction, NamespaceTransaction } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { lockBelonging } from './belonging.ts';
-import { branchPointOf, makeBranch, makeRoot, type Opening } from './create.ts';
+import { branchPointOf, makeBranch, makeRoot, type Opening, trajectoryExists } from './create.ts';
 import { findById, findByKey } from './rows.ts';
 
 export const MADE_TRAJECTORIES: Noun<Trajectory> = {
@@ -25,14 +25,30 @@ export async function encodeInline(making: NewTrajectory | NewBranch): Promise<E
   return encodeStates('states' in making ? making.states : []);
 }
 
-/** Creates a root or a branch. Errors: as createTrajectory and branchTrajectory, without those of the key. */
+/**
+ * Creates a root or a branch, or finds the root. Errors: as createTrajectory and branchTrajectory, without those of the
+ * key.
+ */
 export async function makeTrajectory(
   tx: CallerTransaction,
   making: NewTrajectory | NewBranch,
   inline: readonly EncodedState[],
 ): Promise<{ readonly ref: TrajectoryRef; readonly id: string; readonly made: Trajectory }> {
-  const ref = await insert(tx, making, inline, undefined);
+  const there = 'returnExisting' in making && making.returnExisting ? await findSame(tx, making) : undefined;
+  const ref = there ?? (await insert(tx, making, inline, undefined));
   return { ref, id: making.id, made: await readMade(tx, ref) };
+}
+
+/** Returns the trajectory with the id. Errors: CONFIG_MISMATCH (another request created it), TRAJECTORY_EXISTS. */
+async function findSame(
+  tx: CallerTransaction,
+  { id, createDigest = '' }: NewTrajectory,
+): Promise<TrajectoryRef | undefined> {
+  const row = await byId(tx, 'trajectories', id).select(['tree', 'key', 'hidden', 'create_digest']).executeTakeFirst();
+  if (row === undefined) return undefined;
+  if (isSet(row.hidden)) throw trajectoryExists(id);
+  if (row.create_digest === '' || isOtherRequest(row.create_digest, createDigest)) throw createMismatch(id);
+  return row;
 }
 
 function insert(
@@ -109,6 +125,14 @@ export async function createMissing(
 async function wasDeleted(tx: NamespaceTransaction, id: string): Promise<boolean> {
   const query = tx.db.selectFrom('deleted_trajectories').select('id').where('namespace', '=', tx.namespace);
   return (await query.where('id', '=', id).executeTakeFirst()) !== undefined;
+}
+
+function createMismatch(id: string): AnabranchError {
+  return new AnabranchError(
+    'CONFIG_MISMATCH',
+    `Trajectory ${id} exists, and another request created it. Send the same values, or use another trajectory_id.`,
+    { metadata: { trajectory_id: id } },
+  );
 }
 
 function madeByAnother(id: string): AnabranchError {
