@@ -176,6 +176,14 @@ export function writerFenced(writerId: string, writerEpoch: bigint): AnabranchEr
   );
 }
 
+/** A retry may succeed: the transaction that holds the row ends soon. */
+export function trajectoryLocked(trajectoryId: string, waitedMs: number): AnabranchError {
+  return new AnabranchError(
+    'DATABASE_UNAVAILABLE',
+    `Other transactions have held the row of trajectory ${trajectoryId} for ${waitedMs / 1000} s. Nothing was written. Retry the call.`,
+  );
+}
+
 function stepConflict(trajectoryId: string, stepNumber: bigint, end: bigint): AnabranchError {
   return new AnabranchError(
     'STEP_CONFLICT',

@@ -4,15 +4,17 @@ import { AnabranchError, invalidField } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { type App, appWithin } from '../../src/stream/app.ts';
-import { commitUnary, type UnaryWriteArgs } from '../../src/stream/append/unary.ts';
+import { commitEntry, type NewEntry } from '../../src/stream/append/entries.ts';
 import { type AppScene, all, describeApp, frame, state, step } from '../service/on_app.ts';
 import { refusalOf } from '../store/scene.ts';
 import { type GivenStep, newSteps } from '../support/given_steps.ts';
 import { wordStep } from '../support/steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 
-function appendStep(app: App, caller: Caller, writer: UnaryWriteArgs, given: GivenStep) {
-  return commitUnary(app, caller, writer, newSteps([given]), undefined);
+type Fence = Pick<NewEntry, 'trajectoryId' | 'uid' | 'writerEpoch'>;
+
+function appendStep(app: App, caller: Caller, fence: Fence, given: GivenStep) {
+  return commitEntry(app, caller, { ...fence, ...newSteps([given]), tags: [], seal: undefined });
 }
 
 const UNARY = { uid: undefined, writerEpoch: undefined };
@@ -257,7 +259,7 @@ describeApp('a unary write', (on) => {
     const { id: trajectoryId } = await scene.createWith(['a']);
     const seal = { status: 'CANCELLED', message: 'enough' } as const;
     const writer = { trajectoryId, ...UNARY, writerEpoch: 1n };
-    await commitUnary(scene.app, scene.caller, writer, { steps: [], states: [] }, seal);
+    await commitEntry(scene.app, scene.caller, { ...writer, steps: [], states: [], tags: [], seal });
     expect(await scene.now({ id: trajectoryId })).toMatchObject({
       status: 'CANCELLED',
       statusMessage: 'enough',

@@ -1,7 +1,7 @@
 import type { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import { isSealed } from '../../domain/lifecycle.ts';
-import { commitUnary } from '../../stream/append/unary.ts';
+import { commitEntry } from '../../stream/append/entries.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import { required } from '../convert/required.ts';
 import { toStepReference } from '../convert/step_reference.ts';
@@ -22,7 +22,7 @@ export const stepMethods: Methods<
 > = {
   async appendStep(request, { app, caller }) {
     const step = toSingleStep(required(request.step, 'step'), 'step');
-    const outcome = await commitUnary(app, caller, fenceOf(request), step, undefined);
+    const outcome = await commitEntry(app, caller, { ...fenceOf(request), ...step, tags: [], seal: undefined });
     const { nextStepNumber, commitTime, duplicates } = outcome;
     return { nextStepNumber, commitTime: fromInstant(commitTime), duplicate: duplicates > 0 };
   },
@@ -30,7 +30,7 @@ export const stepMethods: Methods<
   /** Ends appends permanently (W5). */
   async sealTrajectory(request, { app, caller }) {
     const seal = toSeal(required(request.seal, 'seal'), 'seal');
-    await commitUnary(app, caller, fenceOf(request), { steps: [], states: [] }, seal);
+    await commitEntry(app, caller, { ...fenceOf(request), steps: [], states: [], tags: [], seal });
     const sealed = await findTrajectory(app, caller, request.trajectoryId);
     // The trajectory was deleted and another one was created with its id.
     if (!isSealed(sealed.status)) throw trajectoryNotFound(sealed.id);

@@ -1,3 +1,4 @@
+import { trajectoryLocked } from '../../domain/append.ts';
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../store/contract/append.ts';
 import { Contended, DatabaseSilent, isOutage } from '../../store/contract/store.ts';
 import type { Logger } from '../logger.ts';
@@ -5,18 +6,20 @@ import type { Appended } from '../merging.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
-/**
- * The source of batches: an append stream or a unary call. Its batches are committed in order. After a failure, its
- * later batches are dropped.
- */
+/** The source of batches: an append stream or a unary call. Its batches for one trajectory are committed in order. */
 export interface BatchSource {
-  /** True after a failure: no later batch is committed. */
+  /** If true, none of its batches that wait is committed or reported: a stream has failed, or a caller has left. */
   readonly over: boolean;
+  /**
+   * How long its batches wait for a trajectory that another transaction holds, in milliseconds. They hold no connection
+   * while they wait. Default: as long as the store waits.
+   */
+  readonly lockWaitMs?: number | undefined;
   /** Called when a batch is durable, in the order of submission. Must not throw. */
   committed(batch: AppendBatch, bytes: number, outcome: Committed): void;
   /**
-   * Called at most once, when a batch is rejected or could not be stored. After DATABASE_UNAVAILABLE the batch may be
-   * stored or not. Sets `over`. Must not throw.
+   * Called when a batch is rejected or could not be stored. After DATABASE_UNAVAILABLE the batch may be stored or not.
+   * Sets `over` if later batches must not be committed. Must not throw.
    */
   failed(batch: AppendBatch, bytes: number, error: unknown): void;
 }
@@ -55,7 +58,12 @@ interface Queue {
 interface Portion {
   readonly queue: Queue;
   readonly entries: readonly Entry[];
+  /** When the portion fails because its trajectory was found locked, as a time of `performance.now`. */
+  readonly waitEnd?: number;
 }
+
+/** Time between two attempts to commit portions that wait with `lockWaitMs`, in milliseconds. */
+const LOCK_RETRY_MS = 20;
 
 /**
  * W7: commits the batches of all streams in groups. An idle committer commits at once; while a group commits, batches
@@ -70,7 +78,9 @@ export class Committer {
   readonly #queues = new Map<bigint, Queue>();
   /** Queues with batches and nothing in flight, the longest waiting one first. */
   readonly #ready = new Set<Queue>();
+  /** Portions whose trajectories other transactions hold: those that get a transaction each, and those with `waitEnd`. */
   readonly #busy: Portion[] = [];
+  readonly #locked: Portion[] = [];
   #groupsInFlight = 0;
   #busyInFlight = 0;
   #gathering = false;
@@ -178,7 +188,7 @@ export class Committer {
     for (const portion of group) {
       const own = outcomes.slice(next, next + portion.entries.length);
       next += portion.entries.length;
-      if (own[0]?.kind === 'busy') this.#busy.push(portion);
+      if (own[0]?.kind === 'busy') this.#setAside(portion);
       else this.#settle(portion, own);
     }
     this.#commitBusy();
@@ -213,7 +223,7 @@ export class Committer {
   /** Commits by halves, so that only portions with locked trajectories wait. Returns the error if it is an outage. */
   async #commitHalves(group: readonly Portion[]): Promise<unknown> {
     if (group.length === 1) {
-      this.#busy.push(...group);
+      this.#setAside(group[0]!);
       return undefined;
     }
     const half = Math.ceil(group.length / 2);
@@ -230,7 +240,24 @@ export class Committer {
         if (!source.over) source.failed(batch, bytes, error);
       }
     }
-    for (const portion of this.#busy.splice(0)) this.#fail(portion, error);
+    for (const portion of [...this.#busy.splice(0), ...this.#locked.splice(0)]) this.#fail(portion, error);
+  }
+
+  /** Keeps a portion whose trajectory another transaction holds, or fails it. */
+  #setAside(portion: Portion): void {
+    const { source, batch } = portion.entries[0]!;
+    if (source.lockWaitMs === undefined) {
+      this.#busy.push(portion);
+      return;
+    }
+    const now = performance.now();
+    const { waitEnd = now + source.lockWaitMs } = portion;
+    if (source.over || now >= waitEnd) {
+      this.#fail(portion, trajectoryLocked(batch.trajectoryId, source.lockWaitMs));
+      return;
+    }
+    this.#locked.push({ ...portion, waitEnd });
+    if (this.#locked.length === 1) setTimeout(() => void this.#commitGroup(this.#locked.splice(0)), LOCK_RETRY_MS);
   }
 
   /** Commits portions whose trajectories other transactions hold, each in a transaction that waits for the lock. */
@@ -298,8 +325,7 @@ export class Committer {
   }
 
   #fail({ queue, entries }: Portion, error: unknown): void {
-    const { source, batch, bytes } = entries[0]!;
-    if (!source.over) source.failed(batch, bytes, error);
+    for (const { source, batch, bytes } of entries) if (!source.over) source.failed(batch, bytes, error);
     this.#release(queue, entries.length);
   }
 

@@ -1,6 +1,11 @@
-import { decideOpen, type OpenRequest, requirePosition, requireWritable } from '../../../domain/append.ts';
+import {
+  decideOpen,
+  type OpenRequest,
+  requirePosition,
+  requireWritable,
+  trajectoryLocked,
+} from '../../../domain/append.ts';
 import type { Caller } from '../../../domain/caller.ts';
-import { AnabranchError } from '../../../domain/errors.ts';
 import type { Grant } from '../../contract/append.ts';
 import type { TrajectoryCreation } from '../../contract/trajectory.ts';
 import type { Engine } from '../engine.ts';
@@ -35,7 +40,7 @@ export async function openForAppend(
       }),
     );
     if (grant !== undefined) return grant;
-    if (performance.now() >= end) throw rowLocked(open.trajectoryId);
+    if (performance.now() >= end) throw trajectoryLocked(open.trajectoryId, OPEN_WAIT_MS);
     await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
   }
 }
@@ -69,11 +74,4 @@ async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Gra
     .execute();
   const trajectory = requireWritable(row, open.trajectoryId, open.uid);
   return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
-}
-
-function rowLocked(trajectoryId: string): AnabranchError {
-  return new AnabranchError(
-    'DATABASE_UNAVAILABLE',
-    `Other transactions have held the row of trajectory ${trajectoryId} for ${OPEN_WAIT_MS / 1000} s. Nothing was written. Retry the call.`,
-  );
 }

@@ -1,0 +1,158 @@
+import { randomUUID } from 'node:crypto';
+import { expect, it } from 'vitest';
+import type { AnabranchError } from '../../src/domain/errors.ts';
+import type { AppendStore } from '../../src/store/contract/append.ts';
+import { Contended } from '../../src/store/contract/store.ts';
+import { appWithin } from '../../src/stream/app.ts';
+import { commitEntries, type EntryOutcome, type NewEntry } from '../../src/stream/append/entries.ts';
+import { describeApp, step } from '../service/on_app.ts';
+import { outsideSql } from '../store/sql.ts';
+import { newSteps } from '../support/given_steps.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
+
+/** Longer than any test: entries wait until their trajectories are free. */
+const FOREVER = 60_000;
+
+describeApp('the entries of a call', (on) => {
+  /** The app, and the calls of its store's `append`. */
+  const recorded = (append: AppendStore['append'] = (batches, wait) => on.store.append(batches, wait)) => {
+    const groups: number[] = [];
+    const store = wrappedStore(on.store, {
+      append: (batches, wait) => {
+        groups.push(batches.length);
+        return append(batches, wait);
+      },
+    });
+    return { app: on.app({ commitLanes: 1 }, store), groups };
+  };
+
+  it('W14, W7: of many trajectories are one transaction; each has its own result', async () => {
+    const { app, groups } = recorded();
+    const scene = on.scene(app);
+    const made = await Promise.all(Array.from({ length: 256 }, () => scene.create()));
+    const entries = made.map(({ id }) => entry(id, 0n));
+    const missing = randomUUID();
+    const outcomes = await commitEntries(app, scene.caller, [...entries, entry(missing, 0n), entry(made[3]!.id, 7n)]);
+    expect(groups).toEqual([258 - 1]);
+    expect(outcomes.slice(0, 256).every(({ kind }) => kind === 'committed')).toBe(true);
+    expect(outcomes.slice(256).map(reasonOf)).toEqual(['TRAJECTORY_NOT_FOUND', 'STEP_GAP']);
+    expect((await commitEntries(app, scene.caller, entries)).map(duplicatesOf)).toEqual(made.map(() => 1));
+    expect(await commitEntries(app, scene.caller, [])).toEqual([]);
+    await app.close();
+  });
+
+  it('W14, W2: of one trajectory are applied in order, and one that is refused affects no other', async () => {
+    const scene = on.scene();
+    const { id } = await scene.create();
+    const seal = { status: 'FAILED', message: 'gave up' } as const;
+    const outcomes = await commitEntries(scene.app, scene.caller, [
+      entry(id, 0n, { writer: { writerId: 'one', takeOverEpoch: undefined } }),
+      entry(id, 1n),
+      entry(id, 1n, { writerEpoch: 1n }),
+      entry(id, 3n, { writerEpoch: 1n }),
+      entry(id, 2n, { writerEpoch: 1n, seal }),
+      entry(id, 2n, { writerEpoch: 1n }),
+      entry(id, 3n, { writerEpoch: 1n }),
+    ]);
+    expect(outcomes.map(reasonOf)).toEqual([
+      'committed',
+      'WRITER_FENCED',
+      'committed',
+      'STEP_GAP',
+      'committed',
+      'committed',
+      'TRAJECTORY_SEALED',
+    ]);
+    expect(outcomes.map(duplicatesOf)).toEqual([0, undefined, 0, undefined, 0, 1, undefined]);
+    expect(await scene.now({ id })).toMatchObject({ status: 'FAILED', statusMessage: 'gave up', nextStepNumber: 3n });
+  });
+
+  it('W14: one whose states others have locked for too long fails; it delays no other', async () => {
+    const locked = new Set<string>();
+    const { app } = recorded(async (batches, wait) => {
+      if (batches.some(({ trajectoryId }) => locked.has(trajectoryId)))
+        throw new Contended('DATABASE_UNAVAILABLE', 'held');
+      return on.store.append(batches, wait);
+    });
+    const scene = on.scene(app);
+    const [held, free] = [await scene.create(), await scene.create()];
+    locked.add(held.id);
+    const outcomes = await commitEntries(app, scene.caller, [entry(held.id, 0n), entry(free.id, 0n)], 1);
+    expect(outcomes.map(reasonOf)).toEqual(['DATABASE_UNAVAILABLE', 'committed']);
+    locked.clear();
+    expect((await commitEntries(app, scene.caller, [entry(held.id, 0n)], 1)).map(duplicatesOf)).toEqual([0]);
+    await app.close();
+  });
+
+  it('W14: one that waits for a lock when its caller leaves is dropped', async () => {
+    const begun = Promise.withResolvers<void>();
+    const { app, groups } = recorded(async (batches) => {
+      begun.resolve();
+      return batches.map(() => ({ kind: 'busy' }));
+    });
+    const scene = on.scene(app);
+    const { id } = await scene.create();
+    const caller = new AbortController();
+    const within = appWithin(app, { signal: caller.signal });
+    const outcomes = commitEntries(within, scene.caller, [entry(id, 0n)], FOREVER).catch((error: unknown) => error);
+    await begun.promise;
+    caller.abort(new Error('left'));
+    expect(await outcomes).toEqual(new Error('left'));
+    await app.committer.idle();
+    expect(groups.length).toBeLessThanOrEqual(2);
+    expect(await scene.words({ id })).toEqual([]);
+    await app.close();
+  });
+
+  if (on.engine === 'postgres') {
+    /** Holds the row of a trajectory in a transaction of another connection. */
+    const holding = async (id: string, work: (release: () => Promise<unknown>) => Promise<void>) => {
+      const sql = await outsideSql(on.database);
+      try {
+        await sql.rows('begin');
+        await sql.rows(`select 1 from trajectories where id = '${id}' for update`);
+        await work(() => sql.rows('commit'));
+      } finally {
+        await sql.close();
+      }
+    };
+
+    it('W14: one whose trajectory another transaction holds for too long fails, and nothing of it is stored', async () => {
+      const scene = on.scene();
+      const [held, free] = [await scene.create(), await scene.create()];
+      const entries = [entry(held.id, 0n), entry(free.id, 0n), entry(held.id, 1n)];
+      await holding(held.id, async () => {
+        const outcomes = await commitEntries(scene.app, scene.caller, entries, 100);
+        expect(outcomes.map(reasonOf)).toEqual(['DATABASE_UNAVAILABLE', 'committed', 'DATABASE_UNAVAILABLE']);
+      });
+      expect(await scene.words(held)).toEqual([]);
+      const again = await commitEntries(scene.app, scene.caller, entries, 100);
+      expect(again.map(duplicatesOf)).toEqual([0, 1, 0]);
+    });
+
+    it('W14: one whose trajectory is released in time is stored, after the others', async () => {
+      const scene = on.scene();
+      const [held, free] = [await scene.create(), await scene.create()];
+      await holding(held.id, async (release) => {
+        const outcomes = commitEntries(scene.app, scene.caller, [entry(held.id, 0n), entry(free.id, 0n)], FOREVER);
+        while ((await scene.words(free)).length === 0);
+        expect(await scene.words(held)).toEqual([]);
+        await release();
+        expect((await outcomes).map(reasonOf)).toEqual(['committed', 'committed']);
+      });
+    });
+  }
+});
+
+function entry(trajectoryId: string, stepNumber: bigint, fields: Partial<NewEntry> = {}): NewEntry {
+  const fence = { trajectoryId, uid: undefined, writerEpoch: undefined };
+  return { ...fence, ...newSteps([step(stepNumber, `${stepNumber}`)]), tags: [], seal: undefined, ...fields };
+}
+
+function reasonOf(outcome: EntryOutcome): string {
+  return outcome.kind === 'committed' ? outcome.kind : (outcome.error as AnabranchError).reason;
+}
+
+function duplicatesOf(outcome: EntryOutcome): number | undefined {
+  return outcome.kind === 'committed' ? outcome.duplicates : undefined;
+}
