@@ -13,13 +13,14 @@ import {
 import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { groupMethods } from '../../src/service/group/group.ts';
-import type { Call } from '../../src/service/method.ts';
+import type { PartsCall } from '../../src/service/method.ts';
 import { rolloutMethods } from '../../src/service/rollout/rollout.ts';
 import { runMethods } from '../../src/service/run/run.ts';
 import { summaryMethods } from '../../src/service/run/summary.ts';
 import { runVerbs } from '../../src/service/run/verbs.ts';
 import { openStore } from '../../src/store/open.ts';
 import { type App, createApp } from '../../src/stream/app.ts';
+import { callOf } from '../../test/support/parts_call.ts';
 import { openRolloutSql } from '../rollout_sql.ts';
 import { openRunSql } from '../run_sql.ts';
 import { percentile, program } from './program.ts';
@@ -89,7 +90,7 @@ async function handWrittenSql(task: UseCaseSettings['task'], database: string): 
 }
 
 async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
-  const call = { app, caller: ANONYMOUS, signal: app.call.signal };
+  const call = callOf(app, ANONYMOUS);
   switch (task.name) {
     case 'list-runs':
       await runMethods.listRuns(create(ListRunsRequestSchema), call);
@@ -112,7 +113,7 @@ async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
   }
 }
 
-async function wholeTree(call: Call, runId: string): Promise<void> {
+async function wholeTree(call: PartsCall, runId: string): Promise<void> {
   let pageToken = '';
   do {
     const request = create(GetRunTreeRequestSchema, { runId, pageSize: 1000, pageToken });

@@ -26,6 +26,10 @@ export const LIMITS = Object.freeze({
   chunkBytes: 256 * 1024,
   /** Named states of one step. */
   statesPerStep: 256,
+  /** Entries of one AppendBatch. */
+  batchEntries: 1000,
+  /** How long an entry waits for a trajectory that another transaction holds, in milliseconds. */
+  entryLockMs: 100,
   /** Tags that a message sets for one of its steps. */
   tagsPerStep: 16,
   /** Bytes of a state's name. */

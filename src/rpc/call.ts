@@ -12,11 +12,11 @@ import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import type { AnabranchError } from '../domain/errors.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
-import type { BidiStream, Call, ClientStream, FramesCall, Methods, ServerStream, Unary } from '../service/method.ts';
+import type { BidiStream, Call, ClientStream, Methods, PartsCall, ServerStream, Unary } from '../service/method.ts';
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/logger.ts';
 import { callerOf, cutOf } from './caller.ts';
-import { type Purpose, toConnectError } from './errors.ts';
+import { type Purpose, toAppendError, toConnectError } from './errors.ts';
 import { nameField } from './named_field.ts';
 import { ReaderWatch, slowReader } from './slow_reader.ts';
 import type { Validator } from './validate.ts';
@@ -37,11 +37,12 @@ export interface Activity {
 /** The context of a call, from Connect or from the gRPC server. The signal can be created at its first use. */
 export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
-function callOf({ app, validator }: Wire, context: CallContext): FramesCall {
+function callOf({ app, logger, validator }: Wire, context: CallContext): PartsCall {
   return {
     app: appWithin(app, context),
     caller: callerOf(context.values),
     check: validator.check,
+    errorOf: (error, schema, part) => toAppendError(nameField(error, schema, part), logger),
     get signal() {
       return context.signal;
     },

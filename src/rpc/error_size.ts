@@ -49,10 +49,33 @@ export function fitMessage(message: string): string {
   return fitText(message, MESSAGE_BYTES, percentBytes);
 }
 
-function fitMetadata(metadata: Readonly<Record<string, string>>): Readonly<Record<string, string>> {
-  if (metadataBytes(metadata) <= METADATA_BYTES) return metadata;
+/** An error in a response that has up to 1,000 of them, which must have less than 1 MiB. */
+interface PartError {
+  readonly message: string;
+  readonly metadata: Readonly<Record<string, string>>;
+  readonly field: string;
+}
+
+const PART_MESSAGE_BYTES = 480;
+const PART_METADATA_BYTES = 320;
+const PART_FIELD_BYTES = 120;
+
+/** Shortens the content of an error that is a part of a response. */
+export function fitPart({ message, metadata, field }: PartError): PartError {
+  return {
+    message: fitText(message, PART_MESSAGE_BYTES, Buffer.byteLength),
+    metadata: fitMetadata(metadata, PART_METADATA_BYTES),
+    field: fitText(field, PART_FIELD_BYTES, Buffer.byteLength),
+  };
+}
+
+function fitMetadata(
+  metadata: Readonly<Record<string, string>>,
+  bytes = METADATA_BYTES,
+): Readonly<Record<string, string>> {
+  if (metadataBytes(metadata) <= bytes) return metadata;
   const fitted: Record<string, string> = {};
-  let room = METADATA_BYTES;
+  let room = bytes;
   // Small values first: they are ids and numbers, which are useless if they are cut.
   for (const [key, value] of Object.entries(metadata).sort(([, a], [, b]) => a.length - b.length)) {
     const text = fitText(value, Math.max(0, room - entryBytes(key, '')), Buffer.byteLength);

@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
+import type { AppendErrorSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   BadRequestSchema,
   type ErrorInfo,
@@ -10,7 +12,7 @@ import { AnabranchError, type Reason, type Violation } from '../domain/errors.ts
 import { LIMITS } from '../domain/limits.ts';
 import { beginning } from '../domain/text.ts';
 import type { Logger } from '../stream/logger.ts';
-import { fitError, fitMessage } from './error_size.ts';
+import { fitError, fitMessage, fitPart } from './error_size.ts';
 
 export const ERROR_DOMAIN = 'anabranch.v1';
 
@@ -119,6 +121,21 @@ export function toReadError(error: unknown): AnabranchError | undefined {
 
 function callerGone(): AnabranchError {
   return new AnabranchError('CANCELLED', 'The caller cancelled the call or disconnected.');
+}
+
+/** Returns an error as a part of a response. */
+export function toAppendError(error: unknown, logger: Logger): MessageInitShape<typeof AppendErrorSchema> {
+  const sent = toConnectError(error, 'write', logger);
+  const { reason = '', metadata = {} } = errorInfoOf(sent) ?? {};
+  const [retry] = sent.findDetails(RetryInfoSchema);
+  const [invalid] = sent.findDetails(BadRequestSchema);
+  const field = invalid?.fieldViolations[0]?.field ?? '';
+  return {
+    code: sent.code,
+    reason,
+    ...fitPart({ message: sent.rawMessage, metadata, field }),
+    ...(retry?.retryDelay && { retryDelay: retry.retryDelay }),
+  };
 }
 
 function fromAnabranchError(error: AnabranchError, purpose: Purpose, logger: Logger): ConnectError {

@@ -18,7 +18,7 @@ export function refusePath(request: HttpRequest, response: HttpResponse): void {
  */
 export function refuseVersion(request: HttpRequest, response: HttpResponse, method: string): void {
   response.setHeader('connection', 'close');
-  const text = `${method} is a bidirectional stream, which requires HTTP/2. Over HTTP/1.1, use AppendStep.`;
+  const text = `${method} is a bidirectional stream, which requires HTTP/2. Over HTTP/1.1, use AppendBatch or AppendStep.`;
   refuse(request, response, 505, 'UNIMPLEMENTED', text);
 }
 

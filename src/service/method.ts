@@ -9,6 +9,7 @@ import type {
   MessageInitShape,
   MessageShape,
 } from '@bufbuild/protobuf';
+import type { AppendErrorSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../domain/caller.ts';
 import type { PackedFrame } from '../domain/step_codec/packed_step.ts';
 import type { App } from '../stream/app.ts';
@@ -29,10 +30,20 @@ export interface FramesCall extends Call {
   readonly check: <Desc extends DescMessage>(schema: Desc, frame: MessageShape<Desc>) => void;
 }
 
+/** A call whose request has parts that succeed or fail on their own. */
+export interface PartsCall extends FramesCall {
+  /** Returns why a part of the request failed, with the field of the part that is wrong. Logs internal errors. */
+  readonly errorOf: <Desc extends DescMessage>(
+    error: unknown,
+    schema: Desc,
+    part: MessageShape<Desc>,
+  ) => MessageInitShape<typeof AppendErrorSchema>;
+}
+
 /** A unary method: takes a checked request and returns the initial values of its response. */
 export type Unary<M extends DescMethodUnary> = (
   request: MessageShape<M['input']>,
-  call: Call,
+  call: PartsCall,
 ) => Promise<MessageInitShape<M['output']>>;
 
 /** A method that responds with a stream of messages, or of encoded responses. */

@@ -1,7 +1,9 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
 import { refusalOf } from '../store/scene.ts';
+import { stepMessage } from '../support/given_steps.ts';
 import { firstDifference, type NaiveStep, NaiveStore, type NaiveTrajectory, sharedSteps } from './naive.ts';
 import { type AppScene, all, describeApp, step, wordOf } from './on_app.ts';
 
@@ -9,11 +11,20 @@ import { type AppScene, all, describeApp, step, wordOf } from './on_app.ts';
 type Event =
   | { readonly kind: 'create' }
   | { readonly kind: 'append'; readonly pick: number; readonly words: readonly [string, number | undefined][] }
+  | { readonly kind: 'batch'; readonly entries: readonly BatchEntry[] }
   | { readonly kind: 'branch'; readonly pick: number; readonly at: number }
   | { readonly kind: 'seal'; readonly pick: number }
   | { readonly kind: 'delete'; readonly pick: number; readonly mode: OnBranches }
   | { readonly kind: 'read'; readonly pick: number; readonly from: number; readonly to: number }
   | { readonly kind: 'compare'; readonly pick: number; readonly other: number };
+
+/** `skipped`: steps that are left out before those of the entry. */
+interface BatchEntry {
+  readonly pick: number;
+  readonly words: readonly [string, number | undefined][];
+  readonly skipped: number;
+  readonly seals: boolean;
+}
 
 const pick = fc.nat(1000);
 // Few words, so that steps of different trajectories are often equal without being shared.
@@ -21,9 +32,13 @@ const words = fc.array(fc.tuple(fc.constantFrom('a', 'b'), fc.constantFrom(undef
   minLength: 1,
   maxLength: 4,
 });
+const skipped = fc.oneof({ weight: 5, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constantFrom(-1, 1) });
+const seals = fc.nat(19).map((n) => n === 0);
+const entries = fc.array(fc.record({ pick, words, skipped, seals }), { minLength: 1, maxLength: 6 });
 const event: fc.Arbitrary<Event> = fc.oneof(
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('create' as const) }) },
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('append' as const), pick, words }) },
+  { weight: 3, arbitrary: fc.record({ kind: fc.constant('batch' as const), entries }) },
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('branch' as const), pick, at: pick }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('seal' as const), pick }) },
   {
@@ -68,6 +83,7 @@ class Pair {
   async play(event: Event): Promise<void> {
     const { living } = this.#naive;
     if (event.kind === 'create' || living.length === 0) return this.create();
+    if (event.kind === 'batch') return this.#appendBatch(event.entries);
     const row = living[event.pick % living.length]!;
     switch (event.kind) {
       case 'append':
@@ -110,6 +126,36 @@ class Pair {
       nextStepNumber: BigInt(row.steps.length + added.length),
     });
     this.#naive.append(row, added);
+  }
+
+  /** Each entry is decided from what the entries before it have left. */
+  async #appendBatch(entries: readonly BatchEntry[]): Promise<void> {
+    const { living } = this.#naive;
+    const expected: string[] = [];
+    const sent = entries.map(({ pick, words, skipped, seals }) => {
+      const row = living[pick % living.length]!;
+      const first = BigInt(Math.max(0, row.steps.length + skipped));
+      const steps = words.map(([word, reward], i) => stepMessage(step(first + BigInt(i), word, { reward })));
+      const seal = seals ? { seal: { status: Status.COMPLETED } } : {};
+      expected.push(this.#expectedOf(row, Number(first), words));
+      if (expected.at(-1) === '') {
+        this.#naive.append(row, words.slice(row.steps.length - Number(first)));
+        row.sealed ||= seals;
+      }
+      return { trajectoryId: row.id, writerId: 'w', steps, ...seal };
+    });
+    const { results } = await this.#scene.rpc.appendBatch({ entries: sent });
+    expect(results.map(({ error }) => error?.reason ?? '')).toEqual(expected);
+  }
+
+  #expectedOf(row: NaiveTrajectory, first: number, words: readonly [string, number | undefined][]): string {
+    const isSame = words.slice(0, row.steps.length - first).every(([word, reward], i) => {
+      const stored = row.steps[first + i];
+      return stored === undefined || (stored.word === word && Object.is(stored.reward, reward));
+    });
+    if (!isSame) return 'STEP_CONFLICT';
+    if (row.sealed && first + words.length > row.steps.length) return 'TRAJECTORY_SEALED';
+    return first > row.steps.length ? 'STEP_GAP' : '';
   }
 
   async #branch(row: NaiveTrajectory, at: number): Promise<void> {

@@ -21,6 +21,7 @@ import { describeStore, logger, type OnStore } from '../store/on_store.ts';
 import { type GivenTrajectory, Scene } from '../store/scene.ts';
 import { decodedSteps } from '../support/encoded_steps.ts';
 import { type GivenState, type GivenStep, newSteps } from '../support/given_steps.ts';
+import { callOf } from '../support/parts_call.ts';
 import { makeStep, textAction } from '../support/steps.ts';
 import { servicesOf } from './services.ts';
 
@@ -141,7 +142,7 @@ export class AppScene {
   async statesHere(digests: readonly string[]): Promise<StateInfo[]> {
     const { app, caller } = this;
     const request = create(HasStatesRequestSchema, { digests: [...digests] });
-    const { states = [] } = await stateMethods.hasStates(request, { app, caller, signal: app.call.signal });
+    const { states = [] } = await stateMethods.hasStates(request, callOf(app, caller));
     return states.map(({ digest = '', size }) => ({ digest, size: Number(size) }));
   }
 

@@ -20,6 +20,7 @@ import { stepMethods } from '../../src/service/trajectory/step.ts';
 import { tagMethods } from '../../src/service/trajectory/tag.ts';
 import { trajectoryMethods } from '../../src/service/trajectory/trajectory.ts';
 import type { App } from '../../src/stream/app.ts';
+import { callOf } from '../support/parts_call.ts';
 
 /** Methods of a service as functions of what a request is made of, without the wire and its checks. */
 type Asked<S extends DescService, Names extends keyof S['method']> = {
@@ -29,7 +30,7 @@ type Asked<S extends DescService, Names extends keyof S['method']> = {
 };
 
 export function servicesOf(app: App, caller: Caller) {
-  const call = { app, caller, signal: app.call.signal };
+  const call = callOf(app, caller);
   const bound = <S extends DescService, Names extends keyof S['method']>(service: S, methods: Methods<S, Names>) => {
     const asked = Object.entries(methods as Readonly<Record<string, Unary<DescMethodUnary>>>).map(([name, method]) => {
       const { input, output } = service.method[name] as DescMethodUnary;

@@ -9,6 +9,7 @@ import {
   type DescMethodStreaming,
   type DescMethodUnary,
   isFieldSet,
+  isMessage,
   type Message,
   type MessageShape,
   ScalarType,
@@ -36,7 +37,11 @@ import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type AppendBatchResponse,
+  AppendBatchResponseSchema,
+  TrajectoryService,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import type { Reason } from '../../src/domain/errors.ts';
 import { NAMED } from '../../src/rpc/named_field.ts';
@@ -114,7 +119,9 @@ function casesOf(method: DescMethod): AnyRpc {
 async function call(transport: Transport, method: DescMethod, frames: readonly Message[]): Promise<Message[]> {
   const timeout = 20_000;
   if (method.methodKind === 'unary') {
-    return [(await transport.unary(method as DescMethodUnary, undefined, timeout, undefined, frames[0]!)).message];
+    const { message } = await transport.unary(method as DescMethodUnary, undefined, timeout, undefined, frames[0]!);
+    if (isMessage(message, AppendBatchResponseSchema)) throwEntryError(message);
+    return [message];
   }
   async function* sent() {
     yield* frames;
@@ -122,6 +129,19 @@ async function call(transport: Transport, method: DescMethod, frames: readonly M
   return collect(
     (await transport.stream(method as DescMethodStreaming, undefined, timeout, undefined, sent())).message,
   );
+}
+
+/** Throws the error of the first entry that failed as the error of a call. */
+function throwEntryError({ results }: AppendBatchResponse): void {
+  const place = results.findIndex((result) => result.error !== undefined);
+  const error = results[place]?.error;
+  if (error === undefined) return;
+  const { code, reason, message, metadata, field } = error;
+  const fieldViolations = field === '' ? [] : [{ field: `entries[${place}].${field}`, description: message }];
+  throw new ConnectError(message, code, undefined, [
+    { desc: ErrorInfoSchema, value: { reason, metadata } },
+    { desc: BadRequestSchema, value: { fieldViolations } },
+  ]);
 }
 
 async function refusalOf(answers: Promise<unknown>): Promise<ConnectError | undefined> {

@@ -7,6 +7,7 @@ import { required } from '../convert/required.ts';
 import { toStepReference } from '../convert/step_reference.ts';
 import { fromInstant, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
+import { appendBatch } from './append_batch.ts';
 import { getCheckpoint } from './checkpoint.ts';
 import { stepAt } from './find_step.ts';
 import { fromTrajectory } from './messages.ts';
@@ -18,8 +19,10 @@ import { fromStateRef, fromStoredStep } from './step_out.ts';
 /** Methods of single steps: unary writes (W8), and reads. */
 export const stepMethods: Methods<
   typeof TrajectoryService,
-  'appendStep' | 'sealTrajectory' | 'attachState' | 'getStep' | 'listSteps' | 'getCheckpoint'
+  'appendBatch' | 'appendStep' | 'sealTrajectory' | 'attachState' | 'getStep' | 'listSteps' | 'getCheckpoint'
 > = {
+  appendBatch,
+
   async appendStep(request, { app, caller }) {
     const step = toSingleStep(required(request.step, 'step'), 'step');
     const outcome = await commitEntry(app, caller, { ...fenceOf(request), ...step, tags: [], seal: undefined });

@@ -18,6 +18,7 @@ import { findUnmerged, mergeSteps } from './step/merge.ts';
 import { openForAppend } from './step/open.ts';
 import { findCheckpoint, listStepStates, readSmallStates } from './step/step_states.ts';
 import { readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
+import { createAllMissing } from './trajectory/creation.ts';
 import { deleteTrajectory } from './trajectory/deletion.ts';
 import type { KnownHeads } from './trajectory/known_heads.ts';
 import { getLineage, getOwners } from './trajectory/lineage.ts';
@@ -42,6 +43,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   branchTrajectory(caller, newBranch, key) {
     return createTrajectory(this.engine, caller, newBranch, key);
+  },
+  createMissing(caller, creations) {
+    return createAllMissing(this.engine, caller, creations);
   },
   async getTrajectory(namespace, id) {
     const found = await findById(scopeOf(this.engine, namespace), id);

@@ -3,12 +3,16 @@ import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
+import { isOutage } from '../../store/contract/store.ts';
+import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
 import type { BatchSource, Committed } from './committer.ts';
 
-/** What a unary call writes to one trajectory: steps, a seal, or both (W8, W14). */
+/** What a unary call writes to one trajectory (W8, W14). */
 export interface NewEntry extends NewSteps {
   readonly trajectoryId: string;
+  /** Creates the trajectory if it does not exist. */
+  readonly create?: TrajectoryCreation | undefined;
   /** Optional. If it is set, the trajectory must have this uid. */
   readonly uid: string | undefined;
   /** If unset, the write is accepted only if no writer has ever opened the trajectory. */
@@ -19,33 +23,65 @@ export interface NewEntry extends NewSteps {
   readonly seal: SealRequest | undefined;
 }
 
-export type EntryOutcome = Committed | { readonly kind: 'failed'; readonly error: unknown };
+export interface FailedEntry {
+  readonly kind: 'failed';
+  readonly error: unknown;
+}
+
+export type EntryOutcome = Committed | FailedEntry;
 
 /**
- * W14: commits entries in the next group commits, and resolves when all are durable or have failed. Entries of one
- * trajectory are applied in order. After `lockWaitMs`, an entry whose trajectory another transaction holds fails with
+ * W14: commits entries in the next group commits, and resolves when all are durable or have failed, with an outcome for
+ * each entry; those that have failed already are passed on. Entries of one trajectory are applied in order. After `lockWaitMs`, an entry whose trajectory another transaction holds fails with
  * DATABASE_UNAVAILABLE. Without it, entries wait as long as the store does.
  */
 export async function commitEntries(
   app: App,
   caller: Caller,
-  entries: readonly NewEntry[],
+  given: readonly (NewEntry | FailedEntry)[],
   lockWaitMs?: number,
 ): Promise<EntryOutcome[]> {
-  if (entries.length === 0) return [];
-  const ids = [...new Set(entries.map(({ trajectoryId }) => trajectoryId))];
-  const refs = await app.store.findTrajectories(caller.namespace, ids);
+  const entries = await createMissing(app, caller, given);
+  const ids = new Set(entries.flatMap((entry) => ('kind' in entry ? [] : entry.trajectoryId)));
+  const refs = await app.store.findTrajectories(caller.namespace, [...ids]);
   app.call.signal.throwIfAborted();
   const source = new EntrySource(app.call.signal, entries.length, lockWaitMs);
-  for (const [i, { writerEpoch, writer, ...entry }] of entries.entries()) {
-    const ref = refs.get(entry.trajectoryId);
-    if (ref === undefined) source.settle(i, { kind: 'failed', error: trajectoryNotFound(entry.trajectoryId) });
-    else {
-      const batch = { ...entry, caller, ref, writerEpoch, writer, independent: true };
-      app.committer.submit(source, source.add(i, batch), bytesOf(entry));
+  for (const [i, entry] of entries.entries()) {
+    const ref = 'kind' in entry ? undefined : refs.get(entry.trajectoryId);
+    if ('kind' in entry) source.settle(i, entry);
+    else if (ref === undefined) source.settle(i, failed(trajectoryNotFound(entry.trajectoryId)));
+    else app.committer.submit(source, source.add(i, { ...entry, caller, ref, independent: true }), bytesOf(entry));
+  }
+  return entries.length === 0 ? [] : source.outcomes;
+}
+
+/**
+ * Creates the trajectories of entries that do not exist, in one transaction if none fails. Otherwise, creates each half
+ * of them. Returns the entries; those whose creation failed have failed.
+ */
+async function createMissing(
+  app: App,
+  caller: Caller,
+  entries: readonly (NewEntry | FailedEntry)[],
+): Promise<readonly (NewEntry | FailedEntry)[]> {
+  const creations = entries.flatMap((entry) => ('kind' in entry ? [] : (entry.create ?? [])));
+  if (creations.length === 0) return entries;
+  app.call.signal.throwIfAborted();
+  try {
+    await app.store.createMissing(caller, creations);
+    return entries;
+  } catch (error) {
+    if (creations.length === 1 || isOutage(error)) {
+      return entries.map((entry) => ('create' in entry && entry.create !== undefined ? failed(error) : entry));
     }
   }
-  return source.outcomes;
+  const half = Math.ceil(entries.length / 2);
+  const first = await createMissing(app, caller, entries.slice(0, half));
+  return [...first, ...(await createMissing(app, caller, entries.slice(half)))];
+}
+
+function failed(error: unknown): FailedEntry {
+  return { kind: 'failed', error };
 }
 
 /** W8: commits one entry. Errors: as AppendSteps. */
@@ -95,7 +131,7 @@ class EntrySource implements BatchSource {
   }
 
   failed(batch: AppendBatch, _bytes: number, error: unknown): void {
-    this.settle(this.#places.get(batch)!, { kind: 'failed', error });
+    this.settle(this.#places.get(batch)!, failed(error));
   }
 
   settle(place: number, outcome: EntryOutcome): void {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { IfExists, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, type StepSchema, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   OnBranches,
   type TrajectoryCreationSchema,
@@ -209,6 +209,63 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
         EXPERIMENT_NOT_FOUND: [creating({ trajectory: { ...creation(scene.task), experimentId: NOBODY } })],
         TAG_NOT_FOUND: [creating({ branch: { ...branching(scene.id), stepNumber: undefined, tag: 'nowhere' } })],
         BRANCH_POINT_BEYOND_END: [creating({ branch: { ...branching(scene.id), stepNumber: 4n } })],
+      };
+    },
+  },
+  appendBatch: {
+    requests: async (scene) => {
+      const { id, uid, branchId, task, runId, experimentId } = scene;
+      const root = { ...creation(task), runId, experimentId };
+      const branch = branching(id);
+      const tags = [{ name: 'last', stepNumber: 4n }];
+      return [
+        [
+          {
+            entries: [
+              { trajectoryId: root.trajectoryId, writerId: 'two', create: { trajectory: root }, steps: [richStep(1n)] },
+              {
+                trajectoryId: branch.branchId,
+                create: { branch },
+                seal: { status: Status.FAILED, message: 'gave up' },
+              },
+            ],
+          },
+        ],
+        [{ entries: [{ trajectoryId: branchId, writerId: 'two', takeOverEpoch: 0n }] }],
+        [{ entries: [{ trajectoryId: await held(scene), uid, writerEpoch: 1n, steps: [richStep(4n)], tags }] }],
+      ];
+    },
+    served: ([answer], { uid }) => {
+      expect(answer?.results).toMatchObject([{ nextStepNumber: 5n, duplicateSteps: 0n, uid }]);
+      expect(answer?.results[0]?.epoch).toBeUndefined();
+      expect(answer?.results[0]?.commitTime).toBeDefined();
+    },
+    refused: (scene) => {
+      const { id, branchId, task } = scene;
+      const one = (...steps: MessageInitShape<typeof StepSchema>[]) => [{ entries: [{ trajectoryId: id, steps }] }];
+      const make = (create: MessageInitShape<typeof TrajectoryCreationSchema>) => {
+        const trajectoryId = create.trajectory?.trajectoryId ?? create.branch?.branchId ?? '';
+        return [{ entries: [{ trajectoryId, create }] }];
+      };
+      return {
+        TRAJECTORY_NOT_FOUND: [{ entries: [{ trajectoryId: NOBODY, steps: [{ stepNumber: 0n }] }] }],
+        STEP_GAP: one({ stepNumber: 5n }),
+        STEP_CONFLICT: one({ stepNumber: 0n }),
+        TRAJECTORY_SEALED: [{ entries: [{ trajectoryId: branchId, steps: [{ stepNumber: 3n }] }] }],
+        STATE_NOT_FOUND: one({ stepNumber: 4n, states: [{ digest: NO_STATE }] }),
+        DIGEST_MISMATCH: one({ stepNumber: 4n, states: [{ data: bytes('x'), digest: NO_STATE }] }),
+        INVALID_REQUEST: [{ entries: [{ trajectoryId: id }] }],
+        TRAJECTORY_EXISTS: make({ trajectory: { ...creation(task), trajectoryId: id } }),
+        REQUEST_ID_REUSED: async () => {
+          const { requestId } = creation(task);
+          await scene.trajectories.createTrajectory({ requestId });
+          return make({ trajectory: { ...creation(task), requestId } });
+        },
+        RUN_NOT_FOUND: make({ trajectory: { ...creation(task), runId: NOBODY } }),
+        EXPERIMENT_NOT_FOUND: make({ trajectory: { ...creation(task), experimentId: NOBODY } }),
+        TAG_NOT_FOUND: make({ branch: { ...branching(id), stepNumber: undefined, tag: 'nowhere' } }),
+        BRANCH_POINT_BEYOND_END: make({ branch: { ...branching(id), stepNumber: 4n } }),
+        WRITER_FENCED: async () => [{ entries: [{ trajectoryId: await held(scene), steps: [{ stepNumber: 4n }] }] }],
       };
     },
   },

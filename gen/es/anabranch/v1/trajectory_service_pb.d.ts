@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { Message } from "@bufbuild/protobuf";
 import type { IfExists, LineageSegment, Step, StepState, Tag, Trajectory, View } from "./trajectory_pb.js";
 import type { Status } from "./status_pb.js";
-import type { FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file anabranch/v1/trajectory_service.proto.
@@ -793,6 +793,239 @@ export declare type AppendStepsResponse = Message<"anabranch.v1.AppendStepsRespo
  * Use `create(AppendStepsResponseSchema)` to create a new message.
  */
 export declare const AppendStepsResponseSchema: GenMessage<AppendStepsResponse>;
+
+/**
+ * An entry of AppendBatch: what to write to one trajectory. At least one of `steps`, `seal`, `writer_id` and `create` is
+ * required.
+ *
+ * @generated from message anabranch.v1.AppendEntry
+ */
+export declare type AppendEntry = Message<"anabranch.v1.AppendEntry"> & {
+  /**
+   * Id of the trajectory.
+   *
+   * @generated from field: string trajectory_id = 1;
+   */
+  trajectoryId: string;
+
+  /**
+   * Expected `uid` of the trajectory. Optional. Must be empty with `create`.
+   *
+   * @generated from field: string uid = 2;
+   */
+  uid: string;
+
+  /**
+   * Current epoch of the trajectory. Required once a writer was granted, unless `writer_id` is set. Must be unset with
+   * `writer_id`.
+   *
+   * @generated from field: optional int64 writer_epoch = 3;
+   */
+  writerEpoch?: bigint | undefined;
+
+  /**
+   * Name of a writer, at most 128 bytes. If it is set, the writer is granted the next epoch, as by AppendOpen, in the
+   * transaction that stores the entry. The result has the epoch.
+   *
+   * @generated from field: string writer_id = 4;
+   */
+  writerId: string;
+
+  /**
+   * Epoch to take over from, as in AppendOpen. Requires `writer_id`.
+   *
+   * @generated from field: optional int64 take_over_epoch = 5;
+   */
+  takeOverEpoch?: bigint | undefined;
+
+  /**
+   * Creates the trajectory if it does not exist, as in AppendOpen, but before the transaction that stores the entry: a
+   * trajectory stays if its steps are rejected. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the
+   * branch point is a step of the same message.
+   *
+   * @generated from field: anabranch.v1.TrajectoryCreation create = 6;
+   */
+  create?: TrajectoryCreation | undefined;
+
+  /**
+   * Next steps, as in AppendStepsRequest.
+   *
+   * @generated from field: repeated anabranch.v1.Step steps = 7;
+   */
+  steps: Step[];
+
+  /**
+   * Tags for steps of this entry, as in AppendStepsRequest.
+   *
+   * @generated from field: repeated anabranch.v1.StepTag tags = 8;
+   */
+  tags: StepTag[];
+
+  /**
+   * Seals the trajectory after the steps of this entry.
+   *
+   * @generated from field: anabranch.v1.Seal seal = 9;
+   */
+  seal?: Seal | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.AppendEntry.
+ * Use `create(AppendEntrySchema)` to create a new message.
+ */
+export declare const AppendEntrySchema: GenMessage<AppendEntry>;
+
+/**
+ * Request of AppendBatch, at most 1 MiB.
+ *
+ * @generated from message anabranch.v1.AppendBatchRequest
+ */
+export declare type AppendBatchRequest = Message<"anabranch.v1.AppendBatchRequest"> & {
+  /**
+   * 1 to 1,000 entries.
+   *
+   * @generated from field: repeated anabranch.v1.AppendEntry entries = 1;
+   */
+  entries: AppendEntry[];
+};
+
+/**
+ * Describes the message anabranch.v1.AppendBatchRequest.
+ * Use `create(AppendBatchRequestSchema)` to create a new message.
+ */
+export declare const AppendBatchRequestSchema: GenMessage<AppendBatchRequest>;
+
+/**
+ * The error of an entry. It has the facts of the error that a call would fail with.
+ *
+ * @generated from message anabranch.v1.AppendError
+ */
+export declare type AppendError = Message<"anabranch.v1.AppendError"> & {
+  /**
+   * Code, as in google.rpc.Status.
+   *
+   * @generated from field: int32 code = 1;
+   */
+  code: number;
+
+  /**
+   * Name of the ErrorReason, without its prefix: STEP_CONFLICT.
+   *
+   * @generated from field: string reason = 2;
+   */
+  reason: string;
+
+  /**
+   * Description of the error, at most 480 bytes.
+   *
+   * @generated from field: string message = 3;
+   */
+  message: string;
+
+  /**
+   * Metadata of the reason, as in google.rpc.ErrorInfo.
+   *
+   * @generated from field: map<string, string> metadata = 4;
+   */
+  metadata: { [key: string]: string };
+
+  /**
+   * Path of the field of the entry that is wrong. Empty if there is none.
+   *
+   * @generated from field: string field = 5;
+   */
+  field: string;
+
+  /**
+   * How long to wait before the entry is sent again. Unset if a retry does not help.
+   *
+   * @generated from field: google.protobuf.Duration retry_delay = 6;
+   */
+  retryDelay?: Duration | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.AppendError.
+ * Use `create(AppendErrorSchema)` to create a new message.
+ */
+export declare const AppendErrorSchema: GenMessage<AppendError>;
+
+/**
+ * The result of an entry. If `error` is set, nothing of the entry was stored, and all other fields are unset. After
+ * DATABASE_UNAVAILABLE and INTERNAL the entry may be stored; send it again.
+ *
+ * @generated from message anabranch.v1.AppendResult
+ */
+export declare type AppendResult = Message<"anabranch.v1.AppendResult"> & {
+  /**
+   * End of the trajectory.
+   *
+   * @generated from field: int64 next_step_number = 1;
+   */
+  nextStepNumber: bigint;
+
+  /**
+   * Time when the newest step or the seal of the entry was committed, by the clock of the database.
+   *
+   * @generated from field: google.protobuf.Timestamp commit_time = 2;
+   */
+  commitTime?: Timestamp | undefined;
+
+  /**
+   * Number of steps of the entry that were duplicates.
+   *
+   * @generated from field: int64 duplicate_steps = 3;
+   */
+  duplicateSteps: bigint;
+
+  /**
+   * `uid` of the trajectory. Send it with later entries.
+   *
+   * @generated from field: string uid = 4;
+   */
+  uid: string;
+
+  /**
+   * Epoch that the writer was granted. Set if the entry has `writer_id`. Send it as `writer_epoch` with later entries.
+   *
+   * @generated from field: optional int64 epoch = 5;
+   */
+  epoch?: bigint | undefined;
+
+  /**
+   * Why the entry failed. An entry whose trajectory another call has locked for more than 100 ms fails with
+   * DATABASE_UNAVAILABLE.
+   *
+   * @generated from field: anabranch.v1.AppendError error = 6;
+   */
+  error?: AppendError | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.AppendResult.
+ * Use `create(AppendResultSchema)` to create a new message.
+ */
+export declare const AppendResultSchema: GenMessage<AppendResult>;
+
+/**
+ * Response of AppendBatch.
+ *
+ * @generated from message anabranch.v1.AppendBatchResponse
+ */
+export declare type AppendBatchResponse = Message<"anabranch.v1.AppendBatchResponse"> & {
+  /**
+   * The results, in the order of the entries.
+   *
+   * @generated from field: repeated anabranch.v1.AppendResult results = 1;
+   */
+  results: AppendResult[];
+};
+
+/**
+ * Describes the message anabranch.v1.AppendBatchResponse.
+ * Use `create(AppendBatchResponseSchema)` to create a new message.
+ */
+export declare const AppendBatchResponseSchema: GenMessage<AppendBatchResponse>;
 
 /**
  * Request of AppendStep.
@@ -2268,8 +2501,26 @@ export declare const TrajectoryService: GenService<{
     output: typeof AppendStepsResponseSchema;
   },
   /**
-   * Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
-   * writer was ever granted.
+   * Writes to any number of trajectories with one message: for environments that step together, stored messages, and
+   * clients without bidirectional streams. Each entry is stored completely or not at all, and has its own result.
+   * Entries of one trajectory are applied in order; entries of different trajectories are independent. The response is
+   * sent when everything that was stored is durable. An entry that is sent again is a duplicate, so clients can always
+   * resend a message. An entry fails with the error that a stream of AppendSteps would end with. Its result has that
+   * error, and the call succeeds.
+   * Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+   * DIGEST_MISMATCH, TRAJECTORY_EXISTS, REQUEST_ID_REUSED, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, TAG_NOT_FOUND,
+   * BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.AppendBatch
+   */
+  appendBatch: {
+    methodKind: "unary";
+    input: typeof AppendBatchRequestSchema;
+    output: typeof AppendBatchResponseSchema;
+  },
+  /**
+   * Appends one step: AppendBatch with one entry of one step, whose error is the error of the call. Steps without an
+   * epoch are accepted only while no writer was ever granted.
    * Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
    * DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
    *

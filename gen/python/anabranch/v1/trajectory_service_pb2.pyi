@@ -8,6 +8,7 @@ import anabranch.v1.trajectory_pb2
 import builtins
 import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.duration_pb2
 import google.protobuf.field_mask_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
@@ -811,6 +812,225 @@ class AppendStepsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["ack", b"ack", "opened", b"opened", "sealed", b"sealed"]) -> None: ...
 
 Global___AppendStepsResponse: typing_extensions.TypeAlias = AppendStepsResponse
+
+@typing.final
+class AppendEntry(google.protobuf.message.Message):
+    """An entry of AppendBatch: what to write to one trajectory. At least one of `steps`, `seal`, `writer_id` and `create` is
+    required.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    WRITER_EPOCH_FIELD_NUMBER: builtins.int
+    WRITER_ID_FIELD_NUMBER: builtins.int
+    TAKE_OVER_EPOCH_FIELD_NUMBER: builtins.int
+    CREATE_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
+    SEAL_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
+    """Id of the trajectory."""
+    uid: builtins.str
+    """Expected `uid` of the trajectory. Optional. Must be empty with `create`."""
+    writer_epoch: builtins.int
+    """Current epoch of the trajectory. Required once a writer was granted, unless `writer_id` is set. Must be unset with
+    `writer_id`.
+    """
+    writer_id: builtins.str
+    """Name of a writer, at most 128 bytes. If it is set, the writer is granted the next epoch, as by AppendOpen, in the
+    transaction that stores the entry. The result has the epoch.
+    """
+    take_over_epoch: builtins.int
+    """Epoch to take over from, as in AppendOpen. Requires `writer_id`."""
+    @property
+    def create(self) -> Global___TrajectoryCreation:
+        """Creates the trajectory if it does not exist, as in AppendOpen, but before the transaction that stores the entry: a
+        trajectory stays if its steps are rejected. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the
+        branch point is a step of the same message.
+        """
+
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Step]:
+        """Next steps, as in AppendStepsRequest."""
+
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StepTag]:
+        """Tags for steps of this entry, as in AppendStepsRequest."""
+
+    @property
+    def seal(self) -> Global___Seal:
+        """Seals the trajectory after the steps of this entry."""
+
+    def __init__(
+        self,
+        *,
+        trajectory_id: builtins.str = ...,
+        uid: builtins.str = ...,
+        writer_epoch: builtins.int | None = ...,
+        writer_id: builtins.str = ...,
+        take_over_epoch: builtins.int | None = ...,
+        create: Global___TrajectoryCreation | None = ...,
+        steps: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Step] | None = ...,
+        tags: collections.abc.Iterable[Global___StepTag] | None = ...,
+        seal: Global___Seal | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_take_over_epoch", b"_take_over_epoch", "_writer_epoch", b"_writer_epoch", "create", b"create", "seal", b"seal", "take_over_epoch", b"take_over_epoch", "writer_epoch", b"writer_epoch"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_take_over_epoch", b"_take_over_epoch", "_writer_epoch", b"_writer_epoch", "create", b"create", "seal", b"seal", "steps", b"steps", "tags", b"tags", "take_over_epoch", b"take_over_epoch", "trajectory_id", b"trajectory_id", "uid", b"uid", "writer_epoch", b"writer_epoch", "writer_id", b"writer_id"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_take_over_epoch", b"_take_over_epoch"]) -> typing.Literal["take_over_epoch"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_writer_epoch", b"_writer_epoch"]) -> typing.Literal["writer_epoch"] | None: ...
+
+Global___AppendEntry: typing_extensions.TypeAlias = AppendEntry
+
+@typing.final
+class AppendBatchRequest(google.protobuf.message.Message):
+    """Request of AppendBatch, at most 1 MiB."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: builtins.int
+    @property
+    def entries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AppendEntry]:
+        """1 to 1,000 entries."""
+
+    def __init__(
+        self,
+        *,
+        entries: collections.abc.Iterable[Global___AppendEntry] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["entries", b"entries"]) -> None: ...
+
+Global___AppendBatchRequest: typing_extensions.TypeAlias = AppendBatchRequest
+
+@typing.final
+class AppendError(google.protobuf.message.Message):
+    """The error of an entry. It has the facts of the error that a call would fail with."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class MetadataEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    CODE_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    METADATA_FIELD_NUMBER: builtins.int
+    FIELD_FIELD_NUMBER: builtins.int
+    RETRY_DELAY_FIELD_NUMBER: builtins.int
+    code: builtins.int
+    """Code, as in google.rpc.Status."""
+    reason: builtins.str
+    """Name of the ErrorReason, without its prefix: STEP_CONFLICT."""
+    message: builtins.str
+    """Description of the error, at most 480 bytes."""
+    field: builtins.str
+    """Path of the field of the entry that is wrong. Empty if there is none."""
+    @property
+    def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Metadata of the reason, as in google.rpc.ErrorInfo."""
+
+    @property
+    def retry_delay(self) -> google.protobuf.duration_pb2.Duration:
+        """How long to wait before the entry is sent again. Unset if a retry does not help."""
+
+    def __init__(
+        self,
+        *,
+        code: builtins.int = ...,
+        reason: builtins.str = ...,
+        message: builtins.str = ...,
+        metadata: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        field: builtins.str = ...,
+        retry_delay: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["retry_delay", b"retry_delay"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["code", b"code", "field", b"field", "message", b"message", "metadata", b"metadata", "reason", b"reason", "retry_delay", b"retry_delay"]) -> None: ...
+
+Global___AppendError: typing_extensions.TypeAlias = AppendError
+
+@typing.final
+class AppendResult(google.protobuf.message.Message):
+    """The result of an entry. If `error` is set, nothing of the entry was stored, and all other fields are unset. After
+    DATABASE_UNAVAILABLE and INTERNAL the entry may be stored; send it again.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    COMMIT_TIME_FIELD_NUMBER: builtins.int
+    DUPLICATE_STEPS_FIELD_NUMBER: builtins.int
+    UID_FIELD_NUMBER: builtins.int
+    EPOCH_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    next_step_number: builtins.int
+    """End of the trajectory."""
+    duplicate_steps: builtins.int
+    """Number of steps of the entry that were duplicates."""
+    uid: builtins.str
+    """`uid` of the trajectory. Send it with later entries."""
+    epoch: builtins.int
+    """Epoch that the writer was granted. Set if the entry has `writer_id`. Send it as `writer_epoch` with later entries."""
+    @property
+    def commit_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Time when the newest step or the seal of the entry was committed, by the clock of the database."""
+
+    @property
+    def error(self) -> Global___AppendError:
+        """Why the entry failed. An entry whose trajectory another call has locked for more than 100 ms fails with
+        DATABASE_UNAVAILABLE.
+        """
+
+    def __init__(
+        self,
+        *,
+        next_step_number: builtins.int = ...,
+        commit_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        duplicate_steps: builtins.int = ...,
+        uid: builtins.str = ...,
+        epoch: builtins.int | None = ...,
+        error: Global___AppendError | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "commit_time", b"commit_time", "epoch", b"epoch", "error", b"error"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "commit_time", b"commit_time", "duplicate_steps", b"duplicate_steps", "epoch", b"epoch", "error", b"error", "next_step_number", b"next_step_number", "uid", b"uid"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_epoch", b"_epoch"]) -> typing.Literal["epoch"] | None: ...
+
+Global___AppendResult: typing_extensions.TypeAlias = AppendResult
+
+@typing.final
+class AppendBatchResponse(google.protobuf.message.Message):
+    """Response of AppendBatch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: builtins.int
+    @property
+    def results(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___AppendResult]:
+        """The results, in the order of the entries."""
+
+    def __init__(
+        self,
+        *,
+        results: collections.abc.Iterable[Global___AppendResult] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["results", b"results"]) -> None: ...
+
+Global___AppendBatchResponse: typing_extensions.TypeAlias = AppendBatchResponse
 
 @typing.final
 class AppendStepRequest(google.protobuf.message.Message):

@@ -66,6 +66,11 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendStepsRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendStepsResponse.FromString,
                 _registered_method=True)
+        self.AppendBatch = channel.unary_unary(
+                '/anabranch.v1.TrajectoryService/AppendBatch',
+                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendBatchRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendBatchResponse.FromString,
+                _registered_method=True)
         self.AppendStep = channel.unary_unary(
                 '/anabranch.v1.TrajectoryService/AppendStep',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendStepRequest.SerializeToString,
@@ -205,9 +210,24 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AppendBatch(self, request, context):
+        """Writes to any number of trajectories with one message: for environments that step together, stored messages, and
+        clients without bidirectional streams. Each entry is stored completely or not at all, and has its own result.
+        Entries of one trajectory are applied in order; entries of different trajectories are independent. The response is
+        sent when everything that was stored is durable. An entry that is sent again is a duplicate, so clients can always
+        resend a message. An entry fails with the error that a stream of AppendSteps would end with. Its result has that
+        error, and the call succeeds.
+        Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+        DIGEST_MISMATCH, TRAJECTORY_EXISTS, REQUEST_ID_REUSED, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, TAG_NOT_FOUND,
+        BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AppendStep(self, request, context):
-        """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
-        writer was ever granted.
+        """Appends one step: AppendBatch with one entry of one step, whose error is the error of the call. Steps without an
+        epoch are accepted only while no writer was ever granted.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
         DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """
@@ -363,6 +383,11 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.AppendSteps,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendStepsRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendStepsResponse.SerializeToString,
+            ),
+            'AppendBatch': grpc.unary_unary_rpc_method_handler(
+                    servicer.AppendBatch,
+                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendBatchRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.AppendBatchResponse.SerializeToString,
             ),
             'AppendStep': grpc.unary_unary_rpc_method_handler(
                     servicer.AppendStep,
@@ -604,6 +629,33 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/AppendSteps',
             anabranch_dot_v1_dot_trajectory__service__pb2.AppendStepsRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.AppendStepsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AppendBatch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.TrajectoryService/AppendBatch',
+            anabranch_dot_v1_dot_trajectory__service__pb2.AppendBatchRequest.SerializeToString,
+            anabranch_dot_v1_dot_trajectory__service__pb2.AppendBatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

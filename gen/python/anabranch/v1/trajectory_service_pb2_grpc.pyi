@@ -121,6 +121,22 @@ _TrajectoryServiceAppendStepsType = typing_extensions.TypeVar(
     ],
 )
 
+_TrajectoryServiceAppendBatchType = typing_extensions.TypeVar(
+    '_TrajectoryServiceAppendBatchType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendBatchRequest,
+        anabranch.v1.trajectory_service_pb2.AppendBatchResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendBatchRequest,
+        anabranch.v1.trajectory_service_pb2.AppendBatchResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendBatchRequest,
+        anabranch.v1.trajectory_service_pb2.AppendBatchResponse,
+    ],
+)
+
 _TrajectoryServiceAppendStepType = typing_extensions.TypeVar(
     '_TrajectoryServiceAppendStepType',
     grpc.UnaryUnaryMultiCallable[
@@ -361,7 +377,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -391,6 +407,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.StreamStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
             anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AppendBatchRequest,
+            anabranch.v1.trajectory_service_pb2.AppendBatchResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.AppendStepRequest,
@@ -479,6 +499,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.StreamStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
             anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.AppendBatchRequest,
+            anabranch.v1.trajectory_service_pb2.AppendBatchResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.AppendStepRequest,
@@ -578,9 +602,21 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     SERVER_DRAINING.
     """
 
+    AppendBatch: _TrajectoryServiceAppendBatchType
+    """Writes to any number of trajectories with one message: for environments that step together, stored messages, and
+    clients without bidirectional streams. Each entry is stored completely or not at all, and has its own result.
+    Entries of one trajectory are applied in order; entries of different trajectories are independent. The response is
+    sent when everything that was stored is durable. An entry that is sent again is a duplicate, so clients can always
+    resend a message. An entry fails with the error that a stream of AppendSteps would end with. Its result has that
+    error, and the call succeeds.
+    Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+    DIGEST_MISMATCH, TRAJECTORY_EXISTS, REQUEST_ID_REUSED, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, TAG_NOT_FOUND,
+    BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
+    """
+
     AppendStep: _TrajectoryServiceAppendStepType
-    """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
-    writer was ever granted.
+    """Appends one step: AppendBatch with one entry of one step, whose error is the error of the call. Steps without an
+    epoch are accepted only while no writer was ever granted.
     Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
     DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
     """
@@ -679,6 +715,10 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.StreamStreamMultiCallable[
         anabranch.v1.trajectory_service_pb2.AppendStepsRequest,
         anabranch.v1.trajectory_service_pb2.AppendStepsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.AppendBatchRequest,
+        anabranch.v1.trajectory_service_pb2.AppendBatchResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.AppendStepRequest,
@@ -814,13 +854,30 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
+    def AppendBatch(
+        self,
+        request: anabranch.v1.trajectory_service_pb2.AppendBatchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.AppendBatchResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.AppendBatchResponse]]:
+        """Writes to any number of trajectories with one message: for environments that step together, stored messages, and
+        clients without bidirectional streams. Each entry is stored completely or not at all, and has its own result.
+        Entries of one trajectory are applied in order; entries of different trajectories are independent. The response is
+        sent when everything that was stored is durable. An entry that is sent again is a duplicate, so clients can always
+        resend a message. An entry fails with the error that a stream of AppendSteps would end with. Its result has that
+        error, and the call succeeds.
+        Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
+        DIGEST_MISMATCH, TRAJECTORY_EXISTS, REQUEST_ID_REUSED, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, TAG_NOT_FOUND,
+        BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
     def AppendStep(
         self,
         request: anabranch.v1.trajectory_service_pb2.AppendStepRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.AppendStepResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.AppendStepResponse]]:
-        """Appends one step, for clients without bidirectional streams. Steps without an epoch are accepted only while no
-        writer was ever granted.
+        """Appends one step: AppendBatch with one entry of one step, whose error is the error of the call. Steps without an
+        epoch are accepted only while no writer was ever granted.
         Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_GAP, STEP_CONFLICT, TRAJECTORY_SEALED, STATE_NOT_FOUND,
         DIGEST_MISMATCH, STEP_CORRUPT (a repeated step), STORAGE_FULL, SERVER_DRAINING.
         """

@@ -1,0 +1,16 @@
+import type { Caller } from '../../src/domain/caller.ts';
+import { toAppendError } from '../../src/rpc/errors.ts';
+import type { PartsCall } from '../../src/service/method.ts';
+import type { App } from '../../src/stream/app.ts';
+import { sharedValidator } from './shared_validator.ts';
+
+/** The context of a method that is called without the wire. */
+export function callOf(app: App, caller: Caller): PartsCall {
+  return {
+    app,
+    caller,
+    signal: app.call.signal,
+    check: (schema, message) => sharedValidator().check(schema, message),
+    errorOf: (error) => toAppendError(error, app.logger),
+  };
+}
