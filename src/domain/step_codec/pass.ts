@@ -1,13 +1,13 @@
-import { isUtf8 } from 'node:buffer';
 import type { Digest } from '../ids.ts';
 import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import { LIMITS } from '../limits.ts';
 import { stateDigest } from '../state_digest.ts';
 import { DEFAULT_STATE_NAME, type NewState, type StateRef } from '../step.ts';
 import { compareText } from '../text_order.ts';
+import { CheckedReader, DECLINED, demand, given, nonZero, positive } from './checked_reader.ts';
 import type { PackedStep } from './packed_step.ts';
 import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
-import { WireReader } from './wire_reader.ts';
+import type { WireReader } from './wire_reader.ts';
 import { WireWriter } from './wire_writer.ts';
 import { writeState } from './write.ts';
 
@@ -27,10 +27,6 @@ export function passFrame(frame: Uint8Array): PackedStep[] | undefined {
   }
 }
 
-/** One error for all, because declining must not cost more than decoding. */
-const DECLINED = new Error('the frame must be decoded');
-const decline = () => DECLINED;
-
 /** The tag of `AppendStepsRequest.steps`. */
 const FRAME_STEPS = 0x12;
 
@@ -43,16 +39,9 @@ const TYPE_BYTES = 128;
 const NAME_BYTES = 256;
 const MEDIA_TYPE_BYTES = 128;
 const URI_BYTES = 2048;
-const DIGEST = /^[0-9a-f]{64}$/;
 const NUMBER = /^[0-9]+$/;
 /** Maximum size of `Content.size`, which the server adds to each content that refers to a state (W3). */
 export const SIZE_BYTES = 6;
-
-/** Text of at most so many bytes is checked byte by byte, which costs less than a native call. */
-const SHORT_TEXT = 64;
-
-/** Texts of a frame that are kept, to decode repeated names once. */
-const KNOWN_TEXTS = 64;
 
 const NO_DIGESTS: readonly Digest[] = [];
 const NO_STATES: readonly StateRef[] = [];
@@ -63,10 +52,9 @@ const NO_LABELS: ReadonlyMap<string, string> = new Map();
 type Mutable<T> = { -readonly [K in keyof T]: T[K] };
 
 class Pass {
+  readonly #checked: CheckedReader;
   readonly #bytes: Buffer;
   readonly #input: WireReader;
-  /** Messages and map entries so far (see `LIMITS.messageValues`). */
-  #values = 0;
   /** States that contents of the current step refer to. */
   #contentStates: Set<Digest> | undefined;
   /** Number of contents of the current step that refer to a state. */
@@ -74,12 +62,11 @@ class Pass {
   /** Steps that cannot be stored as they are: they have states, or flags that are written though they are false. */
   #rewritten: { readonly step: Mutable<PackedStep>; readonly from: number; readonly to: number }[] | undefined;
   #out: WireWriter | undefined;
-  /** Decoded texts of this frame. The index is computed from the bytes of the text. */
-  readonly #known: { readonly text: string; readonly from: number; readonly to: number }[] = [];
 
   constructor(frame: Uint8Array) {
-    this.#bytes = Buffer.isBuffer(frame) ? frame : Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength);
-    this.#input = new WireReader(this.#bytes, 0, frame.length, decline);
+    this.#checked = new CheckedReader(frame);
+    this.#bytes = this.#checked.bytes;
+    this.#input = this.#checked.input;
   }
 
   frame(): PackedStep[] {
@@ -96,15 +83,9 @@ class Pass {
     return steps;
   }
 
-  /** Counts a message or map entry. Declines before a frame with many of them takes much memory. */
-  #count(): void {
-    this.#values += 1;
-    demand(this.#values <= LIMITS.messageValues);
-  }
-
   #step(): PackedStep {
     const input = this.#input;
-    this.#count();
+    this.#checked.count();
     this.#contentStates = undefined;
     this.#contentRefs = 0;
     const outer = input.enter();
@@ -112,13 +93,13 @@ class Pass {
     const stepNumber = input.has(STEP.stepNumber) ? positive(input.long()) : 0n;
     for (let i = 0; input.has(STEP.actions); i += 1) this.#action(i);
     for (let i = 0; input.has(STEP.observations); i += 1) this.#observation(i);
-    const reward = input.has(STEP.reward) ? this.#double() : undefined;
+    const reward = input.has(STEP.reward) ? this.#checked.double() : undefined;
     const flagsFrom = input.at;
     const terminated = input.has(STEP.terminated) && input.bool();
     const truncated = input.has(STEP.truncated) && input.bool();
     const flagsTo = input.at;
-    if (input.has(STEP.infoJson)) this.#json();
-    if (input.has(STEP.metadataJson)) this.#json();
+    if (input.has(STEP.infoJson)) this.#checked.json();
+    if (input.has(STEP.metadataJson)) this.#checked.json();
     const metrics = input.has(STEP.metrics) ? this.#metrics() : NO_METRICS;
     const startTime = input.has(STEP.startTime) ? this.#time() : undefined;
     const endTime = input.has(STEP.endTime) ? this.#time() : undefined;
@@ -171,24 +152,24 @@ class Pass {
   #action(index: number): void {
     const input = this.#input;
     demand(index < MOST_PARTS);
-    this.#count();
+    this.#checked.count();
     const outer = input.enter();
-    if (input.has(ACTION.type)) this.#text(1, TYPE_BYTES);
-    if (input.has(ACTION.name)) this.#text(1, NAME_BYTES);
-    if (input.has(ACTION.callId)) this.#text(1, NAME_BYTES);
+    if (input.has(ACTION.type)) this.#checked.text(1, TYPE_BYTES);
+    if (input.has(ACTION.name)) this.#checked.text(1, NAME_BYTES);
+    if (input.has(ACTION.callId)) this.#checked.text(1, NAME_BYTES);
     if (input.has(ACTION.content)) this.#content();
     if (input.has(ACTION.tokenIds)) demand(input.skipPackedInts() > 0);
-    if (input.has(ACTION.logprobs)) this.#floats();
+    if (input.has(ACTION.logprobs)) this.#checked.floats();
     input.leave(outer);
   }
 
   #observation(index: number): void {
     const input = this.#input;
     demand(index < MOST_PARTS);
-    this.#count();
+    this.#checked.count();
     const outer = input.enter();
-    if (input.has(OBSERVATION.type)) this.#text(1, TYPE_BYTES);
-    if (input.has(OBSERVATION.callId)) this.#text(1, NAME_BYTES);
+    if (input.has(OBSERVATION.type)) this.#checked.text(1, TYPE_BYTES);
+    if (input.has(OBSERVATION.callId)) this.#checked.text(1, NAME_BYTES);
     if (input.has(OBSERVATION.isError)) input.flag();
     if (input.has(OBSERVATION.content)) this.#content();
     input.leave(outer);
@@ -197,10 +178,10 @@ class Pass {
   /** Large data, which becomes a state (FM4), is left to decoding. */
   #content(): void {
     const input = this.#input;
-    this.#count();
+    this.#checked.count();
     const outer = input.enter();
-    if (input.has(CONTENT.text)) this.#text(0, LIMITS.stepBytes);
-    else if (input.has(CONTENT.json)) this.#json();
+    if (input.has(CONTENT.text)) this.#checked.text(0, LIMITS.stepBytes);
+    else if (input.has(CONTENT.json)) this.#checked.json();
     else {
       if (input.has(CONTENT.data)) {
         const from = input.skip();
@@ -208,12 +189,12 @@ class Pass {
       } else if (input.has(CONTENT.stateDigest)) {
         this.#contentRefs += 1;
         this.#contentStates ??= new Set();
-        this.#contentStates.add(this.#digest());
+        this.#contentStates.add(this.#checked.digest());
       } else {
         input.expect(CONTENT.uri);
-        this.#text(0, URI_BYTES);
+        this.#checked.text(0, URI_BYTES);
       }
-      if (input.has(CONTENT.mediaType)) this.#text(1, MEDIA_TYPE_BYTES);
+      if (input.has(CONTENT.mediaType)) this.#checked.text(1, MEDIA_TYPE_BYTES);
     }
     input.leave(outer);
   }
@@ -222,14 +203,14 @@ class Pass {
     const input = this.#input;
     const metrics = new Map<string, number>();
     do {
-      this.#count();
+      this.#checked.count();
       const outer = input.enter();
       input.expect(ENTRY.key);
-      const key = this.#textValue(LIMITS.metricKeyBytes);
+      const key = this.#checked.textValue(LIMITS.metricKeyBytes);
       // The decoded message is an object, which sorts keys that are numbers.
       demand(!metrics.has(key) && metrics.size < LIMITS.metrics && !NUMBER.test(key));
       input.expect(ENTRY.value);
-      metrics.set(key, this.#double());
+      metrics.set(key, this.#checked.double());
       input.leave(outer);
     } while (input.has(STEP.metrics));
     return metrics;
@@ -240,14 +221,14 @@ class Pass {
     const labels = new Map<string, string>();
     do {
       input.expect(LABELS_TAIL);
-      this.#count();
+      this.#checked.count();
       const outer = input.enter();
       input.expect(LABEL.key);
-      const key = this.#textValue(LIMITS.labelKeyBytes);
+      const key = this.#checked.textValue(LIMITS.labelKeyBytes);
       // As keys of metrics.
       demand(!labels.has(key) && labels.size < LIMITS.stepLabels && !NUMBER.test(key));
       input.expect(LABEL.value);
-      labels.set(key, this.#textValue(LIMITS.labelValueBytes, 0));
+      labels.set(key, this.#checked.textValue(LIMITS.labelValueBytes, 0));
       input.leave(outer);
     } while (input.has(STEP.labels));
     return labels;
@@ -255,7 +236,7 @@ class Pass {
 
   #time(): Instant {
     const input = this.#input;
-    this.#count();
+    this.#checked.count();
     const outer = input.enter();
     const seconds = input.has(TIMESTAMP.seconds) ? nonZero(input.signed()) : 0;
     const nanos = input.has(TIMESTAMP.nanos) ? nonZero(input.unsigned()) : 0;
@@ -278,12 +259,12 @@ class Pass {
 
   #state(): StateRef {
     const input = this.#input;
-    this.#count();
+    this.#checked.count();
     const outer = input.enter();
-    const name = input.has(STATE.name) ? this.#textValue(LIMITS.stateNameBytes) : DEFAULT_STATE_NAME;
+    const name = input.has(STATE.name) ? this.#checked.textValue(LIMITS.stateNameBytes) : DEFAULT_STATE_NAME;
     const data = input.has(STATE.data) ? input.bytes() : undefined;
-    const expected = input.has(STATE.digest) ? this.#digest() : undefined;
-    const mediaType = input.has(STATE.mediaType) ? this.#textValue(MEDIA_TYPE_BYTES) : '';
+    const expected = input.has(STATE.digest) ? this.#checked.digest() : undefined;
+    const mediaType = input.has(STATE.mediaType) ? this.#checked.textValue(MEDIA_TYPE_BYTES) : '';
     input.leave(outer);
     if (data === undefined) return { name, digest: given(expected), mediaType, size: 0, data };
     demand(data.length <= LIMITS.inlineStateBytes);
@@ -291,109 +272,4 @@ class Pass {
     demand(expected === undefined || expected === digest);
     return { name, digest, mediaType, size: data.length, data };
   }
-
-  #digest(): Digest {
-    const from = this.#input.skip();
-    const digest = this.#bytes.toString('latin1', from, this.#input.at);
-    demand(DIGEST.test(digest));
-    return digest;
-  }
-
-  /** Returns the decoded text. Names repeat from step to step, so most of them are known. */
-  #textValue(most: number, least = 1): string {
-    const from = this.#text(least, most);
-    const to = this.#input.at;
-    if (from === to) return '';
-    const place = (this.#bytes[from]! + 3 * this.#bytes[to - 1]! + 7 * (to - from)) % KNOWN_TEXTS;
-    const known = this.#known[place];
-    if (known !== undefined && isSame(this.#bytes, known.from, known.to, from, to)) return known.text;
-    const text = this.#bytes.toString('utf8', from, to);
-    this.#known[place] = { text, from, to };
-    return text;
-  }
-
-  /** Checks text of `least` to `most` bytes. Returns where it begins. */
-  #text(least: number, most: number): number {
-    const from = this.#input.skip();
-    const length = this.#input.at - from;
-    demand(length >= least && length <= most && isStorable(this.#bytes, from, this.#input.at));
-    return from;
-  }
-
-  /**
-   * Parses the bytes as Latin-1, which is faster than UTF-8. The result is the same for valid UTF-8: outside of strings,
-   * JSON has only ASCII, and within strings it allows all other characters.
-   */
-  #json(): void {
-    const from = this.#input.skip();
-    const to = this.#input.at;
-    demand(isStorable(this.#bytes, from, to));
-    try {
-      JSON.parse(this.#bytes.toString('latin1', from, to));
-    } catch {
-      throw DECLINED;
-    }
-  }
-
-  #double(): number {
-    const from = this.#input.at;
-    const value = this.#input.double();
-    demand(!Number.isNaN(value) || this.#bytes.readBigUInt64LE(from) === NAN_BITS);
-    return value;
-  }
-
-  #floats(): void {
-    const from = this.#input.skip();
-    const to = this.#input.at;
-    demand(to > from && (to - from) % 4 === 0);
-    for (let at = from; at < to; at += 4) {
-      const bits = this.#bytes.readUInt32LE(at);
-      demand((bits & 0x7fff_ffff) <= INFINITE_FLOAT || bits === NAN_FLOAT);
-    }
-  }
-}
-
-/** The only NaN that is stored. */
-const NAN_BITS = 0x7ff8_0000_0000_0000n;
-const NAN_FLOAT = 0x7fc0_0000;
-const INFINITE_FLOAT = 0x7f80_0000;
-
-function demand(condition: boolean): void {
-  if (!condition) throw DECLINED;
-}
-
-function given<T>(value: T | undefined): T {
-  if (value === undefined) throw DECLINED;
-  return value;
-}
-
-/** Declines 0, which canonical bytes leave out, and negative numbers, which are rejected. */
-function positive(value: bigint): bigint {
-  demand(value > 0n);
-  return value;
-}
-
-function nonZero(value: number): number {
-  demand(value !== 0);
-  return value;
-}
-
-/** W11: UTF-8 without U+0000. */
-function isStorable(bytes: Buffer, from: number, to: number): boolean {
-  if (to - from > SHORT_TEXT) return isLongStorable(bytes.subarray(from, to));
-  for (let at = from; at < to; at += 1) {
-    const byte = bytes[at]!;
-    if (byte === 0 || byte > 127) return isLongStorable(bytes.subarray(from, to));
-  }
-  return true;
-}
-
-function isSame(bytes: Uint8Array, from: number, to: number, otherFrom: number, otherTo: number): boolean {
-  if (to - from !== otherTo - otherFrom) return false;
-  for (let at = from, other = otherFrom; at < to; at += 1, other += 1) if (bytes[at] !== bytes[other]) return false;
-  return true;
-}
-
-function isLongStorable(text: Buffer): boolean {
-  return isUtf8(text) && !text.includes(0);
 }
