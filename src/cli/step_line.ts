@@ -41,6 +41,7 @@ function contentText(content: Content | undefined): string {
   if (content === undefined) return '';
   const text = content.text ?? content.json ?? content.uri;
   if (text !== undefined) return text.slice(0, MAX_CHARACTERS);
+  if (content.tensor !== undefined) return `${content.tensor.dtype} [${content.tensor.shape.join(', ')}]`;
   const size = content.data === undefined ? content.size : content.data.length;
   return `<${content.mediaType || 'bytes'}, ${size} bytes>`;
 }

@@ -182,21 +182,24 @@ function holdsLargeBytes(step: Step): boolean {
   const large = (bytes: Uint8Array | undefined) => bytes !== undefined && bytes.byteLength > INLINE_MAX_BYTES;
   return (
     step.states.some((state) => large(state.data)) ||
-    step.actions.some((action) => large(action.content?.data)) ||
-    step.observations.some((observation) => large(observation.content?.data))
+    [...step.actions, ...step.observations].some(({ content }) => large(content?.data) || large(content?.tensor?.data))
   );
 }
 
 /** Copies the messages that detach() changes, because they may be the caller's own. Does not copy their bytes. */
 function copyContainers(step: Step): Step {
   const withContent = <T extends { content?: Content | undefined }>(container: T): T =>
-    container.content === undefined ? container : { ...container, content: { ...container.content } };
+    container.content === undefined ? container : { ...container, content: copyContent(container.content) };
   return {
     ...step,
     states: step.states.map((state) => ({ ...state })),
     actions: step.actions.map(withContent),
     observations: step.observations.map(withContent),
   };
+}
+
+function copyContent(content: Content): Content {
+  return content.tensor === undefined ? { ...content } : { ...content, tensor: { ...content.tensor } };
 }
 
 /** Returns all replaceable bytes of a step, the largest first. */
@@ -213,12 +216,13 @@ function blobsOf(step: Step): Blob[] {
     });
   }
   for (const { content } of [...step.actions, ...step.observations]) {
-    if (content?.data === undefined) continue;
+    const holder = content?.tensor ?? content;
+    if (holder?.data === undefined) continue;
     blobs.push({
-      bytes: content.data,
+      bytes: holder.data,
       replace: (digest) => {
-        content.data = undefined;
-        content.stateDigest = digest;
+        holder.data = undefined;
+        holder.stateDigest = digest;
       },
     });
   }

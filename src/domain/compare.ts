@@ -104,13 +104,25 @@ function contentDifference(
     if (one === other) return undefined;
     return { field: path, valueJson: contentJson(one), otherValueJson: contentJson(other) };
   }
-  const a = contentFields(one);
-  const b = contentFields(other);
-  for (const name of Object.keys(a)) {
-    const found = difference(`${path}.${name}`, a[name], b[name]);
+  return fieldDifference(path, contentFields(one), contentFields(other));
+}
+
+/** Messages within are compared by their fields if both have the same ones set. */
+function fieldDifference(path: string, one: WireFields, other: WireFields): FieldDifference | undefined {
+  for (const name of Object.keys(one)) {
+    const [at, a, b] = [`${path}.${name}`, one[name], other[name]];
+    const isNested = isMessage(a) && isMessage(b) && `${Object.keys(a)}` === `${Object.keys(b)}`;
+    const found = isNested ? fieldDifference(at, a, b) : difference(at, a, b);
     if (found !== undefined) return found;
   }
   return undefined;
+}
+
+/** Fields of a message by their names on the wire. */
+type WireFields = Readonly<Record<string, unknown>>;
+
+function isMessage(value: unknown): value is WireFields {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function contentJson(content: Content | undefined): string {
@@ -118,19 +130,27 @@ function contentJson(content: Content | undefined): string {
 }
 
 /** Returns the fields of a content by their names on the wire. JSON text is unchanged, bytes are base64. */
-function contentFields(content: Content): Record<string, unknown> {
+function contentFields(content: Content): WireFields {
   switch (content.kind) {
     case 'text':
       return { text: content.text };
     case 'json':
       return { json: content.json };
     case 'data':
-      return { data: Buffer.from(content.data).toString('base64'), media_type: content.mediaType };
+      return { data: base64(content.data), media_type: content.mediaType };
     case 'state':
       return { state_digest: content.digest, media_type: content.mediaType };
     case 'uri':
       return { uri: content.uri, media_type: content.mediaType };
+    case 'tensor': {
+      const { dtype, shape, data, digest } = content;
+      return { tensor: { dtype, shape, ...(data === undefined ? { state_digest: digest } : { data: base64(data) }) } };
+    }
   }
+}
+
+function base64(data: Uint8Array): string {
+  return Buffer.from(data).toString('base64');
 }
 
 function difference(field: string, one: unknown, other: unknown): FieldDifference | undefined {

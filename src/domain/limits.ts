@@ -20,6 +20,8 @@ export const LIMITS = Object.freeze({
   smallStateBytes: 4096,
   /** Contents of at least this many bytes are stored as a state. */
   contentStateBytes: 16 * 1024,
+  /** Dimensions of a tensor. */
+  tensorDimensions: 32,
   /** Bytes of a state. */
   stateBytes: 256 * 1024 * 1024,
   /** Bytes of one chunk of a state on the wire and in the store. */

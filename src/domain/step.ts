@@ -3,15 +3,27 @@ import type { Instant } from './instant.ts';
 import { LIMITS } from './limits.ts';
 
 /**
- * The content of an action or observation, in one of five forms. `data` has less than 16 KiB; larger bytes are stored
- * as a state (FM4).
+ * The content of an action or observation, in one of six forms. `data` has less than 16 KiB; larger bytes are stored as a
+ * state (FM4).
  */
 export type Content =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'json'; readonly json: string }
   | { readonly kind: 'data'; readonly data: Uint8Array; readonly mediaType: string }
   | { readonly kind: 'state'; readonly digest: Digest; readonly mediaType: string; readonly size: number }
-  | { readonly kind: 'uri'; readonly uri: string; readonly mediaType: string };
+  | { readonly kind: 'uri'; readonly uri: string; readonly mediaType: string }
+  | Tensor;
+
+/** An array. Its items are here, or a state has them. */
+export type Tensor = {
+  readonly kind: 'tensor';
+  /** As in NumPy's array interface (`tensor.ts`). */
+  readonly dtype: string;
+  readonly shape: readonly number[];
+} & (
+  | { readonly data: Uint8Array; readonly digest?: undefined }
+  | { readonly digest: Digest; readonly data?: undefined }
+);
 
 export interface Action {
   readonly type: string;
@@ -78,12 +90,16 @@ export const DEFAULT_STATE_NAME = 'env';
 /** Returns the digests of the states that a step's contents refer to, in order, each once. */
 export function contentStates(step: Step): readonly Digest[] {
   let found: Set<Digest> | undefined;
-  for (const { content } of step.actions)
-    if (content?.kind === 'state') found = (found ?? new Set()).add(content.digest);
-  for (const { content } of step.observations) {
-    if (content?.kind === 'state') found = (found ?? new Set()).add(content.digest);
-  }
+  const add = (digest: Digest | undefined) => {
+    if (digest !== undefined) found = (found ?? new Set()).add(digest);
+  };
+  for (const { content } of step.actions) add(contentDigest(content));
+  for (const { content } of step.observations) add(contentDigest(content));
   return found === undefined ? NO_DIGESTS : [...found];
+}
+
+function contentDigest(content: Content | undefined): Digest | undefined {
+  return content?.kind === 'state' || content?.kind === 'tensor' ? content.digest : undefined;
 }
 
 /** S1: whether a state of a new step is stored in the row of its step. All others have rows of their own. */

@@ -14,6 +14,8 @@ import { compareText } from './text_order.ts';
  * - Numbers are 8 bytes, token ids 4, big endian. Doubles are their bits, with one NaN.
  * - Maps are sorted by the UTF-8 bytes of their keys. Lists follow their count.
  * - A state of the step is its name, digest and media type; a state in a content has no name.
+ * - The form of a content is its number in `anabranch.v1.Content`, and that of the items of a tensor its number in
+ *   `anabranch.v1.Tensor`.
  *
  * Apart from the order of keys, the form must not change: migration 18 compares it with the digests of former rows
  * (`former_steps.ts`), whose maps are sorted by UTF-16 code units. Golden vectors test it.
@@ -51,8 +53,7 @@ type KeyOrder = (a: string, b: string) => number;
 function writeAction(out: CanonicalWriter, action: Action): void {
   out.text(action.type).text(action.name).text(action.callId);
   writeContent(out, action.content);
-  out.count(action.tokenIds.length);
-  for (const id of action.tokenIds) out.word(id);
+  out.words(action.tokenIds);
   out.count(action.logprobs.length);
   for (const logprob of action.logprobs) out.double(logprob);
 }
@@ -84,6 +85,11 @@ function writeContent(out: CanonicalWriter, content: Content | undefined): void 
       return;
     case 'uri':
       out.tag(5).text(content.uri).text(content.mediaType);
+      return;
+    case 'tensor':
+      out.tag(8).text(content.dtype).words(content.shape);
+      if (content.data !== undefined) out.tag(3).bytes(content.data);
+      else out.tag(4).text(content.digest);
   }
 }
 
@@ -127,9 +133,10 @@ class CanonicalWriter {
     return this;
   }
 
-  word(value: number): this {
-    this.#reserve(4);
-    this.#length = scratch.writeInt32BE(value, this.#length);
+  words(values: readonly number[]): this {
+    this.count(values.length);
+    this.#reserve(4 * values.length);
+    for (const value of values) this.#length = scratch.writeInt32BE(value, this.#length);
     return this;
   }
 

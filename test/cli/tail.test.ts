@@ -127,6 +127,10 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
       reward: -1 / 3,
       truncated: true,
     });
+    await writer.append({
+      actions: [{ type: 'torque', content: { tensor: { dtype: '<f4', shape: [2], data: new Uint8Array(8) } } }],
+      observations: [{ type: 'pixels', content: { tensor: { dtype: '|u1', shape: [100, 200], data: state } } }],
+    });
     const { stdout } = await runCli(['tail', trajectoryId, '--no-follow', ...at]);
     await expect(stdout).toMatchFileSnapshot('golden/tail.contents.txt');
   });

@@ -95,8 +95,10 @@ describe('encodeStep', () => {
     const read = create(StepSchema, {
       states: [{ name: 'env', data: large }],
       observations: [{ content: { data: large } }],
+      actions: [{ content: { tensor: { dtype: '|u1', shape: [large.length], data: large } } }],
     });
-    expect(encodeStep(read, 0n).uploads).toHaveLength(2);
+    expect(encodeStep(read, 0n).uploads).toHaveLength(3);
+    expect(read.actions[0]?.content?.tensor?.data).toBe(large);
     expect(read.states[0]?.data).toBe(large);
     expect(read.observations[0]?.content?.data).toBe(large);
   });

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { type ComparedStep, cutJson, stepDifference } from '../../src/domain/compare.ts';
+import type { Content } from '../../src/domain/step.ts';
 import { makeStep, textAction, textObservation } from '../support/steps.ts';
 
 const compare = (one: Partial<ComparedStep>, other: Partial<ComparedStep>) =>
@@ -17,7 +18,8 @@ describe('RD5: the difference between two steps', () => {
     expect(stepDifference(one, makeStep(0n))).toBeUndefined();
   });
 
-  it.each<[string, Partial<ComparedStep>, Partial<ComparedStep>, [string, string, string]]>([
+  type Case = [string, Partial<ComparedStep>, Partial<ComparedStep>, [string, string, string]];
+  it.each<Case>([
     ['text', { actions: [textAction('a')] }, { actions: [textAction('b')] }, ['actions[0].content.text', '"a"', '"b"']],
     [
       'JSON, byte for byte',
@@ -32,6 +34,32 @@ describe('RD5: the difference between two steps', () => {
       },
       { observations: [textObservation('', { content: { kind: 'data', data: new Uint8Array([1]), mediaType: '' } })] },
       ['observations[0].content.data', '"AQI="', '"AQ=="'],
+    ],
+    ...(
+      [
+        ['dtype', { dtype: '<i4' }, '"<f4"', '"<i4"'],
+        ['shape', { shape: [1, 2] }, '[2]', '[1,2]'],
+        ['data', { data: new Uint8Array(8).fill(1) }, '"AAAAAAAAAAA="', '"AQEBAQEBAQE="'],
+      ] as const
+    ).map(([name, change, value, other]): Case => {
+      const content = { kind: 'tensor', dtype: '<f4', shape: [2], data: new Uint8Array(8) } as const;
+      const changed = { ...content, ...change } as Content;
+      return [
+        `${name} of a tensor`,
+        { actions: [textAction('', { content })] },
+        { actions: [textAction('', { content: changed })] },
+        [`actions[0].content.tensor.${name}`, value, other],
+      ];
+    }),
+    [
+      'items of a tensor here and in a state',
+      { actions: [textAction('', { content: { kind: 'tensor', dtype: '|u1', shape: [], data: new Uint8Array(1) } })] },
+      { actions: [textAction('', { content: { kind: 'tensor', dtype: '|u1', shape: [], digest: 'ab' } })] },
+      [
+        'actions[0].content.tensor',
+        '{"dtype":"|u1","shape":[],"data":"AA=="}',
+        '{"dtype":"|u1","shape":[],"state_digest":"ab"}',
+      ],
     ],
     [
       'contents of different kinds',

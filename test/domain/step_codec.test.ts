@@ -20,12 +20,15 @@ import { makeStep, textAction, textObservation } from '../support/steps.ts';
 
 const digest = fc.stringMatching(/^[0-9a-f]{64}$/);
 const size = fc.oneof(fc.constantFrom(0, 127, 128, 2 ** 31, 2 ** 32, 2 ** 53 - 1), fc.nat());
-const stateContent: fc.Arbitrary<Content> = fc.record({
-  kind: fc.constant('state' as const),
-  digest,
-  mediaType: anyText,
-  size,
-});
+const stateContent: fc.Arbitrary<Content> = fc.oneof(
+  fc.record({ kind: fc.constant('state' as const), digest, mediaType: anyText, size }),
+  fc.record({
+    kind: fc.constant('tensor' as const),
+    dtype: fc.constantFrom('<f4', '|S9999999'),
+    shape: fc.array(fc.nat(), { maxLength: 3 }),
+    digest,
+  }),
+);
 const state: fc.Arbitrary<StateRef> = fc.record({ name: anyText, digest, mediaType: anyText, size });
 /** Lengths around those whose varint grows by a byte. */
 const longText = fc.constantFrom(42, 43, 127, 128, 16_383, 16_384).map((length) => 'ü'.repeat(length));
@@ -297,6 +300,8 @@ describe('the codec of steps, reading', () => {
     ['a digest of three characters', '080162051a03616263'],
     ['a content without a form', '0801120222 00'],
     ['a content of two forms', '0801120822060a01611201 61'],
+    ['a tensor without items', '08011209220742050a033c6634'],
+    ['a tensor of two forms of items', '0801120d220b42090a033c66341a002200'],
     ['a media type of a text', '08011208220 60a01613201 61'],
     ['a token of more than 32 bits', '080112082a06ffffffffff01'],
     ['a part of a float', '080112053203000000'],

@@ -32,6 +32,15 @@ const bytes = fc.constantFrom(0, 1, 524288, 524289).map((size) => new Uint8Array
 const record = (model: Record<string, fc.Arbitrary<unknown>>) =>
   fc.record(model).map((made) => Object.fromEntries(Object.entries(made).filter(([, value]) => value !== undefined)));
 
+const tensor = record({
+  dtype: fc.oneof(fc.constant('<f4'), about(16)),
+  shape: fc.oneof(
+    fc.array(fc.integer({ min: -1, max: 2 ** 31 - 1 }), { maxLength: 3 }),
+    fc.constantFrom(31, 32, 33).map((n) => new Array(n).fill(1)),
+  ),
+  data: maybe(fc.constant(new Uint8Array(3)), 1),
+  stateDigest: maybe(about(64)),
+});
 const content = fc.oneof(
   fc.constant({ text: 'hello' }),
   record({
@@ -40,6 +49,7 @@ const content = fc.oneof(
     data: maybe(fc.constant(new Uint8Array(3))),
     stateDigest: maybe(about(64)),
     uri: maybe(about(2048)),
+    tensor: maybe(tensor, 2),
     mediaType: text(128),
   }),
 );

@@ -119,6 +119,23 @@ describe('the pass over the bytes of steps', () => {
       LIMITS.contentStateBytes - 1,
       (size) => ({ observations: [{ content: { data: new Uint8Array(size) } }] }),
     ],
+    [
+      'dimensions of a tensor',
+      LIMITS.tensorDimensions,
+      (size) => ({
+        actions: [{ content: { tensor: { dtype: '|u1', shape: list(size, 1), data: new Uint8Array(1) } } }],
+      }),
+    ],
+    [
+      'bytes of a tensor',
+      LIMITS.contentStateBytes - 1,
+      (size) => ({ actions: [{ content: { tensor: { dtype: '|i1', shape: [size], data: new Uint8Array(size) } } }] }),
+    ],
+    [
+      'bytes of a tensor that a state has',
+      LIMITS.stateBytes,
+      (size) => ({ actions: [{ content: { tensor: { dtype: '|i1', shape: [size], stateDigest: sha256('') } } }] }),
+    ],
     ['bytes of a step', LIMITS.stepBytes - 12, (size) => ({ observations: [{ content: { text: text(size) } }] })],
     [
       'bytes of a step with a state of unknown size',
@@ -138,5 +155,13 @@ describe('the pass over the bytes of steps', () => {
     const left = LIMITS.messageValues - 127 * 1025;
     expect(agreedPass(frameOf(...full, withParts(left - 1)))).toBeDefined();
     expect(passFrame(frameOf(...full, withParts(left)))).toBeUndefined();
+    const tensor = { dtype: '|u1', shape: list(32, 1), data: new Uint8Array(1) };
+    const withTensors = (tensors: number, others: number) => ({
+      observations: [...list(tensors, { content: { tensor } }), ...list(others, {})],
+    });
+    const most = list(3, withTensors(1024, 0));
+    const [tensors, others] = [672, LIMITS.messageValues - 3 * (1 + 1024 * 35) - (1 + 672 * 35)];
+    expect(agreedPass(frameOf(...most, withTensors(tensors, others)))).toBeDefined();
+    expect(passFrame(frameOf(...most, withTensors(tensors, others + 1)))).toBeUndefined();
   });
 });

@@ -122,7 +122,7 @@ describe('FM6: a request that violates a rule of its proto gets the field, the e
           step: { observations: [{}, { content: { text: 'a', uri: 'b' } }] },
         }),
       'step.observations[1].content',
-      'only one of text, json, data, state_digest, uri can be set',
+      'only one of text, json, data, state_digest, uri, tensor can be set',
     ],
   ])('%s', (_what, thrown, field, description) => {
     const error = thrown();

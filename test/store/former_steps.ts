@@ -135,6 +135,8 @@ function contentToJson(content: Content): ContentJson {
       return { state: content.digest, size: content.size, media_type: content.mediaType };
     case 'uri':
       return { uri: content.uri, media_type: content.mediaType };
+    case 'tensor':
+      throw new Error('former steps have no tensors');
   }
 }
 

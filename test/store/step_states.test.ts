@@ -2,7 +2,17 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { makeStep, newState, sha256, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import {
+  makeStep,
+  newState,
+  sha256,
+  smallRef,
+  stateRef,
+  textAction,
+  textObservation,
+  wordStep,
+} from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf, type Scene } from './scene.ts';
 
@@ -44,6 +54,19 @@ describeStore('states of steps', (on) => {
     expect((await refusalOf(scene.append(made, [step]))).metadata).toEqual({ digest: shot.digest });
     await scene.append(made, [step], { states: [shot] });
     expect((await scene.steps(made))[0]?.step.observations[0]?.content).toEqual({ ...content, size: shot.data.length });
+  });
+
+  it('FM4, S2: a state that has the items of a tensor must exist too', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const items = newState('items');
+    const content = { kind: 'tensor', dtype: '|S5', shape: [], digest: items.digest } as const;
+    const step = makeStep(0n, { actions: [textAction('', { content })] });
+    expect((await refusalOf(scene.append(made, [step]))).metadata).toEqual({ digest: items.digest });
+    await scene.append(made, [step], { states: [items] });
+    expect((await scene.steps(made))[0]?.step.actions[0]?.content).toEqual(content);
+    await collectUnused(scene.store);
+    expect(await scene.store.findStates(scene.namespace, [items.digest], false)).toHaveLength(1);
   });
 
   it('D3: a batch whose second step refers to an unknown state stores neither step nor inline state', async () => {

@@ -73,7 +73,7 @@ describeStore('values of steps', (on) => {
     expect(step.metrics).toEqual(metrics);
   });
 
-  it('FM3: the five kinds of content, and none, are kept distinct; empty text, bytes and uri are kept', async () => {
+  it('FM3: the six kinds of content, and none, are kept distinct; empty text, bytes and uri are kept', async () => {
     const contents = [
       undefined,
       { kind: 'text', text: '' },
@@ -82,6 +82,8 @@ describeStore('values of steps', (on) => {
       { kind: 'data', data: Uint8Array.from({ length: 256 }, (_, i) => i), mediaType: 'image/png' },
       { kind: 'uri', uri: '', mediaType: '' },
       { kind: 'uri', uri: 'https://example.org/ä?b=c#d', mediaType: 'text/html' },
+      { kind: 'tensor', dtype: '<f8', shape: [], data: new Uint8Array(8).fill(255) },
+      { kind: 'tensor', dtype: '|S0', shape: [2, 0, 3], data: new Uint8Array() },
     ] as const;
     const step = await throughStore({
       actions: contents.map((content) => textAction('', { content })),

@@ -88,6 +88,24 @@ describe('the preparation of steps for storage', () => {
     expect(states.map(({ digest }) => digest)).toEqual([sha256(large)]);
   });
 
+  it('FM4, W6: items of a tensor of 16 KiB and more become a state; dtype and shape stay, and a digest is the same', () => {
+    const items = bytes(LIMITS.contentStateBytes);
+    const shape = [4, items.length / 16];
+    const tensor = (given: { data: Uint8Array } | { digest: string }) =>
+      prepareStep(
+        step(0n, '', {
+          observations: [textObservation('', { content: { kind: 'tensor', dtype: '<f4', shape, ...given } })],
+        }),
+      );
+    const sent = tensor({ data: items });
+    const digest = sha256(items);
+    const content = { kind: 'tensor', dtype: '<f4', shape, digest };
+    expect(unpacked(sent.steps[0]!).observations[0]?.content).toEqual(content);
+    expect(sent.states).toEqual([{ digest, data: items }]);
+    expect(sent.steps[0]?.contentStates).toEqual([digest]);
+    expect(tensor({ digest }).steps[0]?.bytes).toEqual(sent.steps[0]?.bytes);
+  });
+
   it('W6: a log-probability that JSON gives as a double is the float that is stored', () => {
     const json = create(AppendStepsRequestSchema, {
       steps: [stepMessage(step(0n, '', { actions: [textAction('')] }))],
@@ -130,7 +148,33 @@ describe('an invalid step is refused, and the error names the field', () => {
     ['an empty key of a metric', step(0n, '', { metrics: new Map([['', 1]]) }), 'metrics'],
     ['a key of 129 bytes', step(0n, '', { metrics: new Map([['é'.repeat(64).concat('x'), 1]]) }), 'metrics'],
     ['257 metrics', step(0n, '', { metrics: new Map(Array.from({ length: 257 }, (_, i) => [`${i}`, i])) }), 'metrics'],
+    ...(
+      [
+        ['objects', { dtype: '|O8' }, 'dtype'],
+        ['a dtype without byte order', { dtype: 'f4' }, 'dtype'],
+        ['the native byte order', { dtype: '=f4' }, 'dtype'],
+        ['a long double', { dtype: '<f16' }, 'dtype'],
+        ['no dtype', { dtype: '' }, 'dtype'],
+        ['a byte less', { data: new Uint8Array(7) }, 'data'],
+        ['a byte more', { data: new Uint8Array(9) }, 'data'],
+        ['an empty dimension, but a byte', { shape: [2, 0], data: new Uint8Array(1) }, 'data'],
+        ['a negative dimension', { shape: [-2] }, 'shape[0]'],
+        ['33 dimensions', { shape: new Array(33).fill(1), data: new Uint8Array(4) }, 'shape'],
+        ['more than 256 MiB', { shape: [2 ** 26 + 1] }, 'shape'],
+        ['a product beyond 2^53', { shape: new Array(32).fill(2 ** 31 - 1) }, 'shape'],
+      ] as const
+    ).map(([what, tensor, field]): [string, GivenStep, string] => {
+      const content = { kind: 'tensor', dtype: '<f4', shape: [2], data: new Uint8Array(8), ...tensor } as const;
+      return [
+        `FM3: a tensor with ${what}`,
+        step(0n, '', { actions: [textAction('', { content })] }),
+        `actions[0].content.tensor.${field}`,
+      ];
+    }),
     ['a negative number', step(-1n, ''), 'step_number'],
+    ['an empty key of a label', step(0n, '', { labels: new Map([['', 'x']]) }), 'labels[""]'],
+    ['17 labels', step(0n, '', { labels: new Map(Array.from({ length: 17 }, (_, i) => [`l${i}`, ''])) }), 'labels'],
+    ['W11: U+0000 in the value of a label', step(0n, '', { labels: new Map([['a', '\0']]) }), 'labels'],
     ['W9: two states of one name', step(0n, '', { states: [state('1'), state('2', { name: 'env' })] }), 'states'],
     [
       'W9: 257 states',
@@ -172,12 +216,12 @@ describe('an invalid step is refused, and the error names the field', () => {
 
   it('steps at the limits are accepted', () => {
     const metrics = new Map(Array.from({ length: 256 }, (_, i) => [`${i}`.padEnd(128, 'k'), Number.NaN]));
-    const states = Array.from({ length: 16 }, (_, i) => state(bytes(i), { name: `${i}`.padEnd(64, 'n') }));
+    const states = Array.from({ length: 256 }, (_, i) => state(bytes(i), { name: `${i}`.padEnd(64, 'n') }));
     const largest = step(2n ** 63n - 1n, '🌊', {
       metrics,
       states: [...states.slice(1), state(bytes(LIMITS.inlineStateBytes))],
     });
-    expect(prepareStep(largest).steps[0]?.states).toHaveLength(16);
+    expect(prepareStep(largest).steps[0]?.states).toHaveLength(256);
   });
 });
 

@@ -45,12 +45,40 @@ export const anyJson: fc.Arbitrary<string> = fc.oneof(
 );
 
 const bytes = fc.uint8Array({ maxLength: 40 });
+
+/** Types of items, with their bytes. */
+const DTYPES = {
+  '|b1': 1,
+  '|i1': 1,
+  '|u1': 1,
+  '<i4': 4,
+  '>i8': 8,
+  '<f4': 4,
+  '<f8': 8,
+  '<c16': 16,
+  '|S3': 3,
+  '<U2': 8,
+  '|S0': 0,
+};
+
+/** Tensors with as many bytes as their dtype and shape say. */
+export const anyTensor = fc
+  .tuple(
+    fc.constantFrom(...Object.entries(DTYPES)),
+    fc.array(fc.nat(3), { maxLength: 3 }),
+    fc.uint8Array({ minLength: 8, maxLength: 8 }),
+  )
+  .map(([[dtype, size], shape, items]) => {
+    const bytes = shape.reduce((product, length) => product * length, size);
+    return { dtype, shape, data: Uint8Array.from({ length: bytes }, (_, i) => items[i % items.length]!) };
+  });
 const mediaType = fc.constantFrom('', 'image/png', 'text/plain; charset=utf-8');
 const content: fc.Arbitrary<Content> = fc.oneof(
   anyText.map((text): Content => ({ kind: 'text', text })),
   anyJson.map((json): Content => ({ kind: 'json', json })),
   fc.record({ kind: fc.constant('data' as const), data: bytes, mediaType }),
   fc.record({ kind: fc.constant('uri' as const), uri: anyText, mediaType }),
+  anyTensor.map((tensor): Content => ({ kind: 'tensor', ...tensor })),
 );
 
 const action: fc.Arbitrary<Action> = fc.record({

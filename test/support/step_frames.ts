@@ -20,7 +20,7 @@ import { passFrame } from '../../src/domain/step_codec/pass.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { ValueCount } from '../../src/rpc/value_count.ts';
 import { toAppendFrame } from '../../src/service/trajectory/append.ts';
-import { anyDouble, anyJson, anyText } from './arbitrary-steps.ts';
+import { anyDouble, anyJson, anyTensor, anyText } from './arbitrary-steps.ts';
 import { sha256 } from './steps.ts';
 
 /** Encoded AppendStepsRequests for tests: arbitrary ones, changed ones, and what decoding them says. */
@@ -78,6 +78,17 @@ const DATA = new TextEncoder().encode('state');
 
 function anyMessage(schema: DescMessage): fc.Arbitrary<Init> {
   if (schema.typeName === 'google.protobuf.Timestamp') return anyTime;
+  if (schema.typeName === 'anabranch.v1.Tensor') return mostly(anyItems, anyFields(schema));
+  return anyFields(schema);
+}
+
+/** Tensors with as many bytes as they need, or with a digest. */
+const anyItems: fc.Arbitrary<Init> = fc.oneof(
+  anyTensor,
+  anyTensor.map(({ dtype, shape }) => ({ dtype, shape, stateDigest: sha256(DATA) })),
+);
+
+function anyFields(schema: DescMessage): fc.Arbitrary<Init> {
   const oneof = hasOption(schema, messageRules) ? getOption(schema, messageRules).oneof[0]?.fields : undefined;
   const values = Object.fromEntries(schema.fields.map((field) => [field.localName, anyOptional(field)]));
   const chosen =

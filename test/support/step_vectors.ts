@@ -17,7 +17,10 @@ interface Vector {
   readonly storedHex: string;
 }
 type VectorNumber = number | 'NaN' | 'Infinity' | '-Infinity' | '-0';
-type VectorContent = Exclude<Content, { kind: 'data' }> | { kind: 'data'; dataHex: string; mediaType: string };
+type VectorContent =
+  | Exclude<Content, { kind: 'data' | 'tensor' }>
+  | { kind: 'data'; dataHex: string; mediaType: string }
+  | ({ kind: 'tensor'; dtype: string; shape: number[] } & ({ dataHex: string } | { digest: string }));
 interface VectorStep {
   readonly stepNumber: string;
   readonly actions?: readonly (Partial<Omit<Action, 'content' | 'logprobs'>> & {
@@ -80,6 +83,7 @@ export function stepOf(vector: VectorStep): Step {
 
 function contentOf(content: VectorContent | undefined): Content | undefined {
   if (content?.kind === 'state') return { ...content, size: 0 };
-  if (content?.kind !== 'data') return content;
-  return { kind: 'data', data: new Uint8Array(Buffer.from(content.dataHex, 'hex')), mediaType: content.mediaType };
+  if (content === undefined || !('dataHex' in content)) return content;
+  const { dataHex, ...others } = content;
+  return { ...others, data: new Uint8Array(Buffer.from(dataHex, 'hex')) };
 }

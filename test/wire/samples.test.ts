@@ -6,6 +6,7 @@ import {
   ObservationSchema,
   StepSchema,
   StepStateSchema,
+  TensorSchema,
 } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { branchSteps, leafSteps, sampleSteps } from './samples.ts';
 
@@ -27,7 +28,7 @@ it('FM5: the sample steps of all protocols set every field of a step, so that a 
   for (const step of [...sampleSteps(), ...branchSteps(), ...leafSteps()]) {
     for (const name of setFields(reflect(StepSchema, step))) if (!name.startsWith('Timestamp.')) set.add(name);
   }
-  const schemas = [StepSchema, ActionSchema, ObservationSchema, ContentSchema, StepStateSchema];
+  const schemas = [StepSchema, ActionSchema, ObservationSchema, ContentSchema, StepStateSchema, TensorSchema];
   const fields = schemas.flatMap((schema) => schema.fields.map((field) => `${schema.name}.${field.name}`));
   expect([...set].sort()).toEqual(fields.filter((name) => !SERVER_SET.includes(name)).sort());
 });

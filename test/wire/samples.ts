@@ -116,6 +116,13 @@ function contents(): Step {
       { type: 'screenshot', content: { data: SCREENSHOT, mediaType: 'image/png' } },
       { type: 'named', content: { stateDigest: sha256(PUT_STATE), mediaType: 'application/x-put' } },
       { type: 'link', content: { uri: 'https://example.org/a?b=c#é', mediaType: 'text/html' } },
+      {
+        type: 'vector',
+        content: { tensor: { dtype: '<f4', shape: [2], data: new Uint8Array([0, 0, 192, 63, 0, 0, 128, 255]) } },
+      },
+      { type: 'scalar', content: { tensor: { dtype: '|b1', data: new Uint8Array([1]) } } },
+      { type: 'pixels', content: { tensor: { dtype: '|u1', shape: [100, 200], data: SCREENSHOT } } },
+      { type: 'put', content: { tensor: { dtype: '>i2', shape: [300, 1024], stateDigest: sha256(PUT_STATE) } } },
     ],
     reward: -2.5,
   });
@@ -151,10 +158,11 @@ export function asRead(sent: Step): Step {
   }
   for (const { content } of [...step.actions, ...step.observations]) {
     if (content?.stateDigest !== undefined) content.size = BigInt(PUT_STATE.length);
-    if (content?.data === undefined || content.data.length < 16 * 1024) continue;
-    content.stateDigest = sha256(content.data);
-    content.size = BigInt(content.data.length);
-    delete content.data;
+    const holder = content?.tensor ?? content;
+    if (holder?.data === undefined || holder.data.length < 16 * 1024) continue;
+    holder.stateDigest = sha256(holder.data);
+    if (holder === content) content.size = BigInt(holder.data.length);
+    delete holder.data;
   }
   return step;
 }
@@ -165,7 +173,8 @@ export function withoutServerFields(read: Step): Step {
   step.writerEpoch = 0n;
   step.rewardSum = 0;
   for (const { content } of [...step.actions, ...step.observations]) {
-    if (content?.data !== undefined) content.data = new Uint8Array(content.data); // some transports return a Buffer
+    const holder = content?.tensor ?? content;
+    if (holder?.data !== undefined) holder.data = new Uint8Array(holder.data); // some transports return a Buffer
   }
   return step;
 }

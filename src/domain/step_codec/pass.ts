@@ -3,10 +3,11 @@ import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import { LIMITS } from '../limits.ts';
 import { stateDigest } from '../state_digest.ts';
 import { DEFAULT_STATE_NAME, type NewState, type StateRef } from '../step.ts';
+import { itemBytes, tensorBytes } from '../tensor.ts';
 import { compareText } from '../text_order.ts';
 import { CheckedReader, DECLINED, demand, given, nonZero, positive } from './checked_reader.ts';
 import type { PackedStep } from './packed_step.ts';
-import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TENSOR, TIMESTAMP } from './tags.ts';
 import type { WireReader } from './wire_reader.ts';
 import { WireWriter } from './wire_writer.ts';
 import { writeState } from './write.ts';
@@ -39,11 +40,13 @@ const TYPE_BYTES = 128;
 const NAME_BYTES = 256;
 const MEDIA_TYPE_BYTES = 128;
 const URI_BYTES = 2048;
+const DTYPE_BYTES = 16;
 const NUMBER = /^[0-9]+$/;
 /** Maximum size of `Content.size`, which the server adds to each content that refers to a state (W3). */
 export const SIZE_BYTES = 6;
 
 const NO_DIGESTS: readonly Digest[] = [];
+const NO_SHAPE: readonly number[] = [];
 const NO_STATES: readonly StateRef[] = [];
 const NO_DATA: readonly NewState[] = [];
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
@@ -182,14 +185,14 @@ class Pass {
     const outer = input.enter();
     if (input.has(CONTENT.text)) this.#checked.text(0, LIMITS.stepBytes);
     else if (input.has(CONTENT.json)) this.#checked.json();
+    else if (input.has(CONTENT.tensor)) this.#tensor();
     else {
       if (input.has(CONTENT.data)) {
         const from = input.skip();
         demand(input.at - from < LIMITS.contentStateBytes);
       } else if (input.has(CONTENT.stateDigest)) {
         this.#contentRefs += 1;
-        this.#contentStates ??= new Set();
-        this.#contentStates.add(this.#checked.digest());
+        this.#contentState();
       } else {
         input.expect(CONTENT.uri);
         this.#checked.text(0, URI_BYTES);
@@ -197,6 +200,42 @@ class Pass {
       if (input.has(CONTENT.mediaType)) this.#checked.text(1, MEDIA_TYPE_BYTES);
     }
     input.leave(outer);
+  }
+
+  /** Reads the digest of a state that a content refers to. */
+  #contentState(): void {
+    this.#contentStates ??= new Set();
+    this.#contentStates.add(this.#checked.digest());
+  }
+
+  #tensor(): void {
+    const input = this.#input;
+    this.#checked.count();
+    const outer = input.enter();
+    input.expect(TENSOR.dtype);
+    const ofItem = given(itemBytes(this.#checked.textValue(DTYPE_BYTES)));
+    const shape = input.has(TENSOR.shape) ? this.#shape() : NO_SHAPE;
+    const bytes = tensorBytes(ofItem, shape);
+    demand(bytes <= LIMITS.stateBytes);
+    if (input.has(TENSOR.data)) {
+      const from = input.skip();
+      demand(input.at - from === bytes && bytes < LIMITS.contentStateBytes);
+    } else {
+      input.expect(TENSOR.stateDigest);
+      this.#contentState();
+    }
+    input.leave(outer);
+  }
+
+  /** The elements count as values, because the proto has rules for them. */
+  #shape(): readonly number[] {
+    const shape = this.#input.packedInts();
+    demand(shape.length > 0 && shape.length <= LIMITS.tensorDimensions);
+    for (const length of shape) {
+      this.#checked.count();
+      demand(length >= 0);
+    }
+    return shape;
   }
 
   #metrics(): ReadonlyMap<string, number> {

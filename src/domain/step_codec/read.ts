@@ -1,7 +1,7 @@
 import { type Instant, instantFromParts, isInstant } from '../instant.ts';
-import type { Action, Content, Observation, StateRef, Step } from '../step.ts';
+import type { Action, Content, Observation, StateRef, Step, Tensor } from '../step.ts';
 import { DamagedStep } from './damaged_step.ts';
-import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TENSOR, TIMESTAMP } from './tags.ts';
 import { WireReader } from './wire_reader.ts';
 
 /**
@@ -111,12 +111,23 @@ function readForm(input: WireReader): Content {
   if (input.has(CONTENT.uri)) {
     return { kind: 'uri', uri: input.text(), mediaType: readText(input, CONTENT.mediaType) };
   }
+  if (input.has(CONTENT.tensor)) return readTensor(input);
   return {
     kind: 'state',
     digest: readDigest(input, CONTENT.stateDigest),
     mediaType: readText(input, CONTENT.mediaType),
     size: input.has(CONTENT.size) ? input.unsigned() : 0,
   };
+}
+
+function readTensor(input: WireReader): Tensor {
+  const outer = input.enter();
+  input.expect(TENSOR.dtype);
+  const dtype = input.text();
+  const shape = input.has(TENSOR.shape) ? input.packedInts() : NONE;
+  const items = input.has(TENSOR.data) ? { data: input.bytes() } : { digest: readDigest(input, TENSOR.stateDigest) };
+  input.leave(outer);
+  return { kind: 'tensor', dtype, shape, ...items };
 }
 
 function readMetrics(input: WireReader): ReadonlyMap<string, number> {

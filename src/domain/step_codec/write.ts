@@ -1,6 +1,6 @@
 import { type Instant, instantToParts } from '../instant.ts';
-import type { Action, Content, Observation, StateRef, Step, StoredStep } from '../step.ts';
-import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TIMESTAMP } from './tags.ts';
+import type { Action, Content, Observation, StateRef, Step, StoredStep, Tensor } from '../step.ts';
+import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TENSOR, TIMESTAMP } from './tags.ts';
 import type { WireWriter } from './wire_writer.ts';
 
 /** Writes what the client sent of a step, as a message `Step`, with states by digest and size. */
@@ -83,9 +83,21 @@ function writeContent(out: WireWriter, tag: number, content: Content): void {
     case 'uri':
       out.text(CONTENT.uri, content.uri);
       break;
+    case 'tensor':
+      writeTensor(out, content);
+      break;
   }
   if ('mediaType' in content && content.mediaType !== '') out.text(CONTENT.mediaType, content.mediaType);
   if (content.kind === 'state' && content.size > 0) out.unsigned(CONTENT.size, content.size);
+  out.end(begun);
+}
+
+function writeTensor(out: WireWriter, { dtype, shape, data, digest }: Tensor): void {
+  const begun = out.begin(CONTENT.tensor);
+  out.text(TENSOR.dtype, dtype);
+  if (shape.length > 0) out.packedInts(TENSOR.shape, shape);
+  if (data !== undefined) out.bytes(TENSOR.data, data);
+  else out.text(TENSOR.stateDigest, digest);
   out.end(begun);
 }
 

@@ -1,4 +1,4 @@
-import type { Content, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Content, Step, Tensor } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
 
 /** Result of `screenStep` for a step that the full validator must check. */
@@ -52,7 +52,7 @@ export function screenStep(step: Step): number {
 
 function screenContent(content: Content | undefined): number {
   if (content === undefined) return 0;
-  const { text, json, data, stateDigest, uri, mediaType } = content;
+  const { text, json, data, stateDigest, uri, tensor, mediaType } = content;
   let set = 0;
   let bytes = 40 + 3 * mediaType.length;
   if (text !== undefined) {
@@ -69,16 +69,35 @@ function screenContent(content: Content | undefined): number {
   }
   if (stateDigest !== undefined) {
     set += 1;
-    // The rule of the proto counts code points, which have up to four bytes.
-    if ([...stateDigest].length !== 64) return SUSPECT;
-    bytes += 4 * 64;
+    if (!isDigestLong(stateDigest)) return SUSPECT;
+    bytes += 4 * DIGEST_LENGTH;
   }
   if (uri !== undefined) {
     set += 1;
     if (!fits(uri, 2048)) return SUSPECT;
     bytes += 3 * uri.length;
   }
+  if (tensor !== undefined) {
+    set += 1;
+    const tensorBytes = screenTensor(tensor);
+    if (tensorBytes === SUSPECT) return SUSPECT;
+    bytes += tensorBytes;
+  }
   return set === 1 && fits(mediaType, 128) ? bytes : SUSPECT;
+}
+
+function screenTensor({ dtype, shape, data, stateDigest }: Tensor): number {
+  if (!fits(dtype, 16) || shape.length > LIMITS.tensorDimensions || shape.some((length) => length < 0)) return SUSPECT;
+  const bytes = 40 + 3 * dtype.length + 5 * shape.length;
+  if (stateDigest === undefined) return data === undefined ? SUSPECT : bytes + data.length;
+  return data === undefined && isDigestLong(stateDigest) ? bytes + 4 * DIGEST_LENGTH : SUSPECT;
+}
+
+const DIGEST_LENGTH = 64;
+
+/** The rule of the proto counts code points, which have up to four bytes. */
+function isDigestLong(digest: string): boolean {
+  return [...digest].length === DIGEST_LENGTH;
 }
 
 /** Whether a text has at most `bytes` bytes in UTF-8. Counts them only if its length does not decide. */

@@ -6,6 +6,7 @@ import type {
   Observation as WireObservation,
   StepState as WireState,
   Step as WireStep,
+  Tensor as WireTensor,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { digestMismatch, parseDigest, shorten } from '../../domain/ids.ts';
@@ -19,6 +20,7 @@ import {
   type NewState,
   type Observation,
   type StateRef,
+  type Tensor,
 } from '../../domain/step.ts';
 import {
   type NewSteps,
@@ -28,6 +30,7 @@ import {
   withInlineStates,
 } from '../../domain/step_codec/packed_step.ts';
 import { WireWriter } from '../../domain/step_codec/wire_writer.ts';
+import { itemBytes, tensorBytes } from '../../domain/tensor.ts';
 import { fitsBytes, isStorableText, jsonFault, unstorableText } from '../../domain/text.ts';
 import { compareText } from '../../domain/text_order.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';
@@ -39,6 +42,13 @@ import { instantFault, toInstant, toMap } from '../convert/values.ts';
 
 /** The position of a step in its request: its field, or its index in `steps`. Converted to text only for errors. */
 type Place = string | number;
+
+/** An item of a list of a step. */
+interface Within {
+  readonly place: Place;
+  readonly list: string;
+  readonly index: number;
+}
 
 const NONE: readonly never[] = [];
 
@@ -124,7 +134,7 @@ function toObservation(
 /** Adds large data, which is stored as a state (FM4), to `contentData`. */
 function toContent(content: WireContent, place: Place, list: string, index: number, contentData: NewState[]): Content {
   refuseUnknown(content.$unknown, place, list, index, '.content');
-  const { text, json, mediaType } = content;
+  const { text, json, tensor, mediaType } = content;
   if (text !== undefined) {
     refuseMediaType(mediaType, place, list, index);
     checkText(text, place, list, index, '.content.text');
@@ -135,6 +145,10 @@ function toContent(content: WireContent, place: Place, list: string, index: numb
     const fault = jsonFault(json);
     if (fault !== undefined) throw invalidField(pathOf(place, list, index, '.content.json'), fault);
     return { kind: 'json', json };
+  }
+  if (tensor !== undefined) {
+    refuseMediaType(mediaType, place, list, index);
+    return toTensor(tensor, { place, list, index }, contentData);
   }
   const { data, stateDigest: digest, uri = '' } = content;
   checkText(mediaType, place, list, index, '.content.media_type');
@@ -152,12 +166,42 @@ function toContent(content: WireContent, place: Place, list: string, index: numb
   return { kind: 'uri', uri, mediaType };
 }
 
-/** Rejects a media type of text or JSON, because it would not be stored (FM5). */
+/** Adds large data to `contentData`, as `toContent` does. */
+function toTensor(tensor: WireTensor, { place, list, index }: Within, contentData: NewState[]): Tensor {
+  refuseUnknown(tensor.$unknown, place, list, index, '.content.tensor');
+  const { dtype, shape, data, stateDigest: sent } = tensor;
+  const fieldOf = (name: string) => pathOf(place, list, index, `.content.tensor.${name}`);
+  const ofItem = itemBytes(dtype);
+  if (ofItem === undefined) throw invalidField(fieldOf('dtype'), unknownDtype(dtype));
+  const bytes = tensorBytes(ofItem, shape);
+  if (bytes > LIMITS.stateBytes) {
+    throw invalidField(
+      fieldOf('shape'),
+      `must be that of a tensor of at most ${LIMITS.stateBytes} bytes, not ${bytes}`,
+    );
+  }
+  const known = { kind: 'tensor', dtype, shape } as const;
+  if (data === undefined) return { ...known, digest: parseDigest(sent ?? '', fieldOf('state_digest')) };
+  if (data.length !== bytes) {
+    const items = `${dtype} of shape [${shape.join(', ')}]`;
+    throw invalidField(fieldOf('data'), `must have ${bytes} bytes for a tensor ${items}, not ${data.length}`);
+  }
+  if (bytes < LIMITS.contentStateBytes) return { ...known, data };
+  const digest = stateDigest(data);
+  contentData.push({ digest, data });
+  return { ...known, digest };
+}
+
+function unknownDtype(dtype: string): string {
+  return `must be a type of NumPy's array interface, with a byte order and one of the kinds b, i, u, f, c, S and U, for example "<f4", not "${shorten(dtype)}"`;
+}
+
+/** Rejects a media type of text, JSON or a tensor, because it would not be stored (FM5). */
 function refuseMediaType(mediaType: string, place: Place, list: string, index: number): void {
   if (mediaType === '') return;
   throw invalidField(
     pathOf(place, list, index, '.content.media_type'),
-    `must be empty for text and json, not "${shorten(mediaType)}": send such content as data`,
+    `must be empty for text, json and tensor, not "${shorten(mediaType)}": send such content as data`,
   );
 }
 

@@ -5,13 +5,15 @@ import {
   ObservationSchema,
   StepSchema,
   StepStateSchema,
+  TensorSchema,
   type Action as WireAction,
   type Content as WireContent,
   type Observation as WireObservation,
   type StepState as WireState,
   type Step as WireStep,
+  type Tensor as WireTensor,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { Action, Content, Observation, StateRef, StoredStep } from '../../domain/step.ts';
+import type { Action, Content, Observation, StateRef, StoredStep, Tensor } from '../../domain/step.ts';
 import { fromInstant, fromMap } from '../convert/values.ts';
 
 /** Fills empty messages, because `create` with initial values visits every field again, which is slower. */
@@ -87,5 +89,17 @@ function fromContent(content: Content): WireContent {
       wire.uri = content.uri;
       wire.mediaType = content.mediaType;
       return wire;
+    case 'tensor':
+      wire.tensor = fromTensor(content);
+      return wire;
   }
+}
+
+function fromTensor({ dtype, shape, data, digest }: Tensor): WireTensor {
+  const wire = create(TensorSchema);
+  wire.dtype = dtype;
+  wire.shape = [...shape];
+  if (data !== undefined) wire.data = data;
+  if (digest !== undefined) wire.stateDigest = digest;
+  return wire;
 }

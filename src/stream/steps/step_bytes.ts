@@ -30,6 +30,8 @@ function contentBytes(content: Content | undefined): number {
       return 128 + utf8(content.mediaType);
     case 'uri':
       return 32 + utf8(content.uri) + utf8(content.mediaType);
+    case 'tensor':
+      return 128 + content.shape.length * 5 + (content.data?.length ?? 0);
   }
 }
 

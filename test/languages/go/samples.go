@@ -50,6 +50,10 @@ func bytesOf(data []byte, mediaType string) *pb.Content {
 	return &pb.Content{Data: data, MediaType: mediaType}
 }
 
+func tensor(dtype string, shape []int32, data []byte) *pb.Content {
+	return &pb.Content{Tensor: &pb.Tensor{Dtype: dtype, Shape: shape, Data: data}}
+}
+
 func sampleSteps() []*pb.Step {
 	put := digestOf(putState)
 	return []*pb.Step{
@@ -122,6 +126,12 @@ func sampleSteps() []*pb.Step {
 				{Type: "screenshot", Content: bytesOf(screenshot, "image/png")},
 				{Type: "named", Content: &pb.Content{StateDigest: proto.String(put), MediaType: "application/x-put"}},
 				{Type: "link", Content: &pb.Content{Uri: proto.String("https://example.org/a?b=c#é"), MediaType: "text/html"}},
+				{Type: "vector", Content: tensor("<f4", []int32{2}, []byte{0, 0, 192, 63, 0, 0, 128, 255})},
+				{Type: "scalar", Content: tensor("|b1", nil, []byte{1})},
+				{Type: "pixels", Content: tensor("|u1", []int32{100, 200}, screenshot)},
+				{Type: "put", Content: &pb.Content{
+					Tensor: &pb.Tensor{Dtype: ">i2", Shape: []int32{300, 1024}, StateDigest: proto.String(put)},
+				}},
 			},
 			Reward: proto.Float64(-2.5),
 		},
@@ -174,6 +184,10 @@ func asRead(sent *pb.Step) *pb.Step {
 			content.StateDigest = proto.String(digestOf(content.Data))
 			content.Size = int64(len(content.Data))
 			content.Data = nil
+		}
+		if tensor := content.GetTensor(); len(tensor.GetData()) >= 16*1024 {
+			tensor.StateDigest = proto.String(digestOf(tensor.Data))
+			tensor.Data = nil
 		}
 	}
 	return step

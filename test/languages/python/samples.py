@@ -3,7 +3,7 @@
 import hashlib
 import math
 
-from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step, StepState
+from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step, StepState, Tensor
 from google.protobuf.timestamp_pb2 import Timestamp
 
 
@@ -106,10 +106,21 @@ def sample_steps() -> list[Step]:
                 Observation(type="screenshot", content=Content(data=SCREENSHOT, media_type="image/png")),
                 Observation(type="named", content=Content(state_digest=put, media_type="application/x-put")),
                 Observation(type="link", content=Content(uri="https://example.org/a?b=c#é", media_type="text/html")),
+                Observation(type="vector", content=tensor("<f4", [2], b"\x00\x00\xc0\x3f\x00\x00\x80\xff")),
+                Observation(type="scalar", content=tensor("|b1", [], b"\x01")),
+                Observation(type="pixels", content=tensor("|u1", [100, 200], SCREENSHOT)),
+                Observation(
+                    type="put",
+                    content=Content(tensor=Tensor(dtype=">i2", shape=[300, 1024], state_digest=put)),
+                ),
             ],
             reward=-2.5,
         ),
     ]
+
+
+def tensor(dtype: str, shape: list[int], data: bytes) -> Content:
+    return Content(tensor=Tensor(dtype=dtype, shape=shape, data=data))
 
 
 def branch_steps() -> list[Step]:
@@ -147,6 +158,9 @@ def as_read(sent: Step) -> Step:
             content.state_digest = sha256(content.data)
             content.size = len(content.data)
             content.ClearField("data")
+        if content.HasField("tensor") and len(content.tensor.data) >= 16 * 1024:
+            content.tensor.state_digest = sha256(content.tensor.data)
+            content.tensor.ClearField("data")
     return step
 
 

@@ -68,6 +68,8 @@ export function richStep(stepNumber: bigint): Step {
       { type: 'tool_result', callId: 'c1', isError: true, content: { data: bytes('png'), mediaType: 'image/png' } },
       { type: 'link', content: { uri: 'https://example.org/', mediaType: 'text/html' } },
       { type: 'file', content: { stateDigest: sha256(FILE), mediaType: 'text/plain' } },
+      { type: 'pixels', content: { tensor: { dtype: '|u1', shape: [3], data: bytes('rgb') } } },
+      { type: 'depth', content: { tensor: { dtype: '|u1', shape: [FILE.length], stateDigest: sha256(FILE) } } },
     ],
     reward: 0.5,
     terminated: true,

@@ -425,7 +425,7 @@ export declare type Observation = Message<"anabranch.v1.Observation"> & {
 export declare const ObservationSchema: GenMessage<Observation>;
 
 /**
- * Content of an action or observation. Exactly one of text, json, data, state_digest and uri is set.
+ * Content of an action or observation. Exactly one of text, json, data, state_digest, uri and tensor is set.
  *
  * @generated from message anabranch.v1.Content
  */
@@ -468,7 +468,7 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
   uri?: string | undefined;
 
   /**
-   * Media type of data, state_digest or uri, for example `image/png`. Empty for text and json. At most 128 bytes.
+   * Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128 bytes.
    *
    * @generated from field: string media_type = 6;
    */
@@ -480,6 +480,13 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
    * @generated from field: int64 size = 7;
    */
   size: bigint;
+
+  /**
+   * An array of numbers, or of text of fixed length.
+   *
+   * @generated from field: anabranch.v1.Tensor tensor = 8;
+   */
+  tensor?: Tensor | undefined;
 };
 
 /**
@@ -487,6 +494,52 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
  * Use `create(ContentSchema)` to create a new message.
  */
 export declare const ContentSchema: GenMessage<Content>;
+
+/**
+ * An array in C order: the last dimension varies fastest. Exactly one of data and state_digest is set.
+ *
+ * @generated from message anabranch.v1.Tensor
+ */
+export declare type Tensor = Message<"anabranch.v1.Tensor"> & {
+  /**
+   * Type of the items, as in NumPy's array interface: byte order (`<`, `>`, or `|` if items have no order), kind and
+   * bytes per item, for example `<f4`. Kinds: `b` (1 byte), `i` and `u` (1, 2, 4, 8), `f` (2, 4, 8), `c` (8, 16), `S`
+   * (0 to 9,999,999), and `U` (0 to 9,999,999 characters of 4 bytes). Others, such as objects, are rejected. Required.
+   *
+   * @generated from field: string dtype = 1;
+   */
+  dtype: string;
+
+  /**
+   * Length of each dimension, at least 0. At most 32 dimensions; none for a single item. All items together have at most
+   * 256 MiB.
+   *
+   * @generated from field: repeated int32 shape = 2;
+   */
+  shape: number[];
+
+  /**
+   * The items. Must have as many bytes as `dtype` and `shape` say. Data of 16 KiB or more is stored as a state, once per
+   * namespace. It is returned as `state_digest`.
+   *
+   * @generated from field: optional bytes data = 3;
+   */
+  data?: Uint8Array | undefined;
+
+  /**
+   * SHA-256 of a stored state that has the items, 64 lower-case hex characters. Its size is not compared with `shape`. A
+   * state that steps have inline with less than 4 KiB must be put first (PutState).
+   *
+   * @generated from field: optional string state_digest = 4;
+   */
+  stateDigest?: string | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.Tensor.
+ * Use `create(TensorSchema)` to create a new message.
+ */
+export declare const TensorSchema: GenMessage<Tensor>;
 
 /**
  * A state of a step. In requests, the state is sent inline (`data`) or named by its digest.

@@ -465,7 +465,7 @@ Global___Observation: typing_extensions.TypeAlias = Observation
 
 @typing.final
 class Content(google.protobuf.message.Message):
-    """Content of an action or observation. Exactly one of text, json, data, state_digest and uri is set."""
+    """Content of an action or observation. Exactly one of text, json, data, state_digest, uri and tensor is set."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -476,6 +476,7 @@ class Content(google.protobuf.message.Message):
     URI_FIELD_NUMBER: builtins.int
     MEDIA_TYPE_FIELD_NUMBER: builtins.int
     SIZE_FIELD_NUMBER: builtins.int
+    TENSOR_FIELD_NUMBER: builtins.int
     text: builtins.str
     """Text. May be empty. Text with U+0000 is rejected; send it as `data`."""
     json: builtins.str
@@ -491,9 +492,13 @@ class Content(google.protobuf.message.Message):
     uri: builtins.str
     """Location of the content, at most 2 KiB. The server stores it and never opens it."""
     media_type: builtins.str
-    """Media type of data, state_digest or uri, for example `image/png`. Empty for text and json. At most 128 bytes."""
+    """Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128 bytes."""
     size: builtins.int
     """Output only; ignored in requests. Size in bytes of the state named by `state_digest`."""
+    @property
+    def tensor(self) -> Global___Tensor:
+        """An array of numbers, or of text of fixed length."""
+
     def __init__(
         self,
         *,
@@ -504,9 +509,10 @@ class Content(google.protobuf.message.Message):
         uri: builtins.str | None = ...,
         media_type: builtins.str = ...,
         size: builtins.int = ...,
+        tensor: Global___Tensor | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "state_digest", b"state_digest", "text", b"text", "uri", b"uri"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "media_type", b"media_type", "size", b"size", "state_digest", b"state_digest", "text", b"text", "uri", b"uri"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "state_digest", b"state_digest", "tensor", b"tensor", "text", b"text", "uri", b"uri"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "media_type", b"media_type", "size", b"size", "state_digest", b"state_digest", "tensor", b"tensor", "text", b"text", "uri", b"uri"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_data", b"_data"]) -> typing.Literal["data"] | None: ...
     @typing.overload
@@ -519,6 +525,52 @@ class Content(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_uri", b"_uri"]) -> typing.Literal["uri"] | None: ...
 
 Global___Content: typing_extensions.TypeAlias = Content
+
+@typing.final
+class Tensor(google.protobuf.message.Message):
+    """An array in C order: the last dimension varies fastest. Exactly one of data and state_digest is set."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DTYPE_FIELD_NUMBER: builtins.int
+    SHAPE_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    STATE_DIGEST_FIELD_NUMBER: builtins.int
+    dtype: builtins.str
+    """Type of the items, as in NumPy's array interface: byte order (`<`, `>`, or `|` if items have no order), kind and
+    bytes per item, for example `<f4`. Kinds: `b` (1 byte), `i` and `u` (1, 2, 4, 8), `f` (2, 4, 8), `c` (8, 16), `S`
+    (0 to 9,999,999), and `U` (0 to 9,999,999 characters of 4 bytes). Others, such as objects, are rejected. Required.
+    """
+    data: builtins.bytes
+    """The items. Must have as many bytes as `dtype` and `shape` say. Data of 16 KiB or more is stored as a state, once per
+    namespace. It is returned as `state_digest`.
+    """
+    state_digest: builtins.str
+    """SHA-256 of a stored state that has the items, 64 lower-case hex characters. Its size is not compared with `shape`. A
+    state that steps have inline with less than 4 KiB must be put first (PutState).
+    """
+    @property
+    def shape(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Length of each dimension, at least 0. At most 32 dimensions; none for a single item. All items together have at most
+        256 MiB.
+        """
+
+    def __init__(
+        self,
+        *,
+        dtype: builtins.str = ...,
+        shape: collections.abc.Iterable[builtins.int] | None = ...,
+        data: builtins.bytes | None = ...,
+        state_digest: builtins.str | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_data", b"_data", "_state_digest", b"_state_digest", "data", b"data", "state_digest", b"state_digest"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_data", b"_data", "_state_digest", b"_state_digest", "data", b"data", "dtype", b"dtype", "shape", b"shape", "state_digest", b"state_digest"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_data", b"_data"]) -> typing.Literal["data"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_state_digest", b"_state_digest"]) -> typing.Literal["state_digest"] | None: ...
+
+Global___Tensor: typing_extensions.TypeAlias = Tensor
 
 @typing.final
 class StepState(google.protobuf.message.Message):
