@@ -61,6 +61,8 @@ export const REASONS = [
   'ROLLOUT_CONFLICT',
   'QUEUE_CLOSED',
   'STEP_CORRUPT',
+  'STAGE_NOT_CLAIMABLE',
+  'CLAIMS_TOO_LARGE',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

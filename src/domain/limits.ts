@@ -107,6 +107,8 @@ export const LIMITS = Object.freeze({
   resultErrorBytes: 128 * 1024,
   /** Validations of one attempt under free names, which are no validator types of the task. */
   freeValidations: 128,
+  /** Rollouts that one CreateRollouts with `claim` creates. */
+  claimedRollouts: 100,
   /** Combinations in one Summarize response. */
   summaries: 10_000,
 });

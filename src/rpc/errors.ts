@@ -75,6 +75,8 @@ const CODES: Readonly<Record<Reason, Code>> = {
   NO_ATTEMPT: Code.FailedPrecondition,
   ROLLOUT_CONFLICT: Code.AlreadyExists,
   QUEUE_CLOSED: Code.FailedPrecondition,
+  STAGE_NOT_CLAIMABLE: Code.FailedPrecondition,
+  CLAIMS_TOO_LARGE: Code.FailedPrecondition,
 };
 
 /** How long a caller should wait before a retry. */

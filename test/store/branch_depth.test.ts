@@ -9,7 +9,7 @@ import { wordStep } from '../support/steps.ts';
 import { makeDeepTree, turnsDuring } from './deep_tree.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { describeStore, openOn } from './on_store.ts';
-import { RolloutScene } from './rollout_scene.ts';
+import { newRollout, RolloutScene } from './rollout_scene.ts';
 import { refusalOf, Scene } from './scene.ts';
 import { type OutsideSql, outsideSql } from './sql.ts';
 import { statementsOf } from './statement_count.ts';
@@ -108,6 +108,10 @@ describeStore('the depth of branches', (on) => {
       {},
       { newStatus: 'FAILED', actor: 'anabranch' },
     ]);
+    const { key: _, ...claiming } = here.request();
+    const row = newRollout({ number: 1n, startFrom: { trajectoryId: tooDeep.id, stepNumber: 0n } });
+    const creation = here.store.createRollouts(here.caller, stage.id, [row], undefined, claiming);
+    expect(await refusalOf(creation), 'claimed by its creation').toMatchObject({ reason: 'BRANCH_TOO_DEEP' });
   });
 
   describe('a chain of branches that is deeper than the limit', () => {

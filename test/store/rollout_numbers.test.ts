@@ -14,9 +14,10 @@ describeStore('rollouts under a request id and without a number', (on) => {
   const fresh = async () => {
     const scene = new RolloutScene(on.store);
     const { stage } = await scene.place();
-    const create = (requestId: string, rollouts: readonly Partial<NewRollout>[], request = requestId) => {
+    const create = async (requestId: string, rollouts: readonly Partial<NewRollout>[], request = requestId) => {
       const key = { rpc: 'CreateRollouts', requestId, requestDigest: sha256(request) };
-      return scene.store.createRollouts(scene.caller, stage.id, rollouts.map(newRollout), key);
+      const rows = rollouts.map(newRollout);
+      return (await scene.store.createRollouts(scene.caller, stage.id, rows, key, undefined)).rollouts;
     };
     const numbersOf = async (groupNumber: bigint) => {
       const all = await scene.rollouts({ stageId: stage.id });

@@ -55,8 +55,12 @@ export class RolloutScene extends RunScene {
     return { run, stage };
   }
 
-  makeRollouts(stage: { readonly id: string }, rollouts: readonly Partial<NewRollout>[]): Promise<CreatedRollout[]> {
-    return this.store.createRollouts(this.caller, stage.id, rollouts.map(newRollout), undefined);
+  async makeRollouts(
+    stage: { readonly id: string },
+    rollouts: readonly Partial<NewRollout>[],
+  ): Promise<readonly CreatedRollout[]> {
+    const rows = rollouts.map(newRollout);
+    return (await this.store.createRollouts(this.caller, stage.id, rows, undefined, undefined)).rollouts;
   }
 
   /** Creates this many rollouts of one group, numbered from 0. Returns their ids. */

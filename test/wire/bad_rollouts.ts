@@ -199,6 +199,29 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts',
   },
   {
+    what: 'one rollout too many that is claimed',
+    call: ({ rollouts, stageId }) => {
+      const claim = { workerId: 'w' };
+      return rollouts.createRollouts({ stageId, rollouts: manyRollouts(101), claim, requestId: randomUUID() });
+    },
+    ...INVALID,
+    field: 'rollouts',
+  },
+  {
+    what: 'claimed rollout without a request id',
+    call: ({ rollouts, stageId }) =>
+      rollouts.createRollouts({ stageId, rollouts: after({}), claim: { workerId: 'w' } }),
+    ...INVALID,
+    field: 'request_id',
+  },
+  {
+    what: 'claim without a worker',
+    call: ({ rollouts, stageId }) =>
+      rollouts.createRollouts({ stageId, rollouts: after({}), claim: {}, requestId: randomUUID() }),
+    ...INVALID,
+    field: 'claim.worker_id',
+  },
+  {
     what: 'a quarter of a million rollouts in one call',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(250_000) }),
     code: Code.ResourceExhausted,
@@ -283,6 +306,18 @@ export const LEASES: readonly Bad[] = [
       call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', leaseDuration }),
       ...INVALID,
       field: 'lease_duration',
+    },
+    {
+      what: `creation with a ${what}`,
+      call: ({ rollouts, stageId }) =>
+        rollouts.createRollouts({
+          stageId,
+          rollouts: after({}),
+          claim: { workerId: 'w', leaseDuration },
+          requestId: randomUUID(),
+        }),
+      ...INVALID,
+      field: 'claim.lease_duration',
     },
     {
       what: `heartbeat for a ${what}`,

@@ -1,12 +1,14 @@
 import {
   ClaimSchema,
+  type CreateRolloutsRequest,
   LeaseStateSchema,
   RolloutService,
   type Claim as WireClaim,
   type LeaseState as WireLease,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
-import type { Claim, LeaseState } from '../../store/contract/rollout.ts';
+import type { Claim, LeaseState, NewClaims } from '../../store/contract/rollout.ts';
+import type { Ids } from '../../stream/app.ts';
 import { claimRollouts } from '../../stream/rollouts/claim.ts';
 import { messageOf } from '../answer/message.ts';
 import { countFitting, sizerOf, totalBytes } from '../answer/size.ts';
@@ -54,6 +56,22 @@ export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'hea
   },
 };
 
+/** Returns how the rollouts of a creation are claimed; undefined if they are not. */
+export function toNewClaims({ claim, rollouts }: CreateRolloutsRequest, { uuid, uid }: Ids): NewClaims | undefined {
+  if (claim === undefined) return undefined;
+  return {
+    workerId: claim.workerId,
+    leaseMs: toMillis(claim.leaseDuration) ?? DEFAULT_LEASE_MS,
+    trajectories: rollouts.map(() => ({ id: uuid(), uid: uid() })),
+    countFitting: (claims) => countFittingClaims(claims.map(withoutInput)),
+  };
+}
+
+/** The caller that creates rollouts knows their input. */
+export function withoutInput(claim: Claim): Claim {
+  return { ...claim, rollout: { ...claim.rollout, inputJson: '' } };
+}
+
 /** WHOLE: all fields. INPUT: no validators and no JSON but `input_json`. BARE: ids, numbers and times. */
 type Extent = 'WHOLE' | 'INPUT' | 'BARE';
 
@@ -68,7 +86,7 @@ function countFittingClaims(claims: readonly Claim[]): number {
  * tasks have grown since the claims were granted. Then the first claims have all fields, and the others at least their
  * `input_json` if it fits (RD3).
  */
-function fitClaims(claims: readonly Claim[]): WireClaim[] {
+export function fitClaims(claims: readonly Claim[]): WireClaim[] {
   const inExtent = (extent: Extent) => claims.map((claim) => claimMessage(claim, extent));
   const whole = inExtent('WHOLE');
   if (totalBytes(whole, claimBytes) <= ANSWER_BYTES) return whole;

@@ -1,5 +1,9 @@
-import type { NewRollout as WireRollout } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type {
+  CreateRolloutsRequest,
+  NewRollout as WireRollout,
+} from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
+import { LIMITS } from '../../domain/limits.ts';
 import type { OnSuccess } from '../../domain/rollout.ts';
 import type { NewRollout } from '../../store/contract/rollout.ts';
 import { requireDistinct } from '../convert/distinct.ts';
@@ -10,6 +14,21 @@ import { toOnSuccess } from '../group/group.ts';
 import { DEFAULT_ATTEMPTS } from './requests.ts';
 
 const DEFAULT_RETRY_DELAY_MS = 1000;
+
+/** Requires a `request_id` where a repeated call would create or claim other rollouts (ID1). Errors: INVALID_REQUEST. */
+export function requireRepeatable({ rollouts, claim, requestId }: CreateRolloutsRequest): void {
+  if (claim !== undefined && rollouts.length > LIMITS.claimedRollouts) {
+    throw invalidField(
+      'rollouts',
+      `must have at most ${LIMITS.claimedRollouts} items with \`claim\`, not ${rollouts.length}`,
+    );
+  }
+  if (requestId !== '') return;
+  if (claim !== undefined) throw invalidField('request_id', 'must be set with `claim`');
+  if (rollouts.some(({ number }) => number === undefined)) {
+    throw invalidField('request_id', 'must be set, because a rollout has no number');
+  }
+}
 
 /** Errors: INVALID_REQUEST for two rollouts with the same number or id, and for a group with two policies. */
 export function toNewRollouts(rollouts: readonly WireRollout[], newId: () => string): NewRollout[] {

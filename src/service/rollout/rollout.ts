@@ -1,6 +1,6 @@
 import type { Rollout as WireRollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { invalidField, rolloutNotFound } from '../../domain/errors.ts';
+import { rolloutNotFound } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import type { Rollout } from '../../domain/rollout.ts';
 import {
@@ -14,8 +14,9 @@ import { toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { cursorInt, pageArgsOf } from '../request/page_token.ts';
+import { fitClaims, toNewClaims, withoutInput } from './claim.ts';
 import { fromRollout, rolloutBytes } from './messages.ts';
-import { toNewRollouts } from './new_rollouts.ts';
+import { requireRepeatable, toNewRollouts } from './new_rollouts.ts';
 import { recordAnswer } from './record.ts';
 import {
   type MoveDetailsRequest,
@@ -43,13 +44,12 @@ export const rolloutMethods: Methods<
 > = {
   /** Creates the rollouts that do not exist yet, all or none (Q6). */
   async createRollouts(request, { app, caller }) {
-    const { stageId, rollouts, requestId } = request;
-    if (requestId === '' && rollouts.some(({ number }) => number === undefined)) {
-      throw invalidField('request_id', 'must be set, because a rollout has no number: a retry would create it again');
-    }
+    requireRepeatable(request);
     const key = idempotencyKeyOf(RolloutService.method.createRollouts, request);
-    const rows = toNewRollouts(rollouts, app.ids.uuid);
-    return { rollouts: await app.store.createRollouts(caller, stageId, rows, key) };
+    const rows = toNewRollouts(request.rollouts, app.ids.uuid);
+    const claim = toNewClaims(request, app.ids);
+    const { rollouts, claims } = await app.store.createRollouts(caller, request.stageId, rows, key, claim);
+    return { rollouts: [...rollouts], claims: fitClaims(claims.map(withoutInput)) };
   },
 
   async getRollout({ rolloutId, view }, { app, caller }) {

@@ -29,17 +29,19 @@ export interface RolloutStore {
    * Creates the rollouts that do not exist by group number and number, and missing groups: all or none. Safe for
    * concurrent callers. An existing rollout must have been created with the same values; later changes do not matter.
    * A rollout without a number is always created, with a number above all of its group. The same request under a key
-   * returns the same rollouts.
+   * returns the same rollouts. With `claim`, claims all rollouts that it creates; the same request under a key returns
+   * those of its claims that are still live.
    * Errors: STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND and BRANCH_POINT_BEYOND_END (start point),
    * ROLLOUT_EXISTS (id), ROLLOUT_CONFLICT, QUEUE_CLOSED (only if a rollout would be created), REQUEST_ID_REUSED,
-   * INVALID_REQUEST (no number is left).
+   * INVALID_REQUEST (no number is left). With `claim` also STAGE_NOT_CLAIMABLE, CLAIMS_TOO_LARGE, BRANCH_TOO_DEEP.
    */
   createRollouts(
     caller: Caller,
     stageId: string,
     rollouts: readonly NewRollout[],
     key: IdempotencyKey | undefined,
-  ): Promise<CreatedRollout[]>;
+    claim: NewClaims | undefined,
+  ): Promise<CreatedRollouts>;
 
   /**
    * Returns the rollout with its attempts, all read from one snapshot. Attempts are ordered by number, validations of
@@ -162,6 +164,14 @@ export interface NewRollout extends RolloutSettings {
   readonly startFrom: StartPoint | undefined;
   /** Policy of the group, if the call creates it. */
   readonly onSuccess: OnSuccess;
+}
+
+/** How new rollouts are claimed. All must fit. There is a trajectory for each rollout of the request. */
+export type NewClaims = Pick<ClaimRequest, 'workerId' | 'leaseMs' | 'trajectories' | 'countFitting'>;
+
+export interface CreatedRollouts {
+  readonly rollouts: readonly CreatedRollout[];
+  readonly claims: readonly Claim[];
 }
 
 export interface CreatedRollout {

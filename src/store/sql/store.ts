@@ -188,8 +188,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return downsample(scopeOf(this.engine, namespace), series, maxPoints);
   },
 
-  createRollouts(caller, stageId, rollouts, key) {
-    return createRollouts(this.engine, caller, stageId, rollouts, key);
+  createRollouts(caller, stageId, rollouts, key, claim) {
+    return createRollouts(this.engine, caller, { stageId, rollouts, key, claim });
   },
   getRollout(namespace, id) {
     return getRollout(scopeOf(this.engine, namespace), id);

@@ -29,6 +29,8 @@ const TIMED = { attemptTimeout: { seconds: 90n }, retryDelay: { seconds: 0n, nan
 /** The values with which the first rollout of the scene was created. */
 const CREATED = { labels: { which: 'done', ...LABELS }, inputJson: '{"seed":1}', modelUri: 's3://models/0' };
 
+const claiming = () => ({ claim: { workerId: 'trainer' }, requestId: randomUUID() });
+
 export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
   ...CATALOGUE_RPCS,
   ...GROUP_RPCS,
@@ -42,6 +44,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
         {
           stageId,
           requestId: randomUUID(),
+          claim: { workerId: 'trainer', leaseDuration: { seconds: 30n } },
           rollouts: [
             { groupNumber: 0n, number: 0n, taskId, ...CREATED },
             {
@@ -64,12 +67,30 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       const made = { existed: false, rolloutId: id, groupId: id, number: 2n };
       const done = { existed: true, rolloutId: doneId, groupId: endedGroupId, number: 0n };
       expect(answer?.rollouts).toMatchObject([done, made]);
+      const rolloutId = answer!.rollouts[1]!.rolloutId;
+      const rollout = { id: rolloutId, attempt: 1, workerId: 'trainer', inputJson: '', metadataJson: '[]' };
+      expect(answer?.claims).toMatchObject([
+        { rollout, task: { inputJson: '{}' }, trajectory: { nextStepNumber: 3n }, truncated: false },
+      ]);
     },
     refused: ({ runId, stageId, mainId, doneId, runs, rollouts }) => ({
       REQUEST_ID_REUSED: async () => {
         const requestId = randomUUID();
         await rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 8n }], requestId });
         return [{ stageId, rollouts: [{ groupNumber: 8n }, { groupNumber: 8n }], requestId }];
+      },
+      STAGE_NOT_CLAIMABLE: async () => {
+        const place = { runId, kind: StageKind.TRAIN_STEP, number: 98n };
+        const pausedId = (await runs.getOrCreateStage({ ...place, initialStatus: Status.RUNNING })).stage!.id;
+        await runs.pauseStage({ stageId: pausedId });
+        return [{ stageId: pausedId, rollouts: [{ groupNumber: 0n }], ...claiming() }];
+      },
+      CLAIMS_TOO_LARGE: async () => {
+        const id = randomUUID();
+        await rollouts.upsertTasks({ tasks: [{ id, inputJson: `"${'i'.repeat(130_000)}"` }] });
+        return [
+          { stageId, rollouts: Array.from({ length: 8 }, () => ({ groupNumber: 8n, taskId: id })), ...claiming() },
+        ];
       },
       QUEUE_CLOSED: async () => {
         const place = { runId, kind: StageKind.TRAIN_STEP, number: 99n };

@@ -453,6 +453,22 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_STEP_CORRUPT = 57;
    */
   STEP_CORRUPT = 57,
+
+  /**
+   * FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage or
+   * its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+   *
+   * @generated from enum value: ERROR_REASON_STAGE_NOT_CLAIMABLE = 64;
+   */
+  STAGE_NOT_CLAIMABLE = 64,
+
+  /**
+   * FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
+   * rollouts that would be created, from the first on, fit).
+   *
+   * @generated from enum value: ERROR_REASON_CLAIMS_TOO_LARGE = 65;
+   */
+  CLAIMS_TOO_LARGE = 65,
 }
 
 /**

@@ -959,6 +959,33 @@ export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
 export declare const NewRolloutSchema: GenMessage<NewRollout>;
 
 /**
+ * Who claims new rollouts, and for how long.
+ *
+ * @generated from message anabranch.v1.NewClaim
+ */
+export declare type NewClaim = Message<"anabranch.v1.NewClaim"> & {
+  /**
+   * Name of the worker, 1 to 128 bytes.
+   *
+   * @generated from field: string worker_id = 1;
+   */
+  workerId: string;
+
+  /**
+   * Duration of the lease after the claim and after each heartbeat or append: 1 s to 24 h. Default: 60 s.
+   *
+   * @generated from field: google.protobuf.Duration lease_duration = 2;
+   */
+  leaseDuration?: Duration | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.NewClaim.
+ * Use `create(NewClaimSchema)` to create a new message.
+ */
+export declare const NewClaimSchema: GenMessage<NewClaim>;
+
+/**
  * Request of CreateRollouts.
  *
  * @generated from message anabranch.v1.CreateRolloutsRequest
@@ -979,8 +1006,17 @@ export declare type CreateRolloutsRequest = Message<"anabranch.v1.CreateRollouts
   rollouts: NewRollout[];
 
   /**
-   * Idempotency key, at most 128 bytes. Required if a rollout has no number. Repeating the call with the same key returns
-   * the same rollouts.
+   * Claims the rollouts that this call creates, in the same transaction, so that no other worker can claim them. Existing
+   * rollouts are not claimed. At most 100 rollouts, and `request_id` is required. If the stage or its run is paused or
+   * terminal, or the claims do not fit into one response, the call fails and creates nothing. Optional.
+   *
+   * @generated from field: anabranch.v1.NewClaim claim = 3;
+   */
+  claim?: NewClaim | undefined;
+
+  /**
+   * Idempotency key, at most 128 bytes. Required with `claim`, and if a rollout has no number. Repeating the call with
+   * the same key returns the same rollouts, and those of its claims that are still live.
    *
    * @generated from field: string request_id = 4;
    */
@@ -1047,6 +1083,14 @@ export declare type CreateRolloutsResponse = Message<"anabranch.v1.CreateRollout
    * @generated from field: repeated anabranch.v1.CreatedRollout rollouts = 1;
    */
   rollouts: CreatedRollout[];
+
+  /**
+   * With `claim`: the claims of the created rollouts, in the order of the request. Left out is the `input_json` of the
+   * rollouts, which the caller has sent. A repeated call returns the claims that are still live.
+   *
+   * @generated from field: repeated anabranch.v1.Claim claims = 2;
+   */
+  claims: Claim[];
 };
 
 /**
@@ -3301,11 +3345,12 @@ export declare const RolloutService: GenService<{
   },
   /**
    * Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
-   * number; the response reports which ones existed. A rollout without a number is new, and gets the next one. An existing rollout must have been created with the same task,
+   * number; the response reports which ones existed. A rollout without a number is new, and gets the next one.
+   * `claim` claims the rollouts that the call creates. An existing rollout must have been created with the same task,
    * input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
    * would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
    * STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
-   * QUEUE_CLOSED, REQUEST_ID_REUSED.
+   * QUEUE_CLOSED, REQUEST_ID_REUSED; with `claim` also STAGE_NOT_CLAIMABLE, CLAIMS_TOO_LARGE, BRANCH_TOO_DEEP.
    *
    * @generated from rpc anabranch.v1.RolloutService.CreateRollouts
    */

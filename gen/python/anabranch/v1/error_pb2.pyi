@@ -195,6 +195,14 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """DATA_LOSS. Stored steps do not have their checksum any more: the storage is damaged. Metadata: `first_step_number`,
     `next_step_number` (the damaged steps, end exclusive). Other steps of the trajectory can be read.
     """
+    ERROR_REASON_STAGE_NOT_CLAIMABLE: _ErrorReason.ValueType  # 64
+    """FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage or
+    its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+    """
+    ERROR_REASON_CLAIMS_TOO_LARGE: _ErrorReason.ValueType  # 65
+    """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
+    rollouts that would be created, from the first on, fit).
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -376,5 +384,13 @@ ERROR_REASON_QUEUE_CLOSED: ErrorReason.ValueType  # 56
 ERROR_REASON_STEP_CORRUPT: ErrorReason.ValueType  # 57
 """DATA_LOSS. Stored steps do not have their checksum any more: the storage is damaged. Metadata: `first_step_number`,
 `next_step_number` (the damaged steps, end exclusive). Other steps of the trajectory can be read.
+"""
+ERROR_REASON_STAGE_NOT_CLAIMABLE: ErrorReason.ValueType  # 64
+"""FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage or
+its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+"""
+ERROR_REASON_CLAIMS_TOO_LARGE: ErrorReason.ValueType  # 65
+"""FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
+rollouts that would be created, from the first on, fit).
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

@@ -900,6 +900,31 @@ class NewRollout(google.protobuf.message.Message):
 Global___NewRollout: typing_extensions.TypeAlias = NewRollout
 
 @typing.final
+class NewClaim(google.protobuf.message.Message):
+    """Who claims new rollouts, and for how long."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WORKER_ID_FIELD_NUMBER: builtins.int
+    LEASE_DURATION_FIELD_NUMBER: builtins.int
+    worker_id: builtins.str
+    """Name of the worker, 1 to 128 bytes."""
+    @property
+    def lease_duration(self) -> google.protobuf.duration_pb2.Duration:
+        """Duration of the lease after the claim and after each heartbeat or append: 1 s to 24 h. Default: 60 s."""
+
+    def __init__(
+        self,
+        *,
+        worker_id: builtins.str = ...,
+        lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["lease_duration", b"lease_duration"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["lease_duration", b"lease_duration", "worker_id", b"worker_id"]) -> None: ...
+
+Global___NewClaim: typing_extensions.TypeAlias = NewClaim
+
+@typing.final
 class CreateRolloutsRequest(google.protobuf.message.Message):
     """Request of CreateRollouts."""
 
@@ -907,25 +932,35 @@ class CreateRolloutsRequest(google.protobuf.message.Message):
 
     STAGE_ID_FIELD_NUMBER: builtins.int
     ROLLOUTS_FIELD_NUMBER: builtins.int
+    CLAIM_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
     stage_id: builtins.str
     """Id of the stage."""
     request_id: builtins.str
-    """Idempotency key, at most 128 bytes. Required if a rollout has no number. Repeating the call with the same key returns
-    the same rollouts.
+    """Idempotency key, at most 128 bytes. Required with `claim`, and if a rollout has no number. Repeating the call with
+    the same key returns the same rollouts, and those of its claims that are still live.
     """
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___NewRollout]:
         """1 to 1,000 rollouts. Each pair of group number and number occurs once."""
+
+    @property
+    def claim(self) -> Global___NewClaim:
+        """Claims the rollouts that this call creates, in the same transaction, so that no other worker can claim them. Existing
+        rollouts are not claimed. At most 100 rollouts, and `request_id` is required. If the stage or its run is paused or
+        terminal, or the claims do not fit into one response, the call fails and creates nothing. Optional.
+        """
 
     def __init__(
         self,
         *,
         stage_id: builtins.str = ...,
         rollouts: collections.abc.Iterable[Global___NewRollout] | None = ...,
+        claim: Global___NewClaim | None = ...,
         request_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["request_id", b"request_id", "rollouts", b"rollouts", "stage_id", b"stage_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["claim", b"claim"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["claim", b"claim", "request_id", b"request_id", "rollouts", b"rollouts", "stage_id", b"stage_id"]) -> None: ...
 
 Global___CreateRolloutsRequest: typing_extensions.TypeAlias = CreateRolloutsRequest
 
@@ -968,16 +1003,24 @@ class CreateRolloutsResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     ROLLOUTS_FIELD_NUMBER: builtins.int
+    CLAIMS_FIELD_NUMBER: builtins.int
     @property
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___CreatedRollout]:
         """One entry per rollout, in the order of the request."""
+
+    @property
+    def claims(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Claim]:
+        """With `claim`: the claims of the created rollouts, in the order of the request. Left out is the `input_json` of the
+        rollouts, which the caller has sent. A repeated call returns the claims that are still live.
+        """
 
     def __init__(
         self,
         *,
         rollouts: collections.abc.Iterable[Global___CreatedRollout] | None = ...,
+        claims: collections.abc.Iterable[Global___Claim] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["rollouts", b"rollouts"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["claims", b"claims", "rollouts", b"rollouts"]) -> None: ...
 
 Global___CreateRolloutsResponse: typing_extensions.TypeAlias = CreateRolloutsResponse
 

@@ -297,11 +297,12 @@ class RolloutServiceServicer(object):
 
     def CreateRollouts(self, request, context):
         """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
-        number; the response reports which ones existed. A rollout without a number is new, and gets the next one. An existing rollout must have been created with the same task,
+        number; the response reports which ones existed. A rollout without a number is new, and gets the next one.
+        `claim` claims the rollouts that the call creates. An existing rollout must have been created with the same task,
         input, labels, priority, limits, start point, model and metadata. If the queue of the stage is closed, a call that
         would create a rollout fails with QUEUE_CLOSED; a retry of a call whose rollouts all exist succeeds. Errors:
         STAGE_NOT_FOUND, TASK_NOT_FOUND, TRAJECTORY_NOT_FOUND, BRANCH_POINT_BEYOND_END, ROLLOUT_EXISTS, ROLLOUT_CONFLICT,
-        QUEUE_CLOSED, REQUEST_ID_REUSED.
+        QUEUE_CLOSED, REQUEST_ID_REUSED; with `claim` also STAGE_NOT_CLAIMABLE, CLAIMS_TOO_LARGE, BRANCH_TOO_DEEP.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

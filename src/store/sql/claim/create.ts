@@ -22,7 +22,7 @@ import { type Assigned, type Assignments, assignedTo, readAssignments } from './
 export interface Granted extends Taken {
   /** Index of the request in the list of all requests. */
   readonly at: number;
-  readonly request: ClaimRequest;
+  readonly request: Pick<ClaimRequest, 'caller' | 'key' | 'workerId' | 'leaseMs'>;
   /** Ids of the attempt's trajectory. */
   readonly ids: { readonly id: string; readonly uid: string };
 }

@@ -46,8 +46,15 @@ export const QUEUE_ORDER = sql`r.priority desc, r.key`;
  * Columns of `QueuedRow`, except the trajectory key. Subqueries per row prevent planners from scanning groups or tasks.
  */
 export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown> {
-  return sql`r.*, (select g.id from ${engine.table('groups')} as g where g.key = r.group_key) as group_id,
-    (select t.id from ${engine.table('tasks')} as t where t.key = r.task) as task_id`;
+  return sql`r.*, ${groupIdOf(engine)} as group_id, ${taskIdOf(engine)} as task_id`;
+}
+
+export function groupIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string> {
+  return sql<string>`(select g.id from ${engine.table('groups')} as g where g.key = r.group_key)`;
+}
+
+export function taskIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string | null> {
+  return sql<string | null>`(select t.id from ${engine.table('tasks')} as t where t.key = r.task)`;
 }
 
 /** A queue in SQL. */

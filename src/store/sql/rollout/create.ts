@@ -3,8 +3,10 @@ import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, invalidField, taskNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
-import type { CreatedRollout, NewRollout } from '../../contract/rollout.ts';
+import type { CreatedRollout, CreatedRollouts, NewClaims, NewRollout } from '../../contract/rollout.ts';
 import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
+import { claimCreated } from '../claim/claim_created.ts';
+import { readClaims } from '../claim/reading.ts';
 import type { Engine } from '../engine.ts';
 import { differingFields, GIVEN_COLUMNS, type GivenRow, givenColumns } from '../given_fields.ts';
 import { countInGroups, lockGroups } from '../group/counters.ts';
@@ -25,19 +27,24 @@ import { findCreation, keepCreation, type NamedRollout } from './creation_reques
 export async function createRollouts(
   engine: Engine,
   caller: Caller,
-  stageId: string,
-  rollouts: readonly NewRollout[],
-  key: IdempotencyKey | undefined,
-): Promise<CreatedRollout[]> {
+  request: CreationRequest,
+): Promise<CreatedRollouts> {
   const { made, run } = await againWhenRaced(() =>
     writeAs(engine, caller, async (tx) => {
-      const stage = await keepStage(tx, stageId);
-      const creation = new RolloutCreation(tx, stage, rollouts, key);
+      const stage = await keepStage(tx, request.stageId);
+      const creation = new RolloutCreation(tx, stage, request);
       return { made: await creation.run(), run: stage.run };
     }),
   );
-  if (made.some(({ existed }) => !existed)) engine.announce([run]);
+  if (made.rollouts.some(({ existed }) => !existed)) engine.announce([run]);
   return made;
+}
+
+interface CreationRequest {
+  readonly stageId: string;
+  readonly rollouts: readonly NewRollout[];
+  readonly key: IdempotencyKey | undefined;
+  readonly claim: NewClaims | undefined;
 }
 
 /** A rollout of the request with its number, which the server has assigned if the request has none. */
@@ -48,28 +55,25 @@ interface Numbered extends NewRollout {
 class RolloutCreation {
   readonly #tx: CallerTransaction;
   readonly #stage: KeptStage;
-  readonly #requested: readonly NewRollout[];
-  readonly #key: IdempotencyKey | undefined;
+  readonly #request: CreationRequest;
 
-  constructor(
-    tx: CallerTransaction,
-    stage: KeptStage,
-    requested: readonly NewRollout[],
-    key: IdempotencyKey | undefined,
-  ) {
+  constructor(tx: CallerTransaction, stage: KeptStage, request: CreationRequest) {
     this.#tx = tx;
     this.#stage = stage;
-    this.#requested = requested;
-    this.#key = key;
+    this.#request = request;
   }
 
-  async run(): Promise<CreatedRollout[]> {
+  async run(): Promise<CreatedRollouts> {
     await inOneRoundTrip([this.#tx.readNow(), this.#tx.readMark()]);
     const groups = await this.#groups();
     const old = [...groups.values()].filter(({ created }) => !created).map(({ key }) => key);
     // The locks let one call at a time number the rollouts of a group. Behind them, a concurrent call with the same key
-    // has committed.
-    const [, earlier] = await inOneRoundTrip([lockGroups(this.#tx, old), findCreation(this.#tx, this.#key)]);
+    // has committed, and leases begin.
+    const [, , earlier] = await inOneRoundTrip([
+      lockGroups(this.#tx, old),
+      this.#tx.readNow(),
+      findCreation(this.#tx, this.#request.key),
+    ]);
     if (earlier !== undefined) return this.#repeat(earlier);
     const rollouts = await this.#numbered(groups);
     const there = await this.#there(old, rollouts);
@@ -80,23 +84,31 @@ class RolloutCreation {
     const tasks = await this.#tasks(missing);
     await this.#requireStarts(missing);
     const keys = await this.#insert(missing, groups, tasks);
+    const { claim, key } = this.#request;
+    const claims = claim === undefined ? [] : await claimCreated(this.#tx, this.#stage, keys, claim);
+    const attempt = claim === undefined ? 0n : 1n;
     const made = new Map(
-      missing.map((each, i) => [tupleKey(each.groupNumber, each.number), { id: each.id, key: keys[i]! }]),
+      missing.map(({ groupNumber, number, id }, i): [string, NamedRollout] => {
+        return [tupleKey(groupNumber, number), { id, key: keys[i]!, existed: false, attempt }];
+      }),
     );
     const named = rollouts.map(({ groupNumber, number }): NamedRollout => {
       const at = tupleKey(groupNumber, number);
-      const existing = there.get(at);
-      return { ...(existing ?? made.get(at)!), existed: existing !== undefined };
+      return made.get(at) ?? { ...there.get(at)!, existed: true, attempt: 0n };
     });
-    await keepCreation(this.#tx, this.#key, this.#stage.run, named);
-    return rollouts.map(({ groupNumber, number }, i) => {
+    await keepCreation(this.#tx, key, this.#stage.run, named);
+    const created = rollouts.map(({ groupNumber, number }, i): CreatedRollout => {
       const { id, existed } = named[i]!;
       return { rolloutId: id, groupId: groups.get(groupNumber)?.id ?? '', number, existed };
     });
+    return { rollouts: created, claims };
   }
 
-  /** ID1: returns the rollouts of an earlier call as that call did. They exist as long as their stage. */
-  async #repeat(earlier: readonly Omit<NamedRollout, 'id'>[]): Promise<CreatedRollout[]> {
+  /**
+   * ID1: returns the rollouts of an earlier call as that call did, and those of its claims that are still live. The
+   * rollouts exist as long as their stage.
+   */
+  async #repeat(earlier: readonly Omit<NamedRollout, 'id'>[]): Promise<CreatedRollouts> {
     const keys = earlier.map(({ key }) => key);
     const rows = await this.#tx.db
       .selectFrom('rollouts as r')
@@ -105,22 +117,25 @@ class RolloutCreation {
       .where(this.#tx.engine.among(sql.ref('r.key'), keys))
       .execute();
     const byKey = new Map(rows.map((row) => [row.key, row]));
-    return earlier.map(({ key, existed }) => {
+    const rollouts = earlier.map(({ key, existed }): CreatedRollout => {
       const { id, group_id, number } = byKey.get(key)!;
       return { rolloutId: id, groupId: group_id, number, existed };
     });
+    const claimed = earlier.filter(({ attempt }) => attempt > 0n);
+    const attempts = claimed.map(({ key, attempt }) => [key, attempt] as const);
+    return { rollouts, claims: attempts.length === 0 ? [] : await readClaims(this.#tx, attempts) };
   }
 
   /** Numbers the rollouts without a number, in order, above all others of their group. Errors: INVALID_REQUEST. */
   async #numbered(groups: ReadonlyMap<bigint, GroupRef>): Promise<Numbered[]> {
     const open = new Set(
-      this.#requested.flatMap(({ number, groupNumber }) => (number === undefined ? groupNumber : [])),
+      this.#request.rollouts.flatMap(({ number, groupNumber }) => (number === undefined ? groupNumber : [])),
     );
     const last = await this.#lastNumbers([...open].flatMap((number) => groups.get(number) ?? []));
-    for (const { groupNumber, number = -1n } of this.#requested) {
+    for (const { groupNumber, number = -1n } of this.#request.rollouts) {
       if (number > (last.get(groupNumber) ?? -1n)) last.set(groupNumber, number);
     }
-    return this.#requested.map((rollout, i) => {
+    return this.#request.rollouts.map((rollout, i) => {
       if (rollout.number !== undefined) return { ...rollout, number: rollout.number };
       const number = (last.get(rollout.groupNumber) ?? -1n) + 1n;
       if (number > LARGEST_NUMBER) throw noNumberLeft(rollout, i);
@@ -142,7 +157,7 @@ class RolloutCreation {
 
   #groups(): Promise<Map<bigint, GroupRef>> {
     const first = new Map<bigint, NewRollout>();
-    for (const rollout of this.#requested) {
+    for (const rollout of this.#request.rollouts) {
       if (!first.has(rollout.groupNumber)) first.set(rollout.groupNumber, rollout);
     }
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {

@@ -9,6 +9,8 @@ export interface NamedRollout {
   readonly key: bigint;
   readonly id: string;
   readonly existed: boolean;
+  /** The claimed attempt; 0 if the call did not claim the rollout. */
+  readonly attempt: bigint;
 }
 
 /** Row keys are stored as text, because JSON numbers cannot hold every int64. */
@@ -30,7 +32,7 @@ export async function findCreation(
   if (row === undefined) return undefined;
   if (isOtherRequest(row.request_digest, key.requestDigest)) throw requestIdReused(key.requestId);
   const stored = JSON.parse(row.claims ?? '[]') as StoredRollout[];
-  return stored.map(([rollout, , existed]) => ({ key: BigInt(rollout), existed }));
+  return stored.map(([rollout, attempt, existed]) => ({ key: BigInt(rollout), attempt: BigInt(attempt), existed }));
 }
 
 /** Stores a key with its rollouts. If a concurrent request stored it first, the primary key rejects the row. */
@@ -42,7 +44,7 @@ export async function keepCreation(
 ): Promise<void> {
   const [first] = rollouts;
   if (key === undefined || first === undefined) return;
-  const stored = rollouts.map((rollout): StoredRollout => [`${rollout.key}`, '0', rollout.existed]);
+  const stored = rollouts.map((rollout): StoredRollout => [`${rollout.key}`, `${rollout.attempt}`, rollout.existed]);
   await tx.engine.insertRows(tx.db, REQUESTS, [
     {
       namespace: tx.namespace,

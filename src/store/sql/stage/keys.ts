@@ -20,6 +20,9 @@ export async function findStageKeys({ engine, db, namespace }: ReadScope, id: st
 export interface KeptStage extends StageKeys {
   readonly id: string;
   readonly isQueueOpen: boolean;
+  /** Read without a lock, as for claims (Q4). */
+  readonly status: string;
+  readonly runStatus: string;
 }
 
 /**
@@ -27,10 +30,15 @@ export interface KeptStage extends StageKeys {
  * verbs are not blocked. Errors: STAGE_NOT_FOUND.
  */
 export async function keepStage(tx: NamespaceTransaction, id: string): Promise<KeptStage> {
-  const query = selectStageKeys(tx.db, tx.namespace, id).select('s.queue_close_time');
+  const query = selectStageKeys(tx.db, tx.namespace, id).select([
+    's.queue_close_time',
+    's.status',
+    'r.status as run_status',
+  ]);
   const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
-  return { key: row.key, run: row.run, id, isQueueOpen: row.queue_close_time === null };
+  const { key, run, status, run_status: runStatus } = row;
+  return { key, run, id, isQueueOpen: row.queue_close_time === null, status, runStatus };
 }
 
 function selectStageKeys(db: Db, namespace: string, id: string) {

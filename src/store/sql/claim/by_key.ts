@@ -1,0 +1,26 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { QueuedRow } from '../engine.ts';
+import type { Transaction } from '../transaction.ts';
+import { groupIdOf, taskIdOf } from './queue.ts';
+
+/**
+ * Locks those of the rollouts for which the condition (on `r`) holds, in order of key. Skips rollouts that other
+ * transactions hold (Q4).
+ */
+export async function lockByKey(
+  { engine, db }: Transaction,
+  keys: readonly bigint[],
+  condition: RawBuilder<unknown> = sql`true`,
+): Promise<QueuedRow[]> {
+  const query = db
+    .selectFrom('rollouts as r')
+    .selectAll('r')
+    .select([groupIdOf(engine).as('group_id'), taskIdOf(engine).as('task_id')])
+    .where(engine.among(sql.ref('r.key'), keys))
+    .where(sql<boolean>`${condition}`)
+    .orderBy('r.key');
+  const rows = await engine.lockFree(query, 'write').execute();
+  if (rows.length === 0) return [];
+  const next = await engine.nextKeys(db, 'trajectories', rows.length);
+  return rows.map((row, i) => ({ ...row, next_trajectory: next[i]! }));
+}
