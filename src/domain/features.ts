@@ -1,6 +1,7 @@
 /** Parts of the contract that earlier servers lack, sorted. A test compares the list with `docs/clients.md`. */
 export const FEATURES = Object.freeze([
   'assigned_rollout_numbers',
+  'claim_by_id',
   'claim_created_rollouts',
   'close_queue',
   'diff_states',

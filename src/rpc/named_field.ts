@@ -30,7 +30,7 @@ export const NAMED: { readonly [R in Reason]?: Named } = {
   TASK_NOT_FOUND: { key: 'task', fields: ['task_id', 'task_ids'] },
   VALIDATOR_NOT_FOUND: { key: 'validator', fields: ['validator_id'] },
   GROUP_NOT_FOUND: { key: 'group', fields: ['group_id'] },
-  ROLLOUT_NOT_FOUND: { key: 'rollout', fields: ['rollout_id'] },
+  ROLLOUT_NOT_FOUND: { key: 'rollout', fields: ['rollout_id', 'rollout_ids'] },
   ENVIRONMENT_NOT_FOUND: { key: 'environment', fields: ['environment_id', 'environment_ids'] },
   ROLLOUT_EXISTS: { key: 'rollout', fields: ['rollout_id'] },
   ENVIRONMENT_EXISTS: { key: 'environment', fields: ['environment_id'] },

@@ -101,6 +101,7 @@ export class RolloutScene extends RunScene {
       runId: undefined,
       stageId: this.#claimsFrom === 'anywhere' || given.runId !== undefined ? undefined : this.#placed,
       taskIds: [],
+      rolloutIds: [],
       labels: new Map(),
       minPriority: 0,
       workerId: 'worker',

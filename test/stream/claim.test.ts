@@ -318,6 +318,7 @@ const REQUEST: Omit<ClaimCall['request'], 'caller'> = {
   runId: undefined,
   stageId: undefined,
   taskIds: [],
+  rolloutIds: [],
   labels: new Map(),
   minPriority: 0,
   workerId: 'worker',

@@ -328,6 +328,19 @@ export const LEASES: readonly Bad[] = [
     },
   ]),
   {
+    what: 'claim of something that is not an id',
+    call: ({ rollouts, heldId }) => rollouts.claimRollouts({ workerId: 'w', rolloutIds: [heldId, 'x'] }),
+    ...INVALID,
+    field: 'rollout_ids[1]',
+  },
+  {
+    what: 'claim of 101 rollouts by id',
+    call: ({ rollouts }) =>
+      rollouts.claimRollouts({ workerId: 'w', rolloutIds: Array.from({ length: 101 }, () => randomUUID()) }),
+    ...INVALID,
+    field: 'rollout_ids',
+  },
+  {
     what: 'wait of more than 30 s',
     call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', wait: { seconds: 31n } }),
     ...INVALID,

@@ -28,13 +28,14 @@ const claimBytes = sizerOf(ClaimSchema);
 /** Methods of workers: claims and heartbeats. */
 export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'heartbeatRollouts'> = {
   async claimRollouts(request, { app, caller, signal }) {
-    const { runId, stageId, taskIds, minPriority, maxRollouts, workerId } = request;
+    const { runId, stageId, taskIds, rolloutIds, minPriority, maxRollouts, workerId } = request;
     const { claims, drained } = await claimRollouts(app, {
       request: {
         caller,
         runId: runId || undefined,
         stageId: stageId || undefined,
         taskIds: [...new Set(taskIds)].sort(),
+        rolloutIds: [...new Set(rolloutIds)].sort(),
         labels: toMap(request.labels),
         minPriority,
         workerId,
@@ -42,7 +43,7 @@ export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'hea
         countFitting: countFittingClaims,
         key: idempotencyKeyOf(RolloutService.method.claimRollouts, request),
       },
-      maxRollouts: Math.max(1, maxRollouts),
+      maxRollouts: Math.max(1, maxRollouts || rolloutIds.length),
       waitMs: toMillis(request.wait) ?? 0,
       signal,
     });

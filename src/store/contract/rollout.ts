@@ -63,7 +63,7 @@ export interface RolloutStore {
    * - A rollout whose start point was deleted fails, and the next one is claimed (Q3).
    * - A key with the same request returns those of its claims that are still live. An empty answer is not stored.
    * An error of one request is its outcome and does not affect others: RUN_NOT_FOUND, STAGE_NOT_FOUND,
-   * REQUEST_ID_REUSED.
+   * ROLLOUT_NOT_FOUND, REQUEST_ID_REUSED.
    */
   claimRollouts(requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]>;
 
@@ -222,6 +222,8 @@ export interface ClaimRequest {
   readonly runId: string | undefined;
   readonly stageId: string | undefined;
   readonly taskIds: readonly string[];
+  /** Empty for any rollout. */
+  readonly rolloutIds: readonly string[];
   readonly labels: ReadonlyMap<string, string>;
   readonly minPriority: number;
   readonly workerId: string;

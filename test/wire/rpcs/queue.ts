@@ -15,6 +15,7 @@ export const QUEUE_RPCS = {
             runId,
             stageId,
             taskIds: [taskId],
+            rolloutIds: [pendingId],
             labels: { which: 'pending' },
             minPriority: 2,
             maxRollouts: 4,
@@ -52,6 +53,7 @@ export const QUEUE_RPCS = {
       return {
         RUN_NOT_FOUND: [{ runId: NOBODY, workerId }],
         STAGE_NOT_FOUND: [{ stageId: NOBODY, workerId }],
+        ROLLOUT_NOT_FOUND: [{ rolloutIds: [NOBODY], workerId }],
         REQUEST_ID_REUSED: async () => {
           const requestId = randomUUID();
           await rollouts.claimRollouts({ stageId, requestId, workerId });

@@ -1141,8 +1141,8 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
   minPriority: number;
 
   /**
-   * Maximum number of rollouts to claim: 1 to 100. 0 means 1. Fewer are claimed if the response would exceed 1 MiB; the
-   * others stay PENDING.
+   * Maximum number of rollouts to claim: 1 to 100. 0 means 1, or all `rollout_ids`. Fewer are claimed if the response
+   * would exceed 1 MiB; the others stay PENDING.
    *
    * @generated from field: int32 max_rollouts = 6;
    */
@@ -1177,6 +1177,14 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
    * @generated from field: string request_id = 10;
    */
   requestId: string;
+
+  /**
+   * Claim only these rollouts, at most 100. Those that cannot be claimed now are skipped: rollouts that are not PENDING or
+   * are delayed, and rollouts of paused or terminal runs and stages. Default: any rollout.
+   *
+   * @generated from field: repeated string rollout_ids = 11;
+   */
+  rolloutIds: string[];
 };
 
 /**
@@ -1258,11 +1266,13 @@ export declare type ClaimRolloutsResponse = Message<"anabranch.v1.ClaimRolloutsR
 
   /**
    * True if nothing more can come, so that the worker can end. This needs both:
-   *  - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not count: they cannot be claimed.
-   *  - Nothing can be created. With `stage_id`: the queue of the stage is closed, or its run is terminal. With `run_id` alone: the run has stages and the
-   *    queues of all of them are closed, or the run is terminal.
-   * Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id`
-   * alone, GetOrCreateStage can bring new work later.
+   *  - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not
+   *    count: they cannot be claimed.
+   *  - Nothing can be created. With `rollout_ids`, this always holds. With `stage_id`: the queue of the stage is closed,
+   *    or its run is terminal. With `run_id` alone: the run has stages and the queues of all of them are closed, or the
+   *    run is terminal.
+   * Never true if the request names neither rollouts nor stage nor run. RetryRollout, ReopenStage, ReopenRun and, with
+   * `run_id` alone, GetOrCreateStage can bring new work later.
    *
    * @generated from field: bool drained = 2;
    */
@@ -3362,7 +3372,8 @@ export declare const RolloutService: GenService<{
   /**
    * Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
    * come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
-   * those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+   * those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, ROLLOUT_NOT_FOUND,
+   * REQUEST_ID_REUSED.
    *
    * @generated from rpc anabranch.v1.RolloutService.ClaimRollouts
    */

@@ -1056,6 +1056,7 @@ class ClaimRolloutsRequest(google.protobuf.message.Message):
     LEASE_DURATION_FIELD_NUMBER: builtins.int
     WAIT_FIELD_NUMBER: builtins.int
     REQUEST_ID_FIELD_NUMBER: builtins.int
+    ROLLOUT_IDS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """Claim rollouts of this run."""
     stage_id: builtins.str
@@ -1063,8 +1064,8 @@ class ClaimRolloutsRequest(google.protobuf.message.Message):
     min_priority: builtins.int
     """Claim rollouts with at least this priority."""
     max_rollouts: builtins.int
-    """Maximum number of rollouts to claim: 1 to 100. 0 means 1. Fewer are claimed if the response would exceed 1 MiB; the
-    others stay PENDING.
+    """Maximum number of rollouts to claim: 1 to 100. 0 means 1, or all `rollout_ids`. Fewer are claimed if the response
+    would exceed 1 MiB; the others stay PENDING.
     """
     worker_id: builtins.str
     """Name of the worker, 1 to 128 bytes."""
@@ -1090,6 +1091,12 @@ class ClaimRolloutsRequest(google.protobuf.message.Message):
         call does not wait. Waiting ends early when the response is `drained`, and when the server shuts down.
         """
 
+    @property
+    def rollout_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Claim only these rollouts, at most 100. Those that cannot be claimed now are skipped: rollouts that are not PENDING or
+        are delayed, and rollouts of paused or terminal runs and stages. Default: any rollout.
+        """
+
     def __init__(
         self,
         *,
@@ -1103,9 +1110,10 @@ class ClaimRolloutsRequest(google.protobuf.message.Message):
         lease_duration: google.protobuf.duration_pb2.Duration | None = ...,
         wait: google.protobuf.duration_pb2.Duration | None = ...,
         request_id: builtins.str = ...,
+        rollout_ids: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["lease_duration", b"lease_duration", "wait", b"wait"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["labels", b"labels", "lease_duration", b"lease_duration", "max_rollouts", b"max_rollouts", "min_priority", b"min_priority", "request_id", b"request_id", "run_id", b"run_id", "stage_id", b"stage_id", "task_ids", b"task_ids", "wait", b"wait", "worker_id", b"worker_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["labels", b"labels", "lease_duration", b"lease_duration", "max_rollouts", b"max_rollouts", "min_priority", b"min_priority", "request_id", b"request_id", "rollout_ids", b"rollout_ids", "run_id", b"run_id", "stage_id", b"stage_id", "task_ids", b"task_ids", "wait", b"wait", "worker_id", b"worker_id"]) -> None: ...
 
 Global___ClaimRolloutsRequest: typing_extensions.TypeAlias = ClaimRolloutsRequest
 
@@ -1171,11 +1179,13 @@ class ClaimRolloutsResponse(google.protobuf.message.Message):
     DRAINED_FIELD_NUMBER: builtins.int
     drained: builtins.bool
     """True if nothing more can come, so that the worker can end. This needs both:
-     - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not count: they cannot be claimed.
-     - Nothing can be created. With `stage_id`: the queue of the stage is closed, or its run is terminal. With `run_id` alone: the run has stages and the
-       queues of all of them are closed, or the run is terminal.
-    Never true if the request names neither stage nor run. RetryRollout, ReopenStage, ReopenRun and, with `run_id`
-    alone, GetOrCreateStage can bring new work later.
+     - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not
+       count: they cannot be claimed.
+     - Nothing can be created. With `rollout_ids`, this always holds. With `stage_id`: the queue of the stage is closed,
+       or its run is terminal. With `run_id` alone: the run has stages and the queues of all of them are closed, or the
+       run is terminal.
+    Never true if the request names neither rollouts nor stage nor run. RetryRollout, ReopenStage, ReopenRun and, with
+    `run_id` alone, GetOrCreateStage can bring new work later.
     """
     @property
     def claims(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Claim]:

@@ -311,7 +311,8 @@ class RolloutServiceServicer(object):
     def ClaimRollouts(self, request, context):
         """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
         come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
-        those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+        those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, ROLLOUT_NOT_FOUND,
+        REQUEST_ID_REUSED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

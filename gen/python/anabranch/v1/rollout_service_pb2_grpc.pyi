@@ -946,7 +946,8 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     ClaimRollouts: _RolloutServiceClaimRolloutsType
     """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
     come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
-    those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+    those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, ROLLOUT_NOT_FOUND,
+    REQUEST_ID_REUSED.
     """
 
     HeartbeatRollouts: _RolloutServiceHeartbeatRolloutsType
@@ -1330,7 +1331,8 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ClaimRolloutsResponse]]:
         """Assigns rollouts to a worker, each with a lease, a new attempt and a trajectory. Rollouts with a higher priority
         come first, then those that were created first. Rollouts of paused or terminal runs and stages are skipped, and
-        those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
+        those whose `claimable_time` has not come. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, ROLLOUT_NOT_FOUND,
+        REQUEST_ID_REUSED.
         """
 
     @abc.abstractmethod

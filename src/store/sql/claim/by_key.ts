@@ -4,12 +4,13 @@ import type { Transaction } from '../transaction.ts';
 import { groupIdOf, taskIdOf } from './queue.ts';
 
 /**
- * Locks those of the rollouts for which the condition (on `r`) holds, in order of key. Skips rollouts that other
- * transactions hold (Q4).
+ * Takes at most `limit` of the rollouts for which the condition (on `r`) holds, in the order of the queue, each locked
+ * for writing. Skips rollouts that other transactions hold (Q4).
  */
 export async function lockByKey(
   { engine, db }: Transaction,
   keys: readonly bigint[],
+  limit: number = keys.length,
   condition: RawBuilder<unknown> = sql`true`,
 ): Promise<QueuedRow[]> {
   const query = db
@@ -18,7 +19,9 @@ export async function lockByKey(
     .select([groupIdOf(engine).as('group_id'), taskIdOf(engine).as('task_id')])
     .where(engine.among(sql.ref('r.key'), keys))
     .where(sql<boolean>`${condition}`)
-    .orderBy('r.key');
+    .orderBy('r.priority', 'desc')
+    .orderBy('r.key')
+    .limit(limit);
   const rows = await engine.lockFree(query, 'write').execute();
   if (rows.length === 0) return [];
   const next = await engine.nextKeys(db, 'trajectories', rows.length);

@@ -23,7 +23,7 @@ export async function claimCreated(
   claim: NewClaims,
 ): Promise<Claim[]> {
   if (keys.length === 0) return [];
-  const rows = await lockByKey(tx, keys);
+  const rows = (await lockByKey(tx, keys)).sort((a, b) => (a.key < b.key ? -1 : 1));
   const [contexts, points, assignments] = await inOneRoundTrip([
     readContexts(tx, rows),
     holdStartPoints(

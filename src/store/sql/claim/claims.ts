@@ -1,19 +1,22 @@
+import { sql } from 'kysely';
 import { AnabranchError } from '../../../domain/errors.ts';
 import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../../contract/rollout.ts';
 import { readAttemptValues } from '../attempt/rows.ts';
-import { type Engine, Later, type QueuedRow } from '../engine.ts';
+import { type Engine, Later, type QueuedRow, type Wanted } from '../engine.ts';
 import { requestIdReused } from '../requests.ts';
 import { moveMany } from '../rollout/requeueing.ts';
 import { readStart } from '../rollout/rows.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
+import { lockByKey } from './by_key.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
 import { nextInMs } from './delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
+import { isClaimable, isWanted } from './queue.ts';
 import { readClaims } from './reading.ts';
-import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, readScope } from './scope.ts';
+import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, isInScope, readScope } from './scope.ts';
 import { readContext, readContexts, type StageContexts, type Taken } from './stage_contexts.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
 import { type Assignments, readAssignments } from './tasks.ts';
@@ -151,8 +154,8 @@ class Claiming {
 
   /** Optimistic: locks the next queued rollouts of the requested stage before checking that the stage is claimable. */
   async #lockAhead({ wanted, indexes }: ClaimBatch): Promise<Prelocked | undefined> {
-    const { caller, runId, stageId, taskIds, labels, minPriority } = wanted;
-    const isPlain = taskIds.length === 0 && labels.size === 0 && minPriority <= 0;
+    const { caller, runId, stageId, taskIds, rolloutIds, labels, minPriority } = wanted;
+    const isPlain = taskIds.length === 0 && rolloutIds.length === 0 && labels.size === 0 && minPriority <= 0;
     if (stageId === undefined || runId !== undefined || !isPlain) return undefined;
     const tx = this.#tx;
     const stage = { namespace: caller.namespace, id: stageId };
@@ -197,9 +200,7 @@ class Claiming {
     for (let round = 0; round < ROUNDS && taken.length < limit && queues.length > 0; round += 1) {
       const asked = round === 0 ? limit : Math.max(limit - taken.length, LOOK_AHEAD * 4 ** round);
       const known = round === 0 ? prelocked : undefined;
-      const looked = () =>
-        this.#tx.engine.lockQueued(this.#tx.db, queues, { labels, minPriority, except: this.#lockedKeys }, asked);
-      const rows = known?.rows ?? (await looked());
+      const rows = known?.rows ?? (await this.#lock(scope, { labels, minPriority, except: this.#lockedKeys }, asked));
       if (rows.length === 0) break;
       for (const { key } of rows) this.#lockedKeys.push(key);
       taken.push(
@@ -208,6 +209,15 @@ class Claiming {
       if (rows.length < asked) break;
     }
     return taken;
+  }
+
+  #lock(scope: ClaimScope, wanted: Wanted, limit: number): Promise<QueuedRow[]> {
+    const tx = this.#tx;
+    const { queues, rollouts } = scope;
+    if (rollouts === undefined) return tx.engine.lockQueued(tx.db, queues, wanted, limit);
+    const stages = queues.map(({ stage }) => stage);
+    const isClaimableNow = isWanted(tx.engine, wanted, isClaimable(tx.engine));
+    return lockByKey(tx, rollouts, limit, sql`${isInScope(tx.engine, scope, stages)} and ${isClaimableNow}`);
   }
 
   /**

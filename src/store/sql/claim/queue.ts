@@ -10,7 +10,7 @@ export const IS_PENDING = sql`r.status = 'PENDING'`;
  * Condition for PENDING rollouts that are not delayed (Q3). The time is read once per statement, so that the last
  * column of the queue's indexes can filter delayed rollouts.
  */
-function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
+export function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
   return sql`${IS_PENDING} and r.claimable_time <= (select ${now})`;
 }
 

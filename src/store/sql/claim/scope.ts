@@ -1,10 +1,11 @@
-import { sql } from 'kysely';
-import { stageNotFound } from '../../../domain/errors.ts';
+import { type RawBuilder, sql } from 'kysely';
+import { rolloutNotFound, stageNotFound } from '../../../domain/errors.ts';
 import { TERMINAL_STATUSES } from '../../../domain/lifecycle.ts';
 import type { ClaimRequest } from '../../contract/rollout.ts';
-import type { Db, Queue } from '../engine.ts';
+import type { Db, Engine, Queue } from '../engine.ts';
 import { findRunKeys } from '../run/keys.ts';
 import { findStage } from '../stage/rows.ts';
+import { padded } from '../statement_shapes.ts';
 import { inOneRoundTrip } from '../together.ts';
 import type { NamespaceTransaction, Transaction } from '../transaction.ts';
 import { isSet } from '../values.ts';
@@ -29,12 +30,13 @@ export function batchesOf(requests: readonly ClaimRequest[]): ClaimBatch[] {
   return [...batches.values()];
 }
 
-function nameOf({ caller, runId, stageId, taskIds, labels, minPriority }: ClaimRequest): string {
+function nameOf({ caller, runId, stageId, taskIds, rolloutIds, labels, minPriority }: ClaimRequest): string {
   const pairs = [...labels].sort(([a], [b]) => (a < b ? -1 : 1));
-  return JSON.stringify([caller.namespace, runId, stageId, [...taskIds].sort(), pairs, minPriority]);
+  const ids = [[...taskIds].sort(), [...rolloutIds].sort()];
+  return JSON.stringify([caller.namespace, runId, stageId, ids, pairs, minPriority]);
 }
 
-/** Stages and tasks that a filter selects. */
+/** Stages, tasks and rollouts that a filter selects. */
 export interface ClaimScope {
   /** Queues that can be claimed from: neither the stage nor its run is paused or terminal (Q4). */
   readonly queues: readonly Queue[];
@@ -43,18 +45,21 @@ export interface ClaimScope {
   readonly runs: readonly bigint[];
   /** Keys of the requested tasks; undefined for any task. */
   readonly tasks: readonly bigint[] | undefined;
-  /** Whether no rollout can be created there (Q2). Always false if the request names neither stage nor run. */
+  /** Keys of the requested rollouts; undefined for any rollout. */
+  readonly rollouts: readonly bigint[] | undefined;
+  /** Whether no rollout can be created there (Q2). False if the request names neither rollouts nor stage nor run. */
   readonly isClosed: boolean;
 }
 
-/** Reads without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND. */
+/** Reads without a lock. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, ROLLOUT_NOT_FOUND. */
 export async function readScope(
   tx: Transaction,
-  { caller, runId, stageId, taskIds }: ClaimRequest,
+  { caller, runId, stageId, taskIds, rolloutIds }: ClaimRequest,
 ): Promise<ClaimScope> {
   const own = tx.in(caller.namespace);
-  const [stages, tasks] = await inOneRoundTrip([readStages(own, runId, stageId), readTasks(own, taskIds)]);
-  const isClosed =
+  const named = await readNamed(own, rolloutIds);
+  const [stages, tasks] = await inOneRoundTrip([readStages(own, runId, stageId, named), readTasks(own, taskIds)]);
+  const queuesAreClosed =
     stages.length === 0
       ? await isOver(own, runId, stageId)
       : (runId !== undefined || stageId !== undefined) && stages.every(({ closed }) => isSet(closed));
@@ -63,12 +68,65 @@ export async function readScope(
     tasks === undefined ? [{ stage: key, task: null }] : tasks.map((task) => ({ stage: key, task })),
   );
   const runs = [...new Set(stages.map(({ run }) => run))];
-  return { queues, stages: stages.map(({ key }) => key), runs, tasks, isClosed };
+  const rollouts = named?.map(({ key }) => key);
+  return {
+    queues,
+    stages: stages.map(({ key }) => key),
+    runs,
+    tasks,
+    rollouts,
+    isClosed: named !== undefined || queuesAreClosed,
+  };
+}
+
+/** Condition for rollouts (`r`) of these stages, and of the requested tasks and ids. */
+export function isInScope(
+  engine: Pick<Engine, 'among'>,
+  { tasks, rollouts }: ClaimScope,
+  stages: readonly bigint[],
+): RawBuilder<unknown> {
+  const conditions = [engine.among(sql.ref('r.stage'), stages)];
+  if (tasks !== undefined) conditions.push(engine.among(sql.ref('r.task'), tasks));
+  if (rollouts !== undefined) conditions.push(engine.among(sql.ref('r.key'), rollouts));
+  return sql.join(conditions, sql` and `);
+}
+
+interface NamedRollout {
+  readonly key: bigint;
+  readonly stage: bigint;
+}
+
+/** Returns undefined for any rollout. Errors: ROLLOUT_NOT_FOUND. */
+async function readNamed(tx: NamespaceTransaction, ids: readonly string[]): Promise<NamedRollout[] | undefined> {
+  if (ids.length === 0) return undefined;
+  const rows = await tx.db
+    .selectFrom('rollouts as r')
+    .innerJoin('runs as u', 'u.key', 'r.run')
+    .select(['r.id', 'r.key', 'r.stage'])
+    .where('r.namespace', '=', tx.namespace)
+    .where('r.id', 'in', padded(ids))
+    .where('u.hidden', '=', 0)
+    .execute();
+  const found = new Set(rows.map(({ id }) => id));
+  const unknown = ids.find((id) => !found.has(id));
+  if (unknown !== undefined) throw rolloutNotFound(unknown);
+  return rows;
 }
 
 /** Selects open stages of open runs. The conditions match the partial index of open stages literally. */
-async function readStages(tx: NamespaceTransaction, runId: string | undefined, stageId: string | undefined) {
+async function readStages(
+  tx: NamespaceTransaction,
+  runId: string | undefined,
+  stageId: string | undefined,
+  named: readonly NamedRollout[] | undefined,
+) {
   const { engine } = tx;
+  if (named !== undefined) {
+    const stages = [...new Set(named.map(({ stage }) => stage))];
+    return selectOpen(tx.db, tx.namespace, runId, stageId)
+      .where(engine.among(sql.ref('s.key'), stages))
+      .execute();
+  }
   const name = `open stages${runId === undefined ? '' : ' of run'}${stageId === undefined ? '' : ' by id'}`;
   const query = engine.kept.of(name, [tx.namespace, runId ?? '', stageId ?? ''], (of, run, stage) =>
     selectOpen(engine.db, of, runId && run, stageId && stage),
@@ -138,13 +196,12 @@ export async function isDrained(tx: Transaction, scope: ClaimScope, request: Cla
   const elsewhere = selectOpen(engine.db, caller.namespace, runId, stageId).where(
     sql<boolean>`(s.queue_close_time is null or not ${engine.among(sql.ref('s.key'), scope.stages)})`,
   );
-  const from = sql`select 1 from ${engine.table('rollouts')} as r where ${engine.among(sql.ref('r.stage'), scope.stages)}`;
-  const ofTasks = scope.tasks === undefined ? sql`` : sql`and ${engine.among(sql.ref('r.task'), scope.tasks)}`;
+  const orElsewhere = scope.rollouts === undefined ? sql`or exists ${elsewhere}` : sql``;
+  const from = sql`select 1 from ${engine.table('rollouts')} as r where ${isInScope(engine, scope, scope.stages)}`;
   const wanted = { labels: request.labels, minPriority: request.minPriority, except: [] };
   const live = sql`${engine.among(sql.ref('r.run'), scope.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
   const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
-    exists ${elsewhere}
-    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, IS_PENDING)})
-    or exists (${from} ${ofTasks} and ${isWanted(engine, wanted, live)})) as more`.execute(tx.db);
+    exists (${from} and ${isWanted(engine, wanted, IS_PENDING)})
+    or exists (${from} and ${isWanted(engine, wanted, live)}) ${orElsewhere}) as more`.execute(tx.db);
   return !isSet(rows[0]?.more ?? false);
 }
