@@ -2,6 +2,7 @@ import type { Digest } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { OwnedRange } from '../../domain/lineage.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Page } from './page.ts';
 
 export interface StepStore {
@@ -26,6 +27,13 @@ export interface StepStore {
     range: StepRange,
     view: StepView,
   ): Promise<EncodedSteps[]>;
+
+  /**
+   * Returns ranges of steps of several trajectories, in at most two statements. The caller bounds their number and size.
+   * Some may end early, or be empty: if steps were deleted or are damaged, or the trajectory has many ancestors. Then
+   * `readEncodedSteps` tells why.
+   */
+  readEncodedRanges(namespace: string, ranges: readonly TrajectoryRange[], view: StepView): Promise<EncodedSteps[][]>;
 
   /** Returns at most `limit` numbers, rewards and hashes of stored bytes in order, for comparisons. */
   readOutlines(
@@ -93,6 +101,13 @@ export interface StepRange {
   readonly to: bigint;
   readonly maxSteps: number;
   readonly maxBytes: number;
+}
+
+/** Steps [from, to) of a trajectory, inherited steps included. */
+export interface TrajectoryRange {
+  readonly trajectory: Trajectory;
+  readonly from: bigint;
+  readonly to: bigint;
 }
 
 /** A step and the trajectory that owns it. */

@@ -43,6 +43,23 @@ export interface TrajectoryStore {
   listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint>): Promise<Trajectory[]>;
 
   /**
+   * Returns where visible trajectories are in an order. Steps that are appended meanwhile move a trajectory in the order
+   * of its rewards.
+   */
+  orderTrajectories(
+    namespace: string,
+    filter: TrajectoryFilter,
+    order: TrajectorySort,
+    page: Page<TrajectoryPlace>,
+  ): Promise<TrajectoryPlace[]>;
+
+  /** Returns visible trajectories by key or id, in any order. */
+  findTrajectories(
+    namespace: string,
+    which: { readonly keys: readonly bigint[] } | { readonly ids: readonly string[] },
+  ): Promise<SizedTrajectory[]>;
+
+  /**
    * Lists the whole tree by key, so that a parent precedes its branches. Includes hidden trajectories, but not those
    * that are being purged. The cursor is the key of the last row.
    */
@@ -116,6 +133,9 @@ export interface TrajectoryCreation {
 
 /** Conditions are combined with AND. */
 export interface TrajectoryFilter {
+  readonly ids?: readonly string[];
+  /** Key of the newest trajectory that matches. */
+  readonly newest?: bigint;
   readonly taskId?: string;
   readonly statuses?: readonly TrajectoryStatus[];
   readonly labels?: ReadonlyMap<string, string>;
@@ -130,6 +150,31 @@ export interface TrajectoryFilter {
   readonly createTimeTo?: Instant;
   readonly runId?: string;
   readonly experimentId?: string;
+  /** Number of its steps, inherited ones included. Inclusive bounds. */
+  readonly minLength?: bigint;
+  readonly maxLength?: bigint;
+  /** Inclusive bounds. NaN never matches (W11). */
+  readonly minRewardSum?: number;
+  readonly maxRewardSum?: number;
+}
+
+/** Ties are broken by creation. A sum that is NaN comes last in both directions. */
+export interface TrajectorySort {
+  readonly by: 'CREATION' | 'REWARD_SUM';
+  readonly descending: boolean;
+}
+
+/** Row key of a trajectory, and what the order by reward sum compares. */
+export interface TrajectoryPlace {
+  readonly key: bigint;
+  readonly rewardSum: number;
+}
+
+/** A trajectory with the stored size of its steps, uncompressed and without states. */
+export interface SizedTrajectory {
+  readonly trajectory: Trajectory;
+  readonly stepBytes: number;
+  readonly ownBytes: number;
 }
 
 export interface TrajectoryChanges extends Partial<TrajectorySettings> {

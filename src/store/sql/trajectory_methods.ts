@@ -14,6 +14,7 @@ import { locateStates, readWholeStates } from './state/whole_states.ts';
 import { append } from './step/append.ts';
 import { attachState } from './step/attach.ts';
 import { listSteps } from './step/list.ts';
+import { readEncodedRanges } from './step/many_ranges.ts';
 import { findUnmerged, mergeSteps } from './step/merge.ts';
 import { openForAppend } from './step/open.ts';
 import { findCheckpoint, listStepStates, readSmallStates } from './step/step_states.ts';
@@ -22,9 +23,10 @@ import { createAllMissing } from './trajectory/creation.ts';
 import { deleteTrajectory } from './trajectory/deletion.ts';
 import type { KnownHeads } from './trajectory/known_heads.ts';
 import { getLineage, getOwners } from './trajectory/lineage.ts';
+import { findTrajectories, listTrajectories, orderTrajectories } from './trajectory/list.ts';
 import { findById, findRefs } from './trajectory/rows.ts';
 import { deleteTag, getTag, listTags, setTag } from './trajectory/tags.ts';
-import { createTrajectory, listTrajectories, listTree, updateTrajectory } from './trajectory/trajectories.ts';
+import { createTrajectory, listTree, updateTrajectory } from './trajectory/trajectories.ts';
 import { scopeOf } from './transaction.ts';
 
 /** What a store is made of. */
@@ -56,6 +58,12 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   listTrajectories(namespace, filter, page) {
     return listTrajectories(scopeOf(this.engine, namespace), filter, page);
+  },
+  orderTrajectories(namespace, filter, order, page) {
+    return orderTrajectories(scopeOf(this.engine, namespace), filter, order, page);
+  },
+  findTrajectories(namespace, which) {
+    return findTrajectories(scopeOf(this.engine, namespace), which);
   },
   listTree(namespace, tree, page) {
     return listTree(scopeOf(this.engine, namespace), tree, page);
@@ -96,6 +104,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   readEncodedSteps(namespace, tree, lineage, range, view) {
     return readEncodedSteps(scopeOf(this.engine, namespace), tree, lineage, range, view);
+  },
+  readEncodedRanges(namespace, ranges, view) {
+    return readEncodedRanges(scopeOf(this.engine, namespace), ranges, view);
   },
   readOutlines(namespace, tree, lineage, from, limit) {
     return readOutlines(scopeOf(this.engine, namespace), tree, lineage, from, limit);

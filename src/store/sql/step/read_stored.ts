@@ -31,6 +31,14 @@ interface StoredQuery {
   readonly attached: RawBuilder<unknown>;
 }
 
+/** The end of a select of the states that were attached to steps of the ranges `g`. */
+export function attachedIn(engine: Engine, namespace: string): RawBuilder<unknown> {
+  return sql`from g
+    cross join ${engine.table('attached_states')} as a
+    where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
+      and a.namespace = ${namespace}`;
+}
+
 type StoredRow =
   | [first: number, next: number, key: number, ownerId: string, epoch: number, ...SegmentColumns, null, null]
   | [

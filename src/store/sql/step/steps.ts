@@ -8,7 +8,7 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { lineageTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
-import { type AttachedStates, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
+import { type AttachedStates, attachedIn, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import { BODY_BYTES, bytesOf } from './stored_body.ts';
 import { SegmentCursor, storedStep } from './stored_segment.ts';
@@ -48,7 +48,7 @@ const ADDED_BYTES = 40;
 const BASIC_BYTES = 64;
 
 /** Estimates the size of encoded steps. Those of the BASIC view are small, whatever the steps have. */
-function encodedBytes(rows: readonly PageSegment[], view: StepView): number {
+export function encodedBytes(rows: readonly PageSegment[], view: StepView): number {
   let bytes = 0;
   for (const { segment, begin, end } of rows) {
     const share = Number(end - begin) / Number(segment.next_step_number - segment.first_step_number);
@@ -101,7 +101,7 @@ interface PageRange {
 }
 
 /** A stored segment of a page, with the part [begin, end) that the lineage has of it. */
-interface PageSegment extends OwnedSegment {
+export interface PageSegment extends OwnedSegment {
   readonly begin: bigint;
   readonly end: bigint;
 }
@@ -135,10 +135,7 @@ async function readPage(
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
         and (s.first_step_number <= ${from}
           or s.byte_sum + ${BODY_BYTES} <= ${bytesBefore(engine, tree, lineage, from)} + ${BigInt(maxBytes)})`,
-    attached: sql`from g
-      cross join ${engine.table('attached_states')} as a
-      where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
-        and a.namespace = ${namespace}`,
+    attached: attachedIn(engine, namespace),
   });
   const ranges = new Map(window.map((range) => [range.key, range]));
   let count = 0n;
@@ -184,7 +181,7 @@ interface Page {
  * is full. A page ends before a segment that it cannot have whole, because the next page would read that segment again.
  * A damaged segment fails only the page that begins with it, so that the steps before it can be read.
  */
-function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: PageStep) => void): void {
+export function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: PageStep) => void): void {
   let next = from;
   let bytes = 0;
   for (const { owner, segment, begin, end } of rows) {

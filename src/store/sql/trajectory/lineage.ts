@@ -1,9 +1,11 @@
 import { sql } from 'kysely';
-import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { Link, TreeRange } from '../../../domain/lineage.ts';
+import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Ancestor, Owner } from '../../contract/trajectory.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import type { ReadScope } from '../transaction.ts';
 import { isSet } from '../values.ts';
+import { rangeTable } from './range_table.ts';
 
 /** Ancestors per statement: a statement takes a few milliseconds, and other work runs between two of them. */
 const PIECE = 1000;
@@ -62,6 +64,52 @@ function readPiece({ db, namespace }: ReadScope, { tree, key }: TrajectoryRef, f
     .select(['key', 'parent', 'branch_point', 'id', 'name', 'hidden'])
     .orderBy('place')
     .execute();
+}
+
+/** Ancestors of a trajectory that `findAncestors` reads. */
+const NEAR = 64;
+
+interface AncestorRow {
+  readonly key: bigint;
+  readonly parent: bigint | null;
+  readonly branch_point: bigint | null;
+}
+
+/**
+ * Returns a function that returns the chain of a trajectory, from the root to the trajectory itself. One statement reads
+ * the ancestors of all. The chain is undefined if the trajectory has many ancestors, or was deleted.
+ */
+export async function findAncestors(
+  { engine, namespace }: ReadScope,
+  trajectories: readonly Pick<Trajectory, 'ref' | 'parent'>[],
+): Promise<(of: Pick<Trajectory, 'ref' | 'parent'>) => readonly Link[] | undefined> {
+  const parents = new Map<bigint, TreeRange>();
+  for (const { ref, parent } of trajectories) {
+    if (parent !== undefined) parents.set(parent.key, { tree: ref.tree, key: parent.key, from: 0n, to: 0n });
+  }
+  const links = new Map<bigint, AncestorRow>();
+  if (parents.size > 0) {
+    const table = engine.table('trajectories');
+    const { rows } = await sql<AncestorRow>`with recursive ${rangeTable(engine, [...parents.values()])},
+      chain(tree, key, parent, branch_point, place) as (
+        select t.tree, t.key, t.parent, t.branch_point, 1 from g cross join ${table} as t
+        where t.tree = g.tree and t.key = g.key and t.namespace = ${namespace}
+        union
+        select t.tree, t.key, t.parent, t.branch_point, c.place + 1 from chain as c cross join ${table} as t
+        where t.tree = c.tree and t.key = c.parent and c.place < ${sql.lit(NEAR)})
+      select distinct key, parent, branch_point from chain`.execute(engine.db);
+    for (const row of rows) links.set(row.key, row);
+  }
+  return ({ ref, parent }) => {
+    const chain: Link[] = [{ key: ref.key, branchPoint: parent?.branchPoint }];
+    for (let next = parent?.key ?? null; next !== null; ) {
+      const link = links.get(next);
+      if (link === undefined) return undefined;
+      chain.push({ key: link.key, branchPoint: link.branch_point ?? undefined });
+      next = link.parent;
+    }
+    return chain.reverse();
+  };
 }
 
 /** Returns trajectories of a tree by key. Omits those that do not exist or are being purged. */

@@ -1,0 +1,136 @@
+import { type SelectQueryBuilder, sql } from 'kysely';
+import type { Trajectory } from '../../../domain/trajectory.ts';
+import type { Page } from '../../contract/page.ts';
+import type { SizedTrajectory, TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../contract/trajectory.ts';
+import { byId } from '../by_id.ts';
+import type { Tables, TrajectoriesTable } from '../tables.ts';
+import type { ReadScope } from '../transaction.ts';
+import { bindReal, bindTimeBound, readReal } from '../values.ts';
+import { readTrajectory, selectTrajectories } from './rows.ts';
+
+export async function listTrajectories(
+  scope: ReadScope,
+  filter: TrajectoryFilter,
+  page: Page<bigint>,
+): Promise<Trajectory[]> {
+  let query = await matching(scope, selectTrajectories(scope.db), filter);
+  if (query === undefined) return [];
+  if (page.after !== undefined) query = query.where('t.key', '<', page.after);
+  const rows = await query.orderBy('t.key', 'desc').limit(page.limit).execute();
+  return rows.map(readTrajectory);
+}
+
+/** Whether the sum of rewards is NaN, as 0 or 1. SQLite stores the text 'NaN'; both engines would sort it last. */
+const IS_NAN = sql<number>`case when t.reward_sum = 'NaN' then 1 else 0 end`;
+
+export async function orderTrajectories(
+  scope: ReadScope,
+  filter: TrajectoryFilter,
+  { by, descending }: TrajectorySort,
+  { limit, after }: Page<TrajectoryPlace>,
+): Promise<TrajectoryPlace[]> {
+  const places = scope.db.selectFrom('trajectories as t').select(['t.key', 't.reward_sum']);
+  let query = await matching(scope, places, filter);
+  if (query === undefined) return [];
+  const [direction, beyond] = descending ? (['desc', '<'] as const) : (['asc', '>'] as const);
+  if (by === 'REWARD_SUM') query = query.orderBy(IS_NAN).orderBy('t.reward_sum', direction);
+  if (after !== undefined) {
+    const { key, rewardSum } = after;
+    query = query.where(({ eb, and, or }) => {
+      const follows = eb('t.key', beyond, key);
+      if (by === 'CREATION') return follows;
+      if (Number.isNaN(rewardSum)) return and([eb(IS_NAN, '=', 1), follows]);
+      const sum = sql<number>`${bindReal(rewardSum)}`;
+      return or([eb(IS_NAN, '=', 1), eb('t.reward_sum', beyond, sum), and([eb('t.reward_sum', '=', sum), follows])]);
+    });
+  }
+  const rows = await query.orderBy('t.key', direction).limit(limit).execute();
+  return rows.map(({ key, reward_sum }) => ({ key, rewardSum: readReal(reward_sum) }));
+}
+
+/** Returns visible trajectories with the bytes of their steps, in any order. */
+export async function findTrajectories(
+  { engine, db, namespace }: ReadScope,
+  which: { readonly keys: readonly bigint[] } | { readonly ids: readonly string[] },
+): Promise<SizedTrajectory[]> {
+  let query = selectTrajectories(db)
+    .select((eb) => [
+      eb
+        .selectFrom('segments as s')
+        .select('s.byte_sum')
+        .whereRef('s.tree', '=', 't.tree')
+        .whereRef('s.trajectory', '=', 't.key')
+        .orderBy('s.first_step_number')
+        .limit(1)
+        .as('inherited_bytes'),
+    ])
+    .where('t.namespace', '=', namespace)
+    .where('t.hidden', '=', 0);
+  if ('ids' in which) {
+    if (which.ids.length === 0) return [];
+    query = query.where('t.id', 'in', which.ids);
+  } else query = query.where(engine.among(sql.ref('t.key'), which.keys));
+  const rows = await query.execute();
+  return rows.map((row) => ({
+    trajectory: readTrajectory(row),
+    stepBytes: Number(row.byte_sum),
+    ownBytes: Number(row.byte_sum - (row.inherited_bytes ?? row.byte_sum)),
+  }));
+}
+
+type Query<Row> = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', Row>;
+
+/** Adds the conditions of a filter. Returns undefined if nothing can match. */
+async function matching<Row>(
+  scope: ReadScope,
+  from: Query<Row>,
+  filter: TrajectoryFilter,
+): Promise<Query<Row> | undefined> {
+  if (filter.statuses?.length === 0) return undefined;
+  let query = from.where('t.namespace', '=', scope.namespace).where('t.hidden', '=', 0);
+  if (filter.ids !== undefined) query = query.where('t.id', 'in', filter.ids);
+  if (filter.newest !== undefined) query = query.where('t.key', '<=', filter.newest);
+  if (filter.taskId !== undefined) query = query.where('t.task_id', '=', filter.taskId);
+  if (filter.runId !== undefined) query = query.where('t.run', '=', keyOf(scope, 'runs', filter.runId));
+  if (filter.experimentId !== undefined)
+    query = query.where('t.experiment', '=', keyOf(scope, 'experiments', filter.experimentId));
+  if (filter.name !== undefined) query = query.where('t.name', '=', filter.name);
+  if (filter.statuses !== undefined) query = query.where('t.status', 'in', filter.statuses);
+  if (filter.withoutRun === true) query = query.where('t.run', 'is', null);
+  if (filter.rootsOnly === true) query = query.where('t.parent', 'is', null);
+  if (filter.branchPoint !== undefined) query = query.where('t.branch_point', '=', filter.branchPoint);
+  if (filter.createTimeFrom !== undefined)
+    query = query.where('t.create_time', '>=', bindTimeBound(filter.createTimeFrom));
+  if (filter.createTimeTo !== undefined) query = query.where('t.create_time', '<', bindTimeBound(filter.createTimeTo));
+  if (filter.minLength !== undefined) query = query.where('t.next_step_number', '>=', filter.minLength);
+  if (filter.maxLength !== undefined) query = query.where('t.next_step_number', '<=', filter.maxLength);
+  if (filter.minRewardSum !== undefined) query = query.where('t.reward_sum', '>=', filter.minRewardSum);
+  if (filter.maxRewardSum !== undefined) query = query.where('t.reward_sum', '<=', filter.maxRewardSum);
+  if (filter.minRewardSum !== undefined || filter.maxRewardSum !== undefined) query = query.where(IS_NAN, '=', 0);
+  for (const [key, value] of filter.labels ?? []) {
+    query = query.where((eb) => scope.engine.hasPair(eb.ref('t.labels'), key, value));
+  }
+  const places = await Promise.all([findKeys(scope, filter.parentId), findKeys(scope, filter.treeId)]);
+  const [parent, root] = places;
+  if (parent === 'nowhere' || root === 'nowhere') return undefined;
+  if (parent !== undefined) query = query.where('t.tree', '=', parent.tree).where('t.parent', '=', parent.key);
+  if (root !== undefined) query = query.where('t.tree', '=', root.key);
+  return query;
+}
+
+function keyOf(scope: ReadScope, table: 'runs' | 'experiments', id: string) {
+  return byId<'runs' | 'experiments'>(scope, table, id).select('key');
+}
+
+/**
+ * Returns the keys of a trajectory by its id. Hidden ones are included, because their branches exist, but not those
+ * that are being purged.
+ */
+async function findKeys(
+  scope: ReadScope,
+  id: string | undefined,
+): Promise<{ tree: bigint; key: bigint } | 'nowhere' | undefined> {
+  if (id === undefined) return undefined;
+  const row = await byId(scope, 'trajectories', id).select(['tree', 'key']).where('purging', '=', 0).executeTakeFirst();
+  return row ?? 'nowhere';
+}
