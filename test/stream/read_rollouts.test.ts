@@ -11,6 +11,7 @@ import { servicesOf } from '../service/services.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
+import { statementsOfWarm } from '../store/statement_count.ts';
 import { decodedSteps } from '../support/encoded_steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 
@@ -225,6 +226,46 @@ describeApp('ReadRollouts', (on) => {
       const read = await trainer.read(stage);
       expect(shownBy(read)).toEqual(['0/0 FAILED: a0 b0', '0/1 COMPLETED: a1 b1 group done']);
       expect(read[0]?.rollout).toMatchObject({ attempt: 1, inputJson: '{"seed":1}' });
+    };
+    await withApp({}, use, store);
+  });
+
+  it('Q6: the trajectories of a group are read together: 40 rollouts take a few statements more than 4', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      const { stage: large } = await trainer.place();
+      await trainer.group(
+        stage,
+        0n,
+        Array.from({ length: 4 }, () => 'COMPLETED' as const),
+      );
+      await trainer.group(
+        large,
+        0n,
+        Array.from({ length: 40 }, () => 'COMPLETED' as const),
+      );
+      const statements = (of: typeof stage) => statementsOfWarm(on.engine, () => trainer.read(of));
+      expect((await statements(large)) - (await statements(stage))).toBeLessThan(20);
+    }));
+
+  it('RD1, Q6: a trajectory that is deleted while its rollout is read ends the call with its reason', async () => {
+    let before: (() => Promise<unknown>) | undefined;
+    const store = wrappedStore(on.store, {
+      readEncodedRanges: async (...args) => {
+        await before?.();
+        return on.store.readEncodedRanges(...args);
+      },
+    });
+    const use = async (trainer: Trainer) => {
+      const { stage } = await trainer.place();
+      const claims = await trainer.group(stage, 0n, ['COMPLETED', 'COMPLETED']);
+      before = () => trainer.store.deleteTrajectory(trainer.namespace, claims[1]!.trajectory.id, 'REFUSE');
+      const reading = trainer.reading(stage);
+      expect(shownBy([await next(reading)])).toEqual(['0/0 COMPLETED: a0 b0']);
+      expect(await refusalOf(reading.next())).toMatchObject({
+        reason: 'TRAJECTORY_DELETED',
+        metadata: { trajectory_id: claims[1]!.trajectory.id },
+      });
     };
     await withApp({}, use, store);
   });

@@ -1,16 +1,14 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
-import { ANSWER_BYTES } from '../../domain/limits.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Stage } from '../../domain/run.ts';
 import { rolloutCursor } from '../../store/contract/rollout.ts';
 import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
-import { rowBytes } from '../row_bytes.ts';
-import type { StepsRead } from '../steps/read.ts';
-import { readRange } from '../steps/read.ts';
+import { trajectoryDeleted } from '../steps/step_page.ts';
+import { readEach, type Wanted } from '../trajectories/read_each.ts';
 
 /** Rollouts read by one statement. In FULL view they can be large. */
 const FETCH = { BASIC: 256, FULL: 16 };
@@ -38,7 +36,7 @@ export interface RolloutsRead {
 /**
  * Returns the rollouts of a group, as they were when this call began, with the steps of their attempts. Omits rollouts
  * without an attempt, unless the group has no others. Returns false without messages if some rollouts are not `ready`.
- * Reads the next rollout while one is sent.
+ * Reads the next rollouts while some are sent.
  */
 export async function* readGroup(
   reader: StageReader,
@@ -51,20 +49,41 @@ export async function* readGroup(
   const tried = siblings.filter(({ attempt }) => attempt > 0);
   // Clients that count groups receive every group.
   const shown = tried.length > 0 ? tried : siblings;
-  const rows = inRequestedView(reader, id, shown);
-  const opening = async (): Promise<Opened | undefined> => {
-    const row = await rows.next();
-    return row.done === true ? undefined : open(reader, row.value);
-  };
-  let ahead = opening();
-  for (let left = shown.length; left > 0; left -= 1) {
-    const opened = await ahead;
-    if (opened === undefined) break;
-    ahead = opening();
-    ahead.catch(() => undefined); // rethrown by `await`, unless the client disconnects before
-    yield* readOpened(reader, opened, left === 1);
+  let left = shown.length;
+  const reads = readEach(reader.app, reader.caller, withTrajectories(reader, id, shown), reader.view);
+  for (;;) {
+    const next = await orDeleted(reader, reads.next());
+    if (next.done === true) return true;
+    const { item, isFirst, steps, isDone, isDeleted } = next.value;
+    if (isDeleted) await orDeleted(reader, Promise.reject(trajectoryDeleted(item.trajectoryId)));
+    if (isDone) left -= 1;
+    const groupDone = isDone && left === 0;
+    yield { rollout: isFirst ? item : undefined, steps, rolloutDone: isDone, groupDone, caughtUp: false };
   }
-  return true;
+}
+
+/** Returns the rollouts in the requested view, with the steps of their attempts, a few at a time. */
+async function* withTrajectories(
+  reader: StageReader,
+  groupId: string,
+  shown: readonly Rollout[],
+): AsyncGenerator<readonly Wanted<Rollout>[], void, undefined> {
+  const { app, caller } = reader;
+  let page: Rollout[] = [];
+  for await (const rollout of inRequestedView(reader, groupId, shown)) {
+    page.push(rollout);
+    if (page.length < FETCH.FULL && rollout.key !== shown.at(-1)?.key) continue;
+    const ids = page.flatMap(({ trajectoryId }) => (trajectoryId === '' ? [] : [trajectoryId]));
+    const found = await app.store.findTrajectories(caller.namespace, { ids });
+    const byId = new Map(found.map((sized) => [sized.trajectory.id, sized]));
+    yield page.map((item) => {
+      const sized = byId.get(item.trajectoryId);
+      if (sized === undefined) return { item, range: undefined, bytes: 0 };
+      const { trajectory, stepBytes } = sized;
+      return { item, range: { trajectory, from: 0n, to: trajectory.nextStepNumber }, bytes: stepBytes };
+    });
+    page = [];
+  }
 }
 
 async function* rolloutsOf(reader: StageReader, groupId: string, view: View): AsyncGenerator<Rollout, void, undefined> {
@@ -106,52 +125,6 @@ async function* inRequestedView(
 function withJsonOf(whole: Rollout, basic: Rollout): Rollout {
   const json = Object.entries(whole).filter(([name]) => name.endsWith('Json'));
   return { ...basic, ...Object.fromEntries(json) };
-}
-
-interface Opened {
-  readonly rollout: Rollout;
-  /** The end of its trajectory; 0 if the trajectory is empty or was deleted. */
-  readonly end: bigint;
-  readonly reading: AsyncGenerator<StepsRead, void, undefined> | undefined;
-  readonly first: Promise<IteratorResult<StepsRead, void>> | undefined;
-}
-
-/** Finds the trajectory of a rollout and starts to read it. */
-async function open({ app, caller, view }: StageReader, rollout: Rollout): Promise<Opened> {
-  const { trajectoryId } = rollout;
-  const found = trajectoryId === '' ? undefined : await app.store.getTrajectory(caller.namespace, trajectoryId);
-  if (found === undefined) return { rollout, end: 0n, reading: undefined, first: undefined };
-  const reading = readRange(app, caller, found, { startStepNumber: 0n, endStepNumber: undefined, view });
-  const first = reading.next();
-  first.catch(() => undefined); // rethrown by `await`
-  return { rollout, end: found.nextStepNumber, reading, first };
-}
-
-async function* readOpened(
-  reader: StageReader,
-  { rollout, end, reading, first }: Opened,
-  isLast: boolean,
-): AsyncGenerator<RolloutsRead, void, undefined> {
-  let begins: Rollout | undefined = rollout;
-  let next = first;
-  while (reading !== undefined && next !== undefined) {
-    const read = await orDeleted(reader, next);
-    if (read.done === true) break;
-    const { part: steps, nextStepNumber } = read.value;
-    if (begins !== undefined && !fitTogether(begins, steps)) {
-      yield { rollout: begins, steps: undefined, rolloutDone: false, groupDone: false, caughtUp: false };
-      begins = undefined;
-    }
-    const done = nextStepNumber >= end;
-    yield { rollout: begins, steps, rolloutDone: done, groupDone: done && isLast, caughtUp: false };
-    begins = undefined;
-    next = reading.next();
-  }
-  if (end === 0n) yield { rollout: begins, steps: undefined, rolloutDone: true, groupDone: isLast, caughtUp: false };
-}
-
-function fitTogether(rollout: Rollout, steps: EncodedSteps | undefined): boolean {
-  return rowBytes(rollout) + (steps?.bytes.length ?? 0) <= ANSWER_BYTES;
 }
 
 /** Reports RUN_DELETED for a resource that was not found, if its stage does not exist any more. */
