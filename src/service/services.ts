@@ -24,6 +24,7 @@ import { taskMethods } from './task/task.ts';
 import { validatorMethods } from './task/validator.ts';
 import { appendSteps } from './trajectory/append.ts';
 import { readSteps } from './trajectory/read.ts';
+import { readTrajectories } from './trajectory/read_trajectories.ts';
 import { stepMethods } from './trajectory/step.ts';
 import { tagMethods } from './trajectory/tag.ts';
 import { trajectoryMethods } from './trajectory/trajectory.ts';
@@ -37,6 +38,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   ...tagMethods,
   appendSteps,
   readSteps,
+  readTrajectories,
 };
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;

@@ -29,6 +29,7 @@ const NOT_NAMED = [
   'external_id',
   'parent_id',
   'token_ids',
+  'trajectory_ids',
   'tree_id',
   'worker_id',
   'writer_id',

@@ -14,15 +14,15 @@ describeStore('entries of AppendBatch', (on) => {
     const [one, two, deleted] = [await scene.create(), await scene.create(), await scene.create()];
     await scene.store.deleteTrajectory(scene.namespace, deleted.id, 'REFUSE');
     const ids = [one.id, randomUUID(), two.id, deleted.id];
-    const found = await scene.store.findTrajectories(scene.namespace, ids);
+    const found = await scene.store.findTrajectoryRefs(scene.namespace, ids);
     expect(new Map(found)).toEqual(
       new Map([
         [one.id, one.ref],
         [two.id, two.ref],
       ]),
     );
-    expect((await scene.store.findTrajectories(randomUUID(), ids)).size).toBe(0);
-    expect((await scene.store.findTrajectories(scene.namespace, [])).size).toBe(0);
+    expect((await scene.store.findTrajectoryRefs(randomUUID(), ids)).size).toBe(0);
+    expect((await scene.store.findTrajectoryRefs(scene.namespace, [])).size).toBe(0);
   });
 
   it('W14, F1: a writer is granted the next epoch in the transaction of its steps, which have that epoch', async () => {

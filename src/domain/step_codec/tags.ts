@@ -23,7 +23,7 @@ export const STEP = {
 } as const;
 export const LABELS_TAIL = 0x01;
 export const LABEL = { key: 0x0a, value: 0x12 } as const;
-/** Responses that return encoded steps: ReadStepsResponse and ReadRolloutsResponse. */
+/** Responses that return encoded steps: of ReadSteps, ReadRollouts and ReadTrajectories. */
 export const RESPONSE = { steps: 0x12 } as const;
 export const ENTRY = { key: 0x0a, value: 0x11 } as const;
 export const ACTION = { type: 0x0a, name: 0x12, callId: 0x1a, content: 0x22, tokenIds: 0x2a, logprobs: 0x32 } as const;

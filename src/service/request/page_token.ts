@@ -53,6 +53,29 @@ export function invalidPageToken(): AnabranchError {
   );
 }
 
+/** Like `readPageToken`, for the token of a stream's message. */
+export function readResumeToken<Position>(
+  token: string,
+  binding: string,
+  readPosition: (cursor: readonly string[]) => Position,
+): Position | undefined {
+  try {
+    const cursor = readPageToken({ pageToken: token, binding });
+    return cursor && readPosition(cursor);
+  } catch (error) {
+    if (error instanceof AnabranchError && error.reason === 'INVALID_PAGE_TOKEN') throw invalidResumeToken();
+    throw error;
+  }
+}
+
+function invalidResumeToken(): AnabranchError {
+  return new AnabranchError(
+    'INVALID_PAGE_TOKEN',
+    'resume_token: belongs to another query: pass resume_token of a message with all other fields unchanged, or leave it empty to begin again.',
+    { violations: [{ field: 'resume_token', description: 'must be resume_token of a message of the same query' }] },
+  );
+}
+
 /** Returns an integer of a cursor with at most `bits` bits. Errors: INVALID_PAGE_TOKEN. */
 export function cursorInt(cursor: readonly string[], index: number, bits = 64): bigint {
   const text = cursor[index];

@@ -1,6 +1,7 @@
 import {
   type ListTrajectoriesRequest,
   OnBranches,
+  type ReadTrajectoriesRequest,
   type UpdateTrajectoryRequest,
   UpdateTrajectoryRequestSchema,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -10,27 +11,40 @@ import type {
   TrajectoryChanges,
   TrajectoryFilter,
 } from '../../store/contract/trajectory.ts';
-import { setFilters } from '../convert/filter.ts';
+import { setFilters, toBound } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
 import { toInstant, toMap, toTrajectoryStatus } from '../convert/values.ts';
 
 export function toTrajectoryFilter(request: ListTrajectoriesRequest): TrajectoryFilter {
-  const { branchPoint, parentId, runId, withoutRun, taskId, treeId, rootsOnly, name, experimentId } = request;
+  const { branchPoint, parentId, runId, withoutRun, treeId, rootsOnly, name } = request;
   if (branchPoint !== undefined && parentId === '') {
     throw invalidField('parent_id', 'must be set when branch_point is: a branch point is a step of a parent');
   }
   if (withoutRun && runId !== '') {
     throw invalidField('without_run', 'must be false when run_id is set: it selects trajectories without a run');
   }
+  return { ...commonFilter(request), ...setFilters({ parentId, branchPoint, treeId, rootsOnly, name, withoutRun }) };
+}
+
+/** Errors: INVALID_REQUEST for a bound that is NaN. */
+export function toReadFilter(request: ReadTrajectoriesRequest): TrajectoryFilter {
+  const { minLength, maxLength, minRewardSum, maxRewardSum } = request;
+  const bounds = {
+    minLength,
+    maxLength,
+    minRewardSum: toBound(minRewardSum, 'min_reward_sum'),
+    maxRewardSum: toBound(maxRewardSum, 'max_reward_sum'),
+  };
+  return { ...commonFilter(request), ...setFilters({ ids: request.trajectoryIds, ...bounds }) };
+}
+
+type CommonFilters = 'taskId' | 'labels' | 'runId' | 'experimentId' | 'createTimeFrom' | 'createTimeTo' | 'statuses';
+
+function commonFilter(request: Pick<ReadTrajectoriesRequest, CommonFilters>): TrajectoryFilter {
+  const { taskId, runId, experimentId } = request;
   const filter = setFilters({
     taskId,
     labels: toMap(request.labels),
-    parentId,
-    branchPoint,
-    treeId,
-    rootsOnly,
-    name,
-    withoutRun,
     runId,
     experimentId,
     createTimeFrom: toInstant(request.createTimeFrom),

@@ -37,7 +37,7 @@ export interface TrajectoryStore {
   getTrajectory(namespace: string, id: string): Promise<Trajectory | undefined>;
 
   /** Returns the row keys of the visible trajectories among these ids. */
-  findTrajectories(namespace: string, ids: readonly string[]): Promise<ReadonlyMap<string, TrajectoryRef>>;
+  findTrajectoryRefs(namespace: string, ids: readonly string[]): Promise<ReadonlyMap<string, TrajectoryRef>>;
 
   /** Lists visible trajectories, newest first. The cursor is the key of the last row. */
   listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint>): Promise<Trajectory[]>;

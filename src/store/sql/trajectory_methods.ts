@@ -53,7 +53,7 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     const found = await findById(scopeOf(this.engine, namespace), id);
     return found?.hidden === true ? undefined : found;
   },
-  findTrajectories(namespace, ids) {
+  findTrajectoryRefs(namespace, ids) {
     return findRefs(scopeOf(this.engine, namespace), ids);
   },
   listTrajectories(namespace, filter, page) {

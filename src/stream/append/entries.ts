@@ -43,7 +43,7 @@ export async function commitEntries(
 ): Promise<EntryOutcome[]> {
   const entries = await createMissing(app, caller, given);
   const ids = new Set(entries.flatMap((entry) => ('kind' in entry ? [] : entry.trajectoryId)));
-  const refs = await app.store.findTrajectories(caller.namespace, [...ids]);
+  const refs = await app.store.findTrajectoryRefs(caller.namespace, [...ids]);
   app.call.signal.throwIfAborted();
   const source = new EntrySource(app.call.signal, entries.length, lockWaitMs);
   for (const [i, entry] of entries.entries()) {

@@ -2,8 +2,14 @@ import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { StepOrder, type TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  StepOrder,
+  StepScope,
+  TrajectoryOrder,
+  type TrajectoryService,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { sha256 } from '../samples.ts';
+import { collect } from '../story.ts';
 import { bytes, LABELS, LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 
 /** Tests of branching, reading, comparing and tagging. */
@@ -74,6 +80,39 @@ export const TRAJECTORY_READS = {
       TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
       RANGE_BEYOND_END: [{ trajectoryId: id, startStepNumber: 5n }],
     }),
+  },
+  readTrajectories: {
+    requests: async ({ id, branchId, task, runId, experimentId, trajectories }) => {
+      const all = { taskId: task, statuses: [Status.RUNNING, Status.COMPLETED], labels: LABELS };
+      const rewards = { minRewardSum: 0, maxRewardSum: 9, minLength: 1n, maxLength: 9n };
+      const request = {
+        ...all,
+        ...rewards,
+        trajectoryIds: [id, branchId],
+        runId,
+        experimentId,
+        createTimeFrom: LONG_AGO,
+        createTimeTo: LATE,
+        order: TrajectoryOrder.REWARD_SUM,
+        descending: true,
+        steps: StepScope.OWN,
+        view: View.BASIC,
+      };
+      const [first] = await collect(trajectories.readTrajectories(request));
+      expect(first).toMatchObject({ trajectory: { id: branchId }, ownerId: branchId, trajectoryDone: true });
+      return [[{ ...request, resumeToken: first!.resumeToken }], [{ trajectoryIds: [branchId] }]];
+    },
+    served: (answers, { id, branchId }) => {
+      const owned = answers.flatMap((each) => each.steps.map((step) => [each.ownerId, step.stepNumber]));
+      expect(owned).toEqual([
+        [id, 0n],
+        [id, 1n],
+        [branchId, 2n],
+      ]);
+      expect(answers[0]?.trajectory).toMatchObject({ id: branchId, metadataJson: '' });
+      expect(answers.at(-1)).toMatchObject({ trajectoryDone: true, deleted: false });
+    },
+    refused: () => ({ INVALID_PAGE_TOKEN: [{ resumeToken: 'none' }], INVALID_REQUEST: [{ minRewardSum: NaN }] }),
   },
   listSteps: {
     requests: async ({ id, task, runId, experimentId, trajectories }) => {

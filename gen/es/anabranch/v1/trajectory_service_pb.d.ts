@@ -1504,6 +1504,197 @@ export declare type ReadStepsResponse = Message<"anabranch.v1.ReadStepsResponse"
 export declare const ReadStepsResponseSchema: GenMessage<ReadStepsResponse>;
 
 /**
+ * Request of ReadTrajectories. A trajectory must match all filters that are set. Without filters, all trajectories are
+ * returned.
+ *
+ * @generated from message anabranch.v1.ReadTrajectoriesRequest
+ */
+export declare type ReadTrajectoriesRequest = Message<"anabranch.v1.ReadTrajectoriesRequest"> & {
+  /**
+   * Match these trajectories. At most 1,000. Ids that do not exist are ignored.
+   *
+   * @generated from field: repeated string trajectory_ids = 1;
+   */
+  trajectoryIds: string[];
+
+  /**
+   * Match trajectories of this task.
+   *
+   * @generated from field: string task_id = 2;
+   */
+  taskId: string;
+
+  /**
+   * Match trajectories of this run.
+   *
+   * @generated from field: string run_id = 3;
+   */
+  runId: string;
+
+  /**
+   * Match trajectories of this experiment.
+   *
+   * @generated from field: string experiment_id = 4;
+   */
+  experimentId: string;
+
+  /**
+   * Match trajectories that have all these labels with exactly these values.
+   *
+   * @generated from field: map<string, string> labels = 5;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * Match trajectories with one of these statuses. Default: any status.
+   *
+   * @generated from field: repeated anabranch.v1.Status statuses = 6;
+   */
+  statuses: Status[];
+
+  /**
+   * Match trajectories whose `reward_sum` is at least this. Must not be NaN.
+   *
+   * @generated from field: optional double min_reward_sum = 7;
+   */
+  minRewardSum?: number | undefined;
+
+  /**
+   * Match trajectories whose `reward_sum` is at most this. Must not be NaN.
+   *
+   * @generated from field: optional double max_reward_sum = 8;
+   */
+  maxRewardSum?: number | undefined;
+
+  /**
+   * Match trajectories with at least this many steps, inherited steps included.
+   *
+   * @generated from field: optional int64 min_length = 9;
+   */
+  minLength?: bigint | undefined;
+
+  /**
+   * Match trajectories with at most this many steps, inherited steps included.
+   *
+   * @generated from field: optional int64 max_length = 10;
+   */
+  maxLength?: bigint | undefined;
+
+  /**
+   * Match trajectories created at or after this time.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time_from = 11;
+   */
+  createTimeFrom?: Timestamp | undefined;
+
+  /**
+   * Match trajectories created before this time.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time_to = 12;
+   */
+  createTimeTo?: Timestamp | undefined;
+
+  /**
+   * Default: CREATION.
+   *
+   * @generated from field: anabranch.v1.TrajectoryOrder order = 13;
+   */
+  order: TrajectoryOrder;
+
+  /**
+   * If true, the order is reversed.
+   *
+   * @generated from field: bool descending = 14;
+   */
+  descending: boolean;
+
+  /**
+   * Default: LINEAGE.
+   *
+   * @generated from field: anabranch.v1.StepScope steps = 15;
+   */
+  steps: StepScope;
+
+  /**
+   * View of trajectories and steps. Default: FULL.
+   *
+   * @generated from field: anabranch.v1.View view = 16;
+   */
+  view: View;
+
+  /**
+   * `resume_token` of the last message that was received. The call continues after that message. All other fields must
+   * be those of the call that sent it. Default: begin with the first trajectory.
+   *
+   * @generated from field: string resume_token = 17;
+   */
+  resumeToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.ReadTrajectoriesRequest.
+ * Use `create(ReadTrajectoriesRequestSchema)` to create a new message.
+ */
+export declare const ReadTrajectoriesRequestSchema: GenMessage<ReadTrajectoriesRequest>;
+
+/**
+ * A message of the ReadTrajectories stream, at most 1 MiB. The steps of a trajectory follow it, in one or several
+ * messages.
+ *
+ * @generated from message anabranch.v1.ReadTrajectoriesResponse
+ */
+export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTrajectoriesResponse"> & {
+  /**
+   * A trajectory, as it was when the server read it. Its steps follow, up to its `next_step_number`. Not repeated in the
+   * first message of a call that continues within a trajectory.
+   *
+   * @generated from field: anabranch.v1.Trajectory trajectory = 1;
+   */
+  trajectory?: Trajectory | undefined;
+
+  /**
+   * Next steps of the latest trajectory in order. Their states have digest and size, without data.
+   *
+   * @generated from field: repeated anabranch.v1.Step steps = 2;
+   */
+  steps: Step[];
+
+  /**
+   * Id of the trajectory that owns these steps. Empty in a message without steps.
+   *
+   * @generated from field: string owner_id = 3;
+   */
+  ownerId: string;
+
+  /**
+   * True if the latest trajectory is complete with this message, or was deleted.
+   *
+   * @generated from field: bool trajectory_done = 4;
+   */
+  trajectoryDone: boolean;
+
+  /**
+   * True if the latest trajectory was deleted before all its steps were sent. Its steps are incomplete.
+   *
+   * @generated from field: bool deleted = 5;
+   */
+  deleted: boolean;
+
+  /**
+   * Continues after this message, in `resume_token` of another call. Valid as long as the server's database.
+   *
+   * @generated from field: string resume_token = 6;
+   */
+  resumeToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.ReadTrajectoriesResponse.
+ * Use `create(ReadTrajectoriesResponseSchema)` to create a new message.
+ */
+export declare const ReadTrajectoriesResponseSchema: GenMessage<ReadTrajectoriesResponse>;
+
+/**
  * Request of ListSteps. A step must match all filters that are set. Exactly one of trajectory_id, task_id, run_id and
  * experiment_id is required.
  *
@@ -2371,6 +2562,80 @@ export enum OnBranches {
 export declare const OnBranchesSchema: GenEnum<OnBranches>;
 
 /**
+ * Order of the trajectories that ReadTrajectories returns.
+ *
+ * @generated from enum anabranch.v1.TrajectoryOrder
+ */
+export enum TrajectoryOrder {
+  /**
+   * Same as CREATION.
+   *
+   * @generated from enum value: TRAJECTORY_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By creation, oldest first.
+   *
+   * @generated from enum value: TRAJECTORY_ORDER_CREATION = 1;
+   */
+  CREATION = 1,
+
+  /**
+   * By `reward_sum`, then by creation. A sum that is NaN comes last. A trajectory that steps are appended to meanwhile
+   * can be returned twice or not at all.
+   *
+   * @generated from enum value: TRAJECTORY_ORDER_REWARD_SUM = 2;
+   */
+  REWARD_SUM = 2,
+}
+
+/**
+ * Describes the enum anabranch.v1.TrajectoryOrder.
+ */
+export declare const TrajectoryOrderSchema: GenEnum<TrajectoryOrder>;
+
+/**
+ * Which steps ReadTrajectories returns.
+ *
+ * @generated from enum anabranch.v1.StepScope
+ */
+export enum StepScope {
+  /**
+   * Same as LINEAGE.
+   *
+   * @generated from enum value: STEP_SCOPE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * No steps.
+   *
+   * @generated from enum value: STEP_SCOPE_NONE = 1;
+   */
+  NONE = 1,
+
+  /**
+   * The steps that each trajectory owns.
+   *
+   * @generated from enum value: STEP_SCOPE_OWN = 2;
+   */
+  OWN = 2,
+
+  /**
+   * All steps of each trajectory, inherited steps included.
+   *
+   * @generated from enum value: STEP_SCOPE_LINEAGE = 3;
+   */
+  LINEAGE = 3,
+}
+
+/**
+ * Describes the enum anabranch.v1.StepScope.
+ */
+export declare const StepScopeSchema: GenEnum<StepScope>;
+
+/**
  * Order of listed steps.
  *
  * @generated from enum anabranch.v1.StepOrder
@@ -2589,6 +2854,18 @@ export declare const TrajectoryService: GenService<{
     methodKind: "server_streaming";
     input: typeof ReadStepsRequestSchema;
     output: typeof ReadStepsResponseSchema;
+  },
+  /**
+   * Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
+   * begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+   * Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.ReadTrajectories
+   */
+  readTrajectories: {
+    methodKind: "server_streaming";
+    input: typeof ReadTrajectoriesRequestSchema;
+    output: typeof ReadTrajectoriesResponseSchema;
   },
   /**
    * Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a

@@ -52,6 +52,62 @@ ON_BRANCHES_KEEP_SHARED: OnBranches.ValueType  # 3
 """Keep the branches. The trajectory is hidden, and those of its steps that a branch needs are kept."""
 Global___OnBranches: typing_extensions.TypeAlias = OnBranches
 
+class _TrajectoryOrder:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _TrajectoryOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_TrajectoryOrder.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    TRAJECTORY_ORDER_UNSPECIFIED: _TrajectoryOrder.ValueType  # 0
+    """Same as CREATION."""
+    TRAJECTORY_ORDER_CREATION: _TrajectoryOrder.ValueType  # 1
+    """By creation, oldest first."""
+    TRAJECTORY_ORDER_REWARD_SUM: _TrajectoryOrder.ValueType  # 2
+    """By `reward_sum`, then by creation. A sum that is NaN comes last. A trajectory that steps are appended to meanwhile
+    can be returned twice or not at all.
+    """
+
+class TrajectoryOrder(_TrajectoryOrder, metaclass=_TrajectoryOrderEnumTypeWrapper):
+    """Order of the trajectories that ReadTrajectories returns."""
+
+TRAJECTORY_ORDER_UNSPECIFIED: TrajectoryOrder.ValueType  # 0
+"""Same as CREATION."""
+TRAJECTORY_ORDER_CREATION: TrajectoryOrder.ValueType  # 1
+"""By creation, oldest first."""
+TRAJECTORY_ORDER_REWARD_SUM: TrajectoryOrder.ValueType  # 2
+"""By `reward_sum`, then by creation. A sum that is NaN comes last. A trajectory that steps are appended to meanwhile
+can be returned twice or not at all.
+"""
+Global___TrajectoryOrder: typing_extensions.TypeAlias = TrajectoryOrder
+
+class _StepScope:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StepScopeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StepScope.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STEP_SCOPE_UNSPECIFIED: _StepScope.ValueType  # 0
+    """Same as LINEAGE."""
+    STEP_SCOPE_NONE: _StepScope.ValueType  # 1
+    """No steps."""
+    STEP_SCOPE_OWN: _StepScope.ValueType  # 2
+    """The steps that each trajectory owns."""
+    STEP_SCOPE_LINEAGE: _StepScope.ValueType  # 3
+    """All steps of each trajectory, inherited steps included."""
+
+class StepScope(_StepScope, metaclass=_StepScopeEnumTypeWrapper):
+    """Which steps ReadTrajectories returns."""
+
+STEP_SCOPE_UNSPECIFIED: StepScope.ValueType  # 0
+"""Same as LINEAGE."""
+STEP_SCOPE_NONE: StepScope.ValueType  # 1
+"""No steps."""
+STEP_SCOPE_OWN: StepScope.ValueType  # 2
+"""The steps that each trajectory owns."""
+STEP_SCOPE_LINEAGE: StepScope.ValueType  # 3
+"""All steps of each trajectory, inherited steps included."""
+Global___StepScope: typing_extensions.TypeAlias = StepScope
+
 class _StepOrder:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -1453,6 +1509,174 @@ class ReadStepsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "next_step_number", b"next_step_number", "sealed", b"sealed", "steps", b"steps", "trajectory_id", b"trajectory_id"]) -> None: ...
 
 Global___ReadStepsResponse: typing_extensions.TypeAlias = ReadStepsResponse
+
+@typing.final
+class ReadTrajectoriesRequest(google.protobuf.message.Message):
+    """Request of ReadTrajectories. A trajectory must match all filters that are set. Without filters, all trajectories are
+    returned.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    STATUSES_FIELD_NUMBER: builtins.int
+    MIN_REWARD_SUM_FIELD_NUMBER: builtins.int
+    MAX_REWARD_SUM_FIELD_NUMBER: builtins.int
+    MIN_LENGTH_FIELD_NUMBER: builtins.int
+    MAX_LENGTH_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FROM_FIELD_NUMBER: builtins.int
+    CREATE_TIME_TO_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    DESCENDING_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    VIEW_FIELD_NUMBER: builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """Match trajectories of this task."""
+    run_id: builtins.str
+    """Match trajectories of this run."""
+    experiment_id: builtins.str
+    """Match trajectories of this experiment."""
+    min_reward_sum: builtins.float
+    """Match trajectories whose `reward_sum` is at least this. Must not be NaN."""
+    max_reward_sum: builtins.float
+    """Match trajectories whose `reward_sum` is at most this. Must not be NaN."""
+    min_length: builtins.int
+    """Match trajectories with at least this many steps, inherited steps included."""
+    max_length: builtins.int
+    """Match trajectories with at most this many steps, inherited steps included."""
+    order: Global___TrajectoryOrder.ValueType
+    """Default: CREATION."""
+    descending: builtins.bool
+    """If true, the order is reversed."""
+    steps: Global___StepScope.ValueType
+    """Default: LINEAGE."""
+    view: anabranch.v1.trajectory_pb2.View.ValueType
+    """View of trajectories and steps. Default: FULL."""
+    resume_token: builtins.str
+    """`resume_token` of the last message that was received. The call continues after that message. All other fields must
+    be those of the call that sent it. Default: begin with the first trajectory.
+    """
+    @property
+    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Match these trajectories. At most 1,000. Ids that do not exist are ignored."""
+
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Match trajectories that have all these labels with exactly these values."""
+
+    @property
+    def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
+        """Match trajectories with one of these statuses. Default: any status."""
+
+    @property
+    def create_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Match trajectories created at or after this time."""
+
+    @property
+    def create_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Match trajectories created before this time."""
+
+    def __init__(
+        self,
+        *,
+        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        task_id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        statuses: collections.abc.Iterable[anabranch.v1.status_pb2.Status.ValueType] | None = ...,
+        min_reward_sum: builtins.float | None = ...,
+        max_reward_sum: builtins.float | None = ...,
+        min_length: builtins.int | None = ...,
+        max_length: builtins.int | None = ...,
+        create_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        create_time_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        order: Global___TrajectoryOrder.ValueType = ...,
+        descending: builtins.bool = ...,
+        steps: Global___StepScope.ValueType = ...,
+        view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        resume_token: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "labels", b"labels", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum", "order", b"order", "resume_token", b"resume_token", "run_id", b"run_id", "statuses", b"statuses", "steps", b"steps", "task_id", b"task_id", "trajectory_ids", b"trajectory_ids", "view", b"view"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_length", b"_max_length"]) -> typing.Literal["max_length"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_max_reward_sum", b"_max_reward_sum"]) -> typing.Literal["max_reward_sum"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_min_length", b"_min_length"]) -> typing.Literal["min_length"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_min_reward_sum", b"_min_reward_sum"]) -> typing.Literal["min_reward_sum"] | None: ...
+
+Global___ReadTrajectoriesRequest: typing_extensions.TypeAlias = ReadTrajectoriesRequest
+
+@typing.final
+class ReadTrajectoriesResponse(google.protobuf.message.Message):
+    """A message of the ReadTrajectories stream, at most 1 MiB. The steps of a trajectory follow it, in one or several
+    messages.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    OWNER_ID_FIELD_NUMBER: builtins.int
+    TRAJECTORY_DONE_FIELD_NUMBER: builtins.int
+    DELETED_FIELD_NUMBER: builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    owner_id: builtins.str
+    """Id of the trajectory that owns these steps. Empty in a message without steps."""
+    trajectory_done: builtins.bool
+    """True if the latest trajectory is complete with this message, or was deleted."""
+    deleted: builtins.bool
+    """True if the latest trajectory was deleted before all its steps were sent. Its steps are incomplete."""
+    resume_token: builtins.str
+    """Continues after this message, in `resume_token` of another call. Valid as long as the server's database."""
+    @property
+    def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
+        """A trajectory, as it was when the server read it. Its steps follow, up to its `next_step_number`. Not repeated in the
+        first message of a call that continues within a trajectory.
+        """
+
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Step]:
+        """Next steps of the latest trajectory in order. Their states have digest and size, without data."""
+
+    def __init__(
+        self,
+        *,
+        trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
+        steps: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Step] | None = ...,
+        owner_id: builtins.str = ...,
+        trajectory_done: builtins.bool = ...,
+        deleted: builtins.bool = ...,
+        resume_token: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "owner_id", b"owner_id", "resume_token", b"resume_token", "steps", b"steps", "trajectory", b"trajectory", "trajectory_done", b"trajectory_done"]) -> None: ...
+
+Global___ReadTrajectoriesResponse: typing_extensions.TypeAlias = ReadTrajectoriesResponse
 
 @typing.final
 class ListStepsRequest(google.protobuf.message.Message):

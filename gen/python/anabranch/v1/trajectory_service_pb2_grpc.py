@@ -101,6 +101,11 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepsRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepsResponse.FromString,
                 _registered_method=True)
+        self.ReadTrajectories = channel.unary_stream(
+                '/anabranch.v1.TrajectoryService/ReadTrajectories',
+                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadTrajectoriesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadTrajectoriesResponse.FromString,
+                _registered_method=True)
         self.ListSteps = channel.unary_unary(
                 '/anabranch.v1.TrajectoryService/ListSteps',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ListStepsRequest.SerializeToString,
@@ -279,6 +284,15 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadTrajectories(self, request, context):
+        """Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
+        begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+        Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListSteps(self, request, context):
         """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
         task, a run or an experiment (each trajectory's own steps only).
@@ -418,6 +432,11 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.ReadSteps,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepsRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepsResponse.SerializeToString,
+            ),
+            'ReadTrajectories': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadTrajectories,
+                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadTrajectoriesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadTrajectoriesResponse.SerializeToString,
             ),
             'ListSteps': grpc.unary_unary_rpc_method_handler(
                     servicer.ListSteps,
@@ -818,6 +837,33 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/ReadSteps',
             anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepsRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadTrajectories(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.TrajectoryService/ReadTrajectories',
+            anabranch_dot_v1_dot_trajectory__service__pb2.ReadTrajectoriesRequest.SerializeToString,
+            anabranch_dot_v1_dot_trajectory__service__pb2.ReadTrajectoriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -233,6 +233,22 @@ _TrajectoryServiceReadStepsType = typing_extensions.TypeVar(
     ],
 )
 
+_TrajectoryServiceReadTrajectoriesType = typing_extensions.TypeVar(
+    '_TrajectoryServiceReadTrajectoriesType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse,
+    ],
+)
+
 _TrajectoryServiceListStepsType = typing_extensions.TypeVar(
     '_TrajectoryServiceListStepsType',
     grpc.UnaryUnaryMultiCallable[
@@ -377,7 +393,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -435,6 +451,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
             anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ReadTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.ListStepsRequest,
@@ -527,6 +547,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
             anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ReadTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.ListStepsRequest,
@@ -650,6 +674,12 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
+    ReadTrajectories: _TrajectoryServiceReadTrajectoriesType
+    """Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
+    begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+    Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
+    """
+
     ListSteps: _TrajectoryServiceListStepsType
     """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
     task, a run or an experiment (each trajectory's own steps only).
@@ -743,6 +773,10 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.trajectory_service_pb2.ReadStepsRequest,
         anabranch.v1.trajectory_service_pb2.ReadStepsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.ListStepsRequest,
@@ -934,6 +968,17 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         """Streams the steps [start, end) in order, inherited steps included. With `follow`, the stream continues as steps are
         committed.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
+    def ReadTrajectories(
+        self,
+        request: anabranch.v1.trajectory_service_pb2.ReadTrajectoriesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse]]:
+        """Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
+        begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+        Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
     @abc.abstractmethod

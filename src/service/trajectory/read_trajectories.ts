@@ -1,0 +1,73 @@
+import {
+  type ReadTrajectoriesRequest,
+  ReadTrajectoriesResponseSchema,
+  StepScope,
+  TrajectoryOrder,
+  TrajectoryService,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type Position, type ReadTrajectoriesArgs, readTrajectories as read } from '../../stream/trajectories/read.ts';
+import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
+import { toView } from '../convert/values.ts';
+import type { Call, ServerStream } from '../method.ts';
+import { pageBindingOf } from '../request/digest.ts';
+import { cursorInt, invalidPageToken, makePageToken, readResumeToken } from '../request/page_token.ts';
+import { fromTrajectory } from './messages.ts';
+import { toReadFilter } from './requests.ts';
+
+const rpc = TrajectoryService.method.readTrajectories;
+
+/** Reads trajectories with their steps (RD6). */
+export const readTrajectories: ServerStream<typeof rpc, EncodedResponse> = { messages };
+
+async function* messages(
+  request: ReadTrajectoriesRequest,
+  { app, caller }: Call,
+): AsyncGenerator<EncodedResponse, void, undefined> {
+  const filter = toReadFilter(request);
+  const view = toView(request.view, 'FULL');
+  const binding = pageBindingOf(caller, rpc, request);
+  const args = {
+    filter,
+    order: { by: ORDERS[request.order], descending: request.descending },
+    steps: SCOPES[request.steps],
+    view,
+    after: readResumeToken(request.resumeToken, binding, positionOf),
+  };
+  for await (const { trajectory, steps, isDone, isDeleted, position } of read(app, caller, args)) {
+    const fields = {
+      trajectory: trajectory && fromTrajectory(trajectory, view),
+      ownerId: steps?.owner.id ?? '',
+      trajectoryDone: isDone,
+      deleted: isDeleted,
+      resumeToken: makePageToken(binding, positionText(position)),
+    };
+    yield withSteps(ReadTrajectoriesResponseSchema, fields, steps);
+  }
+}
+
+const ORDERS: Readonly<Record<TrajectoryOrder, ReadTrajectoriesArgs['order']['by']>> = {
+  [TrajectoryOrder.UNSPECIFIED]: 'CREATION',
+  [TrajectoryOrder.CREATION]: 'CREATION',
+  [TrajectoryOrder.REWARD_SUM]: 'REWARD_SUM',
+};
+
+const SCOPES: Readonly<Record<StepScope, ReadTrajectoriesArgs['steps']>> = {
+  [StepScope.UNSPECIFIED]: 'LINEAGE',
+  [StepScope.NONE]: 'NONE',
+  [StepScope.OWN]: 'OWN',
+  [StepScope.LINEAGE]: 'LINEAGE',
+};
+
+function positionText({ newest, place, rest }: Position): string[] {
+  const steps = rest === undefined ? [] : [`${rest.from}`, `${rest.to}`];
+  return [`${newest}`, `${place.key}`, `${place.rewardSum}`, ...steps];
+}
+
+/** Errors: INVALID_PAGE_TOKEN. */
+function positionOf(parts: readonly string[]): Position {
+  const rewardSum = Number(parts[2] || undefined);
+  if (Number.isNaN(rewardSum) && parts[2] !== 'NaN') throw invalidPageToken();
+  const rest = parts.length > 3 ? { from: cursorInt(parts, 3), to: cursorInt(parts, 4) } : undefined;
+  if (rest !== undefined && (rest.from < 0n || rest.to < rest.from)) throw invalidPageToken();
+  return { newest: cursorInt(parts, 0), place: { key: cursorInt(parts, 1), rewardSum }, rest };
+}
