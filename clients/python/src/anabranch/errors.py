@@ -197,8 +197,9 @@ class RunExists(AnabranchError):
 
 
 class ConfigMismatch(AnabranchError):
-    """FAILED_PRECONDITION. The existing run was created with a different config or plan. Metadata: `run_id`,
-    `fields` (paths, separated by commas).
+    """FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan,
+    or another request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas),
+    `trajectory_id`.
     """
 
 
@@ -306,6 +307,18 @@ class StepCorrupt(AnabranchError):
     """
 
 
+class StageNotClaimable(AnabranchError):
+    """FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because
+    the stage or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+    """
+
+
+class ClaimsTooLarge(AnabranchError):
+    """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how
+    many of the rollouts that would be created, from the first on, fit).
+    """
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -364,4 +377,6 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "ROLLOUT_CONFLICT": RolloutConflict,
     "QUEUE_CLOSED": QueueClosed,
     "STEP_CORRUPT": StepCorrupt,
+    "STAGE_NOT_CLAIMABLE": StageNotClaimable,
+    "CLAIMS_TOO_LARGE": ClaimsTooLarge,
 }
