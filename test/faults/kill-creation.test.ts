@@ -1,0 +1,119 @@
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { type AnabranchClient, connectClient, openWriter, readSteps } from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+import { reportFigures } from './figures.ts';
+import { seededRandom } from './random.ts';
+
+const KILLS = 8;
+const WRITERS = 16;
+const STEPS = 3;
+
+/** A trajectory that a writer has created, with all its steps acked. */
+interface Made {
+  readonly trajectoryId: string;
+  readonly uid: string;
+  /** The trajectory that it branches off at its last step. */
+  readonly parent: Made | undefined;
+  readonly rewards: readonly number[];
+}
+
+class Creators {
+  readonly made: Made[] = [];
+  readonly surprises: unknown[] = [];
+  /** Creations whose answer was lost after their commit. */
+  replayed = 0;
+  #stopping = false;
+  #wake: (() => void) | undefined;
+  readonly #client: AnabranchClient;
+  readonly #running: Promise<unknown>;
+
+  constructor(client: AnabranchClient) {
+    this.#client = client;
+    this.#running = Promise.all(Array.from({ length: WRITERS }, (_, i) => this.#create(i)));
+  }
+
+  /** Resolves when this many more trajectories are created, or when a writer has failed. */
+  async progress(count: number): Promise<void> {
+    for (const end = this.made.length + count; this.made.length < end && this.surprises.length === 0; ) {
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    await this.#running;
+  }
+
+  /** Creates one trajectory after another, alternately a root and a branch of it. */
+  async #create(writer: number): Promise<void> {
+    let parent: Made | undefined;
+    try {
+      for (let i = 0; !this.#stopping; i += 1) {
+        const made = await this.#createOne(writer * 1e6 + i, parent);
+        this.made.push(made);
+        this.#wake?.();
+        parent = parent === undefined ? made : undefined;
+      }
+    } catch (error) {
+      this.surprises.push(error);
+      this.#wake?.();
+    }
+  }
+
+  async #createOne(name: number, parent: Made | undefined): Promise<Made> {
+    const trajectoryId = randomUUID();
+    const create =
+      parent === undefined
+        ? { trajectory: { name: `${name}` } }
+        : { branch: { trajectoryId: parent.trajectoryId, stepNumber: BigInt(parent.rewards.length - 1) } };
+    const writer = await openWriter(this.#client, { trajectoryId, create, giveUpAfterMs: 60_000 });
+    if (writer.epoch > 1n) this.replayed += 1;
+    const rewards = Array.from({ length: STEPS }, (_, i) => name + i / 10);
+    await Promise.all(rewards.map((reward) => writer.append({ reward })));
+    await writer.close();
+    return { trajectoryId, uid: writer.uid, parent, rewards: [...(parent?.rewards ?? []), ...rewards] };
+  }
+}
+
+describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (engine) => {
+  it('W1, W12, D1: no kill loses or duplicates a trajectory, or a step of it', async () => {
+    const random = seededRandom();
+    await using database = await createMigratedDatabase(engine);
+    let server = await spawnServer({ database: database.url });
+    const listen = `${server.host}:${server.port}`;
+    const client = connectClient({ address: server.url });
+    const creators = new Creators(client);
+    for (let kill = 0; kill < KILLS; kill += 1) {
+      // All writers have connected again, and create trajectories at full speed.
+      await creators.progress(4 * WRITERS);
+      await delay(random.between(0, 50));
+      await server.kill();
+      server = await spawnServer({ database: database.url, listen });
+    }
+    await creators.stop();
+    const { made, replayed, surprises } = creators;
+    expect(surprises).toEqual([]);
+    for (const { trajectoryId, uid, rewards, parent } of made) {
+      const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
+      expect(trajectory).toMatchObject({ uid, parentId: parent?.trajectoryId ?? '' });
+      const stored: (number | undefined)[] = [];
+      for await (const { step } of readSteps(client, { trajectoryId })) stored.push(step.reward);
+      expect(stored).toEqual(rewards);
+    }
+    await reportFigures(`kill -9 during creations by open on ${engine}`, {
+      kills: KILLS,
+      trajectories: made.length,
+      'creations sent again after their commit': replayed,
+      'lost or duplicated': 0,
+    });
+    expect(replayed, 'no kill fell between a creation and its answer').toBeGreaterThan(0);
+    client.close();
+    await server.kill();
+  });
+});
