@@ -11,6 +11,7 @@
  *     for await (const { step } of readSteps(client, { trajectoryId })) console.log(step.stepNumber);
  *     client.close();
  */
+export { appendBatch, type EntryInit, type EntryResult } from './append_batch.ts';
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
 export { type MetricLogger, type MetricLoggerOptions, openMetricLogger } from './metric_logger.ts';

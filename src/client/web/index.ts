@@ -1,5 +1,5 @@
 /**
- * The Anabranch client for browsers: unary calls, readSteps() and watchRun().
+ * The Anabranch client for browsers: unary calls, appendBatch(), readSteps() and watchRun().
  *
  *     import { connectClient, readSteps } from 'anabranch/client/web';
  *
@@ -10,6 +10,7 @@
  *
  * openWriter() and uploadState() exist only in `anabranch/client`: they stream requests, which fetch() cannot do.
  */
+export { appendBatch, type EntryInit, type EntryResult } from '../append_batch.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from '../errors.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from '../reader.ts';
 export { parseStepReference, resolveStep, type StepReference } from '../step_reference.ts';

@@ -1,0 +1,57 @@
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { timestampDate } from '@bufbuild/protobuf/wkt';
+import { ConnectError } from '@connectrpc/connect';
+import type { AppendEntrySchema, AppendError, AppendResult } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import type { ClientCalls } from './calls.ts';
+import { ERROR_DOMAIN } from './errors.ts';
+
+/** What to write to one trajectory, with the fields of AppendEntry. */
+export type EntryInit = MessageInitShape<typeof AppendEntrySchema>;
+
+/** The result of an entry: it is durable, or why it failed. */
+export type EntryResult =
+  | {
+      readonly stored: true;
+      readonly nextStepNumber: bigint;
+      readonly commitTime: Date | undefined;
+      readonly duplicateSteps: bigint;
+      readonly uid: string;
+      /** The epoch that the writer was granted. Undefined if the entry has no `writerId`. */
+      readonly epoch: bigint | undefined;
+    }
+  | {
+      readonly stored: false;
+      /** As a call would throw it: for `reasonOf`, `errorMetadata` and `retryDelayMs`. */
+      readonly error: ConnectError;
+    };
+
+/**
+ * Writes up to 1,000 entries with one message of at most 1 MiB. Returns their results in the order of the entries. After
+ * a failure of the call, send the same entries again: what is stored already is a duplicate.
+ *
+ *     const results = await appendBatch(client, ids.map((trajectoryId, i) => ({ trajectoryId, steps: [steps[i]] })));
+ *     for (const result of results) if (!result.stored) console.error(reasonOf(result.error));
+ */
+export async function appendBatch(
+  client: { readonly trajectories: Pick<ClientCalls['trajectories'], 'appendBatch'> },
+  entries: readonly EntryInit[],
+  options: { readonly signal?: AbortSignal; readonly timeoutMs?: number } = {},
+): Promise<EntryResult[]> {
+  const { results } = await client.trajectories.appendBatch({ entries: [...entries] }, options);
+  return results.map(toResult);
+}
+
+function toResult({ nextStepNumber, commitTime, duplicateSteps, uid, epoch, error }: AppendResult): EntryResult {
+  if (error !== undefined) return { stored: false, error: toError(error) };
+  const time = commitTime && timestampDate(commitTime);
+  return { stored: true, nextStepNumber, commitTime: time, duplicateSteps, uid, epoch };
+}
+
+function toError({ code, reason, message, metadata, field, retryDelay }: AppendError): ConnectError {
+  const info = { desc: ErrorInfoSchema, value: { reason, domain: ERROR_DOMAIN, metadata } };
+  const invalid = { desc: BadRequestSchema, value: { fieldViolations: [{ field, description: message }] } };
+  const retry = { desc: RetryInfoSchema, value: retryDelay === undefined ? {} : { retryDelay } };
+  const details = [info, ...(field === '' ? [] : [invalid]), ...(retryDelay === undefined ? [] : [retry])];
+  return new ConnectError(message, code, undefined, details);
+}
