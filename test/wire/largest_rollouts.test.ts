@@ -5,6 +5,7 @@ import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   ClaimRolloutsResponseSchema,
+  CreateRolloutsResponseSchema,
   GetRolloutResponseSchema,
   ListRolloutsResponseSchema,
   RolloutService,
@@ -108,6 +109,25 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     const again = await rollouts.claimRollouts(request);
     expect(toBinary(ClaimRolloutsResponseSchema, again).length).toBeLessThan(LIMITS.messageBytes);
     expect(again.claims.map(({ rollout }) => rollout?.inputJson === LARGE)).toEqual(places.map(() => true));
+    expect(again.claims.at(-1)).toMatchObject({ truncated: true, rollout: { metadataJson: '' } });
+  });
+
+  it('Q2: claims of new rollouts leave out their inputs; a repeated call whose rollouts have grown omits metadata too', async () => {
+    const { rollouts } = clients();
+    const stageId = await makeStage();
+    const places = Array.from({ length: 9 }, () => ({ groupNumber: 0n, inputJson: LARGE }));
+    const request = { stageId, rollouts: places, claim: { workerId: 'w' }, requestId: randomUUID() };
+    const { claims } = await rollouts.createRollouts(request);
+    expect(claims).toHaveLength(9);
+    for (const { rollout, truncated } of claims) {
+      expect([rollout?.inputJson, truncated]).toEqual(['', false]);
+      expect((await rollouts.getRollout({ rolloutId: rollout!.id })).rollout?.inputJson).toBe(LARGE);
+      const grown = { updateMask: { paths: ['metadata_json'] }, metadataJson: `"${'m'.repeat(131_000)}"` };
+      await rollouts.updateRollout({ rolloutId: rollout!.id, attempt: 1, ...grown });
+    }
+    const again = await rollouts.createRollouts(request);
+    expect(toBinary(CreateRolloutsResponseSchema, again).length).toBeLessThan(LIMITS.messageBytes);
+    expect(again.claims.map(({ rollout }) => rollout?.id)).toEqual(claims.map(({ rollout }) => rollout?.id));
     expect(again.claims.at(-1)).toMatchObject({ truncated: true, rollout: { metadataJson: '' } });
   });
 
