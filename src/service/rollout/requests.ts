@@ -1,5 +1,7 @@
 import type { RolloutResult as WireResult } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import {
+  type CompleteRolloutRequest,
+  type FailRolloutRequest,
   type Lease,
   type ListRolloutsRequest,
   type ReleaseRolloutRequest,
@@ -15,6 +17,7 @@ import type {
   LeaseToken,
   NewValidation,
   RolloutChanges,
+  RolloutEnd,
   RolloutFilter,
   RolloutMoveDetails,
 } from '../../store/contract/rollout.ts';
@@ -82,7 +85,7 @@ export function tokenOf({ rolloutId, attempt }: Pick<Lease, 'rolloutId' | 'attem
 }
 
 /** Returns the result; undefined if it is unset. Errors: INVALID_REQUEST if its errors have too many bytes. */
-export function toResult(result: WireResult | undefined): RolloutResult | undefined {
+function toResult(result: WireResult | undefined): RolloutResult | undefined {
   if (result === undefined) return undefined;
   const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;
   const bytes = errors.reduce((sum, error) => sum + Buffer.byteLength(error), 0);
@@ -90,6 +93,19 @@ export function toResult(result: WireResult | undefined): RolloutResult | undefi
     throw invalidField('result.errors', `must have at most ${LIMITS.resultErrorBytes} bytes together, not ${bytes}`);
   }
   return { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson };
+}
+
+/** What a worker sends at the end of an attempt. */
+export type AttemptEnd = Omit<RolloutEnd, 'id' | 'status' | 'details'>;
+
+export const NO_END: AttemptEnd = Object.freeze({
+  ...{ attempt: undefined, result: undefined, expectedNextStepNumber: undefined },
+  ...{ validations: [], metrics: new Map(), timings: new Map() },
+});
+
+export function toEnd(request: CompleteRolloutRequest | FailRolloutRequest): AttemptEnd {
+  const expectedNextStepNumber = 'expectedNextStepNumber' in request ? request.expectedNextStepNumber : undefined;
+  return { attempt: request.attempt, result: toResult(request.result), expectedNextStepNumber, ...toReport(request) };
 }
 
 /** Errors: INVALID_REQUEST for two validations with the same name. */

@@ -3,12 +3,7 @@ import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.
 import { rolloutNotFound } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import type { Rollout } from '../../domain/rollout.ts';
-import {
-  type AttemptReport,
-  type RolloutCursor,
-  type RolloutEnd,
-  rolloutCursor,
-} from '../../store/contract/rollout.ts';
+import { type RolloutCursor, rolloutCursor } from '../../store/contract/rollout.ts';
 import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
 import type { Call, Methods } from '../method.ts';
@@ -19,11 +14,13 @@ import { fromRollout, rolloutBytes } from './messages.ts';
 import { requireRepeatable, toNewRollouts } from './new_rollouts.ts';
 import { recordAnswer } from './record.ts';
 import {
+  type AttemptEnd,
   type MoveDetailsRequest,
+  NO_END,
+  toEnd,
   tokenOf,
   toMoveDetails,
   toReport,
-  toResult,
   toRolloutChanges,
   toRolloutFilter,
 } from './requests.ts';
@@ -98,23 +95,11 @@ export const rolloutMethods: Methods<
     };
   },
 
-  completeRollout: (request, call) =>
-    end(request, call, 'COMPLETED', {
-      attempt: request.attempt,
-      result: toResult(request.result),
-      expectedNextStepNumber: request.expectedNextStepNumber,
-      report: toReport(request),
-    }),
-
-  failRollout: (request, call) =>
-    end(request, call, 'FAILED', {
-      attempt: request.attempt,
-      result: toResult(request.result),
-      report: toReport(request),
-    }),
+  completeRollout: (request, call) => end(request, call, 'COMPLETED', toEnd(request)),
+  failRollout: (request, call) => end(request, call, 'FAILED', toEnd(request)),
 
   /** Cancels the rollout, even while a worker holds its lease. */
-  cancelRollout: (request, call) => end(request, call, 'CANCELLED', {}),
+  cancelRollout: (request, call) => end(request, call, 'CANCELLED', NO_END),
 
   /** Returns the rollout to the queue, or fails it after its last attempt; keeps the report of the attempt (Q1). */
   async releaseRollout(request, { app, caller }) {
@@ -134,23 +119,14 @@ function readPosition(cursor: readonly string[]): RolloutCursor {
   return { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) };
 }
 
-const NO_REPORT: AttemptReport = Object.freeze({ validations: [], metrics: new Map(), timings: new Map() });
-
 /** Ends the rollout, and stores its result and report in the same transaction (L3, Q1). */
 async function end(
   request: MoveDetailsRequest & { readonly rolloutId: string },
   { app, caller }: Call,
   status: SealStatus,
-  { report = NO_REPORT, ...given }: Partial<RolloutEnd> & { readonly report?: AttemptReport },
+  given: AttemptEnd,
 ) {
-  const ended = await app.store.endRollout(caller, {
-    id: request.rolloutId,
-    status,
-    details: toMoveDetails(request),
-    attempt: given.attempt,
-    result: given.result,
-    expectedNextStepNumber: given.expectedNextStepNumber,
-    ...report,
-  });
+  const details = toMoveDetails(request);
+  const ended = await app.store.endRollout(caller, { id: request.rolloutId, status, details, ...given });
   return { rollout: fromRollout(ended, 'FULL') };
 }
