@@ -12,10 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from anabranch._connection import Stubs, open_stubs
+from anabranch.v1.trajectory_pb2 import Step, Trajectory
+from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest, ReadStepsRequest
+
 ROOT = Path(__file__).resolve().parents[3]
 NODE = ROOT / "node_modules/.bin/node"
 # Programs that tests start import the package from this checkout too.
 os.environ["PYTHONPATH"] = str(ROOT / "clients/python/src")
+# The end of the tests does not wait for servers that are gone.
+os.environ["ANABRANCH_EXIT_SECONDS"] = "0"
 
 
 class Server:
@@ -54,6 +60,14 @@ class Server:
         self.kill()
         self.start()
 
+    def stubs(self) -> Stubs:
+        return open_stubs(self.address)
+
+    def stored(self, trajectory_id: str) -> Trajectory:
+        """Returns what the server has of a trajectory."""
+        request = GetTrajectoryRequest(trajectory_id=trajectory_id)
+        return self.stubs().trajectories.GetTrajectory(request).trajectory
+
     def _end(self, how: signal.Signals) -> None:
         if self.process is None:
             return
@@ -62,6 +76,12 @@ class Server:
         assert self.process.stdout is not None
         self.process.stdout.close()
         self.process = None
+
+
+def stored_steps(server: Server, trajectory_id: str) -> list[Step]:
+    """Returns all steps that the server has of a trajectory."""
+    messages = server.stubs().trajectories.ReadSteps(ReadStepsRequest(trajectory_id=trajectory_id))
+    return [step for message in messages for step in message.steps]
 
 
 def free_port() -> int:

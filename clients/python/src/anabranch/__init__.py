@@ -9,18 +9,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anabranch._history import Checkpoint as Checkpoint
+    from anabranch._recorder import Stats as Stats
+    from anabranch._turns import Turn as Turn
     from anabranch.client import Client as Client
     from anabranch.client import connect as connect
+    from anabranch.receipt import Receipt as Receipt
+    from anabranch.trajectory import Trajectory as Trajectory
 
 __version__ = "0.1.0"
 
 #: The module that has each name.
 _MODULES = {
+    "Checkpoint": "anabranch._history",
     "Client": "anabranch.client",
+    "Receipt": "anabranch.receipt",
+    "Stats": "anabranch._recorder",
+    "Trajectory": "anabranch.trajectory",
+    "Turn": "anabranch._turns",
     "connect": "anabranch.client",
 }
 
-__all__ = ["Client", "connect"]
+__all__ = ["Checkpoint", "Client", "Receipt", "Stats", "Trajectory", "Turn", "connect"]
 
 
 def __getattr__(name: str) -> object:

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Literal
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
 
 from anabranch._connection import Connection, address_from
 
+if TYPE_CHECKING:
+    from anabranch._history import Position
+    from anabranch._recorder import Stats
+    from anabranch._values import ValueEncoder
+    from anabranch.trajectory import Trajectory
+    from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
+
 Spool = str | os.PathLike[str] | Literal[False] | None
+Resume = Literal["never", "allow", "must"]
+
+#: Names of trajectories that `resume` finds again.
+_NAMES = uuid.UUID("5f0c4a51-1df1-5d4f-9c2b-6c1f3b0f0a7e")
 
 
 def connect(address: str | None = None, *, strict: bool = False, spool: Spool = None) -> Client:
@@ -27,13 +41,176 @@ class Client:
         self.address = address
         self.strict = strict
         self._spool: Spool = spool
+        self._values: ValueEncoder | None = None
         self.connection = Connection(address)
+
+    def trajectory(
+        self,
+        *,
+        task: str = "",
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: object = None,
+        run: object = None,
+        id: str | None = None,
+        resume: Resume = "never",
+        resume_timeout: float = 30.0,
+    ) -> Trajectory:
+        """Returns a new trajectory, or continues one. A new one needs no server: its creation is recorded.
+
+        With `resume`, the id is derived from run, task and name. "allow" continues the trajectory or creates it; "must"
+        raises TrajectoryNotFound if it does not exist. Resuming waits for the server, for at most `resume_timeout`
+        seconds: first it sends what earlier processes left of the trajectory. Raises TimeoutError.
+        """
+        from anabranch._wire import CREATE
+        from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
+
+        run_id = _id_of(run)
+        if resume != "never":
+            base = id or str(uuid.uuid5(_NAMES, json.dumps(["", run_id, task, name])))
+            found = self._resume(base, name, labels or {}, resume_timeout, must=resume == "must")
+            if found is not None:
+                return found
+            id = base
+        trajectory_id = id or str(uuid.uuid4())
+        request = CreateTrajectoryRequest(trajectory_id=trajectory_id, request_id=trajectory_id)
+        request.name, request.task_id, request.run_id = name, task, run_id
+        request.labels.update(labels or {})
+        if metadata is not None:
+            request.metadata_json = self.values.info_json(metadata, "metadata")
+        created = self._open(trajectory_id, name, labels or {})
+        created.create(CREATE, request.SerializeToString())
+        return created
+
+    def branch(
+        self,
+        source: Trajectory | str,
+        *,
+        at: int | None = None,
+        tag: str | None = None,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        successor: bool = False,
+    ) -> Trajectory:
+        """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag.
+
+        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`.
+        """
+        from anabranch._history import Position
+        from anabranch._wire import BRANCH
+        from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest
+
+        source_id = source if isinstance(source, str) else source.id
+        if at is None:
+            at = self._step_of(source, tag)
+        known = None if isinstance(source, str) else source.position_at(at)
+        branch_id = successor_of(source_id) if successor else str(uuid.uuid4())
+        request = BranchTrajectoryRequest(trajectory_id=source_id, step_number=at, branch_id=branch_id, name=name)
+        request.request_id = branch_id
+        request.labels.update(labels or {})
+        branch = self._open(branch_id, name, labels or {}, known if known is not None else Position(at + 1), at + 1)
+        if not isinstance(source, str):
+            branch.after(source, at)
+        branch.create(BRANCH, request.SerializeToString())
+        return branch
+
+    @property
+    def stats(self) -> Stats:
+        """What happened to the steps of this process that were recorded for this server."""
+        from anabranch._recorder import recorder_for
+
+        return recorder_for(self.address, self._spool).stats(self.values.unstored)
+
+    @property
+    def values(self) -> ValueEncoder:
+        """Writes Python values into steps."""
+        if self._values is None:
+            from anabranch._values import ValueEncoder
+
+            self._values = ValueEncoder(strict=self.strict)
+        return self._values
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_unpickle, (self.address, self.strict, self._spool))
 
     def __repr__(self) -> str:
         return f"Client({self.address!r})"
+
+    def _open(
+        self,
+        trajectory_id: str,
+        name: str,
+        labels: Mapping[str, str],
+        start: Position | None = None,
+        next_step: int = 0,
+        *,
+        existing: bool = False,
+        done: bool = False,
+    ) -> Trajectory:
+        from anabranch._history import Position
+        from anabranch._office import Identity
+        from anabranch._recorder import recorder_for
+        from anabranch.trajectory import Trajectory
+
+        identity = Identity(trajectory_id, str(uuid.uuid4()), name, existing)
+        recorder = recorder_for(self.address, self._spool)
+        return Trajectory(self, recorder, identity, labels, start or Position(), next_step, done=done)
+
+    def _resume(
+        self, trajectory_id: str, name: str, labels: Mapping[str, str], timeout: float, *, must: bool
+    ) -> Trajectory | None:
+        """Continues the trajectory with this id, or the last of the branches that continue it (rule W13)."""
+        from anabranch._history import Position, find
+        from anabranch._recorder import recorder_for
+        from anabranch.errors import TrajectoryNotFound
+
+        recorder = recorder_for(self.address, self._spool)
+        latest: TrajectoryMessage | None = None
+        following = trajectory_id
+        while True:
+            if not recorder.settle(following, timeout):
+                raise TimeoutError(f"steps of trajectory {following} that are spooled were not sent in {timeout} s")
+            found = find(self, following, timeout)
+            if found is None:
+                break
+            latest, following = found, successor_of(following)
+        if latest is None:
+            if must:
+                raise TrajectoryNotFound(f"trajectory {trajectory_id} does not exist: resume is 'must'")
+            return None
+        end = latest.next_step_number
+        done = latest.HasField("seal_time")
+        known = dict(latest.labels)
+        return self._open(
+            latest.id, name or latest.name, {**known, **labels}, Position(end), end, existing=True, done=done
+        )
+
+    def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
+        from anabranch._errors import raising_reasons
+        from anabranch.v1.trajectory_service_pb2 import GetTagRequest, GetTrajectoryRequest
+
+        stub = self.connection.stubs.trajectories
+        if tag is None:
+            if not isinstance(source, str):
+                return source.next_step - 1
+            with raising_reasons():
+                request = GetTrajectoryRequest(trajectory_id=source)
+                return stub.GetTrajectory(request, timeout=60).trajectory.next_step_number - 1
+        if not isinstance(source, str):
+            source.flush(60)
+            source = source.id
+        with raising_reasons():
+            return stub.GetTag(GetTagRequest(trajectory_id=source, name=tag), timeout=60).tag.step_number
+
+
+def successor_of(trajectory_id: str) -> str:
+    """Returns the id of the branch that continues a trajectory at a checkpoint."""
+    return str(uuid.uuid5(uuid.UUID(trajectory_id), "successor"))
+
+
+def _id_of(value: object) -> str:
+    """Returns the id of an object, or the id itself."""
+    return "" if value is None else value if isinstance(value, str) else str(getattr(value, "id", value))
 
 
 def _unpickle(address: str, strict: bool, spool: Spool) -> Client:

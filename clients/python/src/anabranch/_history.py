@@ -1,0 +1,165 @@
+"""What the server has of a trajectory that is resumed or branched: its end, checkpoints, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+from anabranch._decode import decode_content, decode_items
+from anabranch._errors import raising_reasons
+
+if TYPE_CHECKING:
+    from anabranch.client import Client
+    from anabranch.v1.trajectory_pb2 import Step, StepState, Trajectory
+
+#: The observation of a step that is not read yet.
+_UNREAD = object()
+
+
+class Position:
+    """What is known of a trajectory after its last step: what this process recorded, after what the server has.
+
+    `inherited` is the number of steps that were stored before. They are read when they are needed.
+    """
+
+    def __init__(self, inherited: int = 0) -> None:
+        self.inherited = inherited
+        self._reward_before: float | None = None if inherited else 0.0
+        self._reward = 0.0
+        self._observation: object = _UNREAD if inherited else None
+        self._messages_before: list[dict[str, object]] | None = None if inherited else []
+        self._messages: list[dict[str, object]] = []
+
+    def add_reward(self, reward: float) -> None:
+        self._reward += reward
+
+    def observe(self, observation: object) -> None:
+        self._observation = observation
+
+    def say(self, messages: Iterable[Mapping[str, object]]) -> None:
+        self._messages += [dict(message) for message in messages]
+
+    def reward_sum(self, client: Client, trajectory_id: str) -> float:
+        if self._reward_before is None:
+            self._reward_before = self._last_step(client, trajectory_id).reward_sum
+        return self._reward_before + self._reward
+
+    def last_observation(self, client: Client, trajectory_id: str) -> object:
+        if self._observation is _UNREAD:
+            step = self._last_step(client, trajectory_id)
+            self._observation = decode_items(step.observations, lambda digest: fetch_state(client, digest))
+        return self._observation
+
+    def messages(self, client: Client, trajectory_id: str) -> list[dict[str, object]]:
+        if self._messages_before is None:
+            self._messages_before = _read_messages(client, trajectory_id, self.inherited)
+        return self._messages_before + self._messages
+
+    def copy(self) -> Position:
+        copied = copy(self)
+        copied._messages = list(self._messages)
+        return copied
+
+    def _last_step(self, client: Client, trajectory_id: str) -> Step:
+        from anabranch.v1.trajectory_service_pb2 import GetStepRequest
+
+        request = GetStepRequest(trajectory_id=trajectory_id, step_number=self.inherited - 1)
+        with raising_reasons():
+            return client.connection.stubs.trajectories.GetStep(request, timeout=60).step
+
+
+class Checkpoint(Mapping[str, Any]):
+    """The states of a step, by name. `step` is its number."""
+
+    def __init__(self, step: int, states: Mapping[str, Any]) -> None:
+        self.step = step
+        self._states = states
+
+    def __getitem__(self, name: str) -> Any:
+        return self._states[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(step={self.step}, states={sorted(self._states)})"
+
+
+def find(client: Client, trajectory_id: str, timeout: float) -> Trajectory | None:
+    """Returns a trajectory, or None if it does not exist. Waits for a server that is not reachable, for a time."""
+    import grpc
+
+    from anabranch._errors import error_from_rpc
+    from anabranch._retry import failure_of, retrying
+    from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
+
+    def call() -> Trajectory | None:
+        stub = client.connection.stubs.trajectories
+        return stub.GetTrajectory(GetTrajectoryRequest(trajectory_id=trajectory_id), timeout=timeout).trajectory
+
+    try:
+        return retrying(call, timeout)
+    except grpc.RpcError as error:
+        if failure_of(error).reason == "TRAJECTORY_NOT_FOUND":
+            return None
+        raise error_from_rpc(error) from error
+
+
+def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) -> Checkpoint | None:
+    """Reads the states of a step, of a tag, or of the latest checkpoint. None if there is no latest one."""
+    from anabranch.errors import CheckpointNotFound
+    from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest
+
+    request = GetCheckpointRequest(trajectory_id=trajectory_id)
+    if isinstance(at, int):
+        request.step_number = at
+    elif at is not None:
+        request.tag = at
+    try:
+        with raising_reasons():
+            step = client.connection.stubs.trajectories.GetCheckpoint(request, timeout=60).step
+    except CheckpointNotFound:
+        if at is None:
+            return None
+        raise
+    states = {state.name: _value_of(client, trajectory_id, step.step_number, state) for state in step.states}
+    return Checkpoint(step.step_number, states)
+
+
+def _read_messages(client: Client, trajectory_id: str, end: int) -> list[dict[str, object]]:
+    from anabranch._turns import messages_of
+    from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
+
+    request = ReadStepsRequest(trajectory_id=trajectory_id, end_step_number=end)
+    messages: list[dict[str, object]] = []
+    with raising_reasons():
+        for message in client.connection.stubs.trajectories.ReadSteps(request):
+            for step in message.steps:
+                messages += messages_of(step, lambda digest: fetch_state(client, digest))
+    return messages
+
+
+def fetch_state(client: Client, digest: str) -> bytes:
+    """Returns the bytes of a state."""
+    from anabranch.v1.state_service_pb2 import GetStateRequest
+
+    with raising_reasons():
+        frames = client.connection.stubs.states.GetState(GetStateRequest(digest=digest), timeout=300)
+        return b"".join(frame.chunk for frame in frames)
+
+
+def _value_of(client: Client, trajectory_id: str, number: int, state: StepState) -> Any:
+    from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
+    from anabranch.v1.trajectory_pb2 import Content
+
+    data = state.data
+    if not state.HasField("data"):
+        reference = StateReference(trajectory_id=trajectory_id, step_number=number, name=state.name)
+        with raising_reasons():
+            frames = client.connection.stubs.states.GetState(GetStateRequest(reference=reference), timeout=300)
+            data = b"".join(frame.chunk for frame in frames)
+    return decode_content(Content(data=data, media_type=state.media_type), lambda digest: b"")

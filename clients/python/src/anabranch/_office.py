@@ -1,0 +1,63 @@
+"""What an outbox is made of and what it needs of the sender."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from anabranch._retry import Failure
+from anabranch._segment import Entry
+from anabranch._wire import Connections
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a spool says about a trajectory."""
+
+    trajectory_id: str
+    #: Identifies the lifetime of the process that recorded.
+    writer_id: str
+    name: str = ""
+    #: Whether the trajectory existed before and is taken over from its previous writer.
+    take_over: bool = False
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([self.trajectory_id, self.writer_id, self.name]).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Identity:
+        trajectory_id, writer_id, name = json.loads(data)
+        return Identity(trajectory_id, writer_id, name)
+
+
+class Records(Protocol):
+    """Where the contents of entries are."""
+
+    def load(self, entry: Entry) -> bytes: ...
+    def release(self, entry: Entry) -> None: ...
+
+
+class Office(Protocol):
+    """What an outbox needs of the sender. `later` runs a function in the sender's thread."""
+
+    connections: Connections
+
+    def now(self) -> float: ...
+    def later(self, work: Callable[[], None]) -> None: ...
+    def acked(self, steps: int) -> None: ...
+    def dropped(self, steps: int, problem: str) -> None: ...
+    def unstored(self, problem: str) -> None: ...
+    def failed(self, failure: Failure) -> None: ...
+    def report(self, message: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The rest of a trajectory that became a trajectory of its own."""
+
+    trajectory_id: str
+    source: str
+    #: Number of steps that both share.
+    shared: int

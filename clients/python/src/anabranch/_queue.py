@@ -1,0 +1,101 @@
+"""The records of one trajectory that are not settled: new, pending, or sent on the current stream."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from anabranch._segment import Entry, Kind
+
+_FRAME_BYTES = 256 * 1024
+_FRAME_STEPS = 1024
+_WINDOW_STEPS = 10_000
+_WINDOW_BYTES = 16 * 1024 * 1024
+
+
+class Queue:
+    """Threads that record call `add`; everything else belongs to the sender.
+
+    A record that moves on is in two lists for a moment rather than in none, because other threads look at `waiting`.
+    """
+
+    def __init__(self) -> None:
+        self._added: deque[Entry] = deque()
+        self._pending: deque[Entry] = deque()
+        self._sent: deque[Entry] = deque()
+        self._sent_bytes = 0
+
+    def add(self, entry: Entry) -> None:
+        self._added.append(entry)
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._added or self._pending or self._sent)
+
+    @property
+    def head(self) -> Entry | None:
+        """The first record that is not sent."""
+        return self._pending[0] if self._pending else None
+
+    @property
+    def sent(self) -> int:
+        """Number of steps that are sent and not acked."""
+        return len(self._sent)
+
+    def collect(self) -> None:
+        """Takes the new records over."""
+        while self._added:
+            self._pending.append(self._added[0])
+            self._added.popleft()
+
+    def frame(self, *, one_by_one: bool) -> list[Entry]:
+        """Returns the next steps that fit into a frame and the window, and counts them as sent."""
+        steps: list[Entry] = []
+        size = 0
+        limit = 1 if one_by_one else _FRAME_STEPS
+        while self._pending and len(steps) < limit:
+            entry = self._pending[0]
+            length = entry.length
+            if entry.kind != Kind.STEP or (one_by_one and self._sent) or (steps and size + length > _FRAME_BYTES):
+                break
+            if len(self._sent) >= _WINDOW_STEPS or (self._sent and self._sent_bytes + length > _WINDOW_BYTES):
+                break
+            self._sent.append(entry)
+            self._pending.popleft()
+            self._sent_bytes += length
+            size += length
+            steps.append(entry)
+        return steps
+
+    def covers(self, next_step_number: int) -> bool:
+        """Returns whether an ack covers only steps that were sent."""
+        return bool(self._sent) and next_step_number <= self._sent[-1].number + 1
+
+    def acked(self, next_step_number: int) -> list[Entry]:
+        """Removes the sent steps below a number and returns them."""
+        settled: list[Entry] = []
+        while self._sent and self._sent[0].number < next_step_number:
+            entry = self._sent.popleft()
+            self._sent_bytes -= entry.length
+            settled.append(entry)
+        return settled
+
+    def unsend(self) -> None:
+        """The stream has ended: everything on it is sent again."""
+        self._pending.extendleft(reversed(self._sent))
+        self._sent.clear()
+        self._sent_bytes = 0
+
+    def take_head(self) -> Entry:
+        return self._pending.popleft()
+
+    def clear(self) -> list[Entry]:
+        """Removes everything."""
+        self.collect()
+        self.unsend()
+        entries = list(self._pending)
+        self._pending.clear()
+        return entries
+
+    def steps(self) -> int:
+        """Returns the number of pending steps."""
+        return sum(1 for entry in self._pending if entry.kind == Kind.STEP)

@@ -1,0 +1,181 @@
+"""The recorder of a process for one server: its spool, its sender, and what happens at fork and exit."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from anabranch._abandoned import Owner, folder_of, note_move, spool_root
+from anabranch._office import Identity, Moved
+from anabranch._outbox import Outbox
+from anabranch._segment import Entry, Kind
+from anabranch._sender import Sender
+from anabranch._spool import MemorySpool, Spool, SpoolFullError, Track
+
+log = logging.getLogger("anabranch")
+
+_SPOOL_BYTES = 10 * 1024**3
+_MEMORY_BYTES = 64 * 1024 * 1024
+_EXIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What happened to the steps of this process."""
+
+    #: Steps whose `step()` or `reset()` returned.
+    recorded: int
+    #: Steps that are durable on the server, with those of earlier processes that this one sent.
+    durable: int
+    #: Steps that wait in the spool.
+    spooled: int
+    #: Values that could not be stored, by type.
+    unstored: dict[str, int]
+    #: Steps that are not recorded: the spool was full, or their trajectory was deleted.
+    dropped: int
+
+
+class Recorder:
+    """Records trajectories for one server."""
+
+    def __init__(self, address: str, folder: Path | None) -> None:
+        self.address = address
+        #: False in a forked child, whose parent owns spool and sender.
+        self.alive = True
+        parent = None if folder is None else folder_of(folder, address)
+        self.sender = Sender(address, parent)
+        self._owner: Owner | None = None
+        self.spool = self._open(parent)
+        self.sender.spool = self.spool
+        self._dropped = 0
+        self.sender.start()
+
+    def _open(self, parent: Path | None) -> Spool | MemorySpool:
+        if parent is None:
+            return MemorySpool(_MEMORY_BYTES)
+        limit = int(os.environ.get("ANABRANCH_SPOOL_BYTES") or _SPOOL_BYTES)
+        try:
+            self._owner = Owner.create(parent)
+            self.sender.own.add(self._owner.folder)
+            return Spool(self._owner.folder, limit)
+        except (OSError, SpoolFullError) as error:
+            log.warning("anabranch: no spool in %s (%s); steps are kept in memory until they are sent", parent, error)
+            return MemorySpool(_MEMORY_BYTES)
+
+    def open(self, identity: Identity) -> tuple[Outbox, Track]:
+        """Adds a trajectory."""
+        track = self.spool.track(identity.to_bytes())
+        box = Outbox(self.sender, self.spool, self.spool.marks, track.number, identity)
+        box.moving = lambda moved: self._note_move(track.number, moved)
+        return box, track
+
+    def record(self, box: Outbox, track: Track, kind: Kind, number: int, payload: bytes) -> Entry:
+        """Appends a record and tells the sender. Raises SpoolFullError."""
+        entry = self.spool.append(track, kind, number, payload)
+        box.add(entry)
+        self.sender.notify(box)
+        return entry
+
+    def drop(self, steps: int = 1) -> None:
+        """Counts steps that are not recorded."""
+        self._dropped += steps
+
+    def stats(self, unstored: Counter[str]) -> Stats:
+        durable = self.sender.durable
+        adopted = sum(each.steps for each in self.sender.adopted)
+        spooled = max(0, self.spool.steps + adopted - durable - self.sender.dropped_steps)
+        counts = dict(unstored)
+        if self.sender.unstored_values:
+            counts["rejected"] = self.sender.unstored_values
+        return Stats(self.spool.steps, durable, spooled, counts, self._dropped + self.sender.dropped_steps)
+
+    def settle(self, trajectory_id: str, seconds: float) -> bool:
+        """Sends what dead processes left of a trajectory. Returns whether nothing of it waits any more."""
+        wanted = self.sender.scan()
+
+        def settled() -> bool:
+            boxes = [box for each in list(self.sender.adopted) for box in each.boxes]
+            return self.sender.scans >= wanted and not any(
+                box.waiting and box.failure is None and box.trajectory_id == trajectory_id for box in boxes
+            )
+
+        return self.sender.wait(settled, seconds)
+
+    def close(self, seconds: float) -> None:
+        """Sends what waits, for a time. Reports what is kept."""
+        try:
+            done = self.sender.wait(lambda: not self.sender.busy, seconds)
+        except KeyboardInterrupt:
+            done = False
+        self.alive = False
+        self.sender.stop()
+        if self._owner is not None:
+            self.spool.close(delete=False)
+        left = self.stats(Counter()).spooled
+        if done and not self.sender.adopted:
+            if self._owner is not None:
+                self._owner.delete()
+        elif self._owner is not None:
+            log.warning("anabranch: %d steps are kept in %s; the next process sends them", left, self._owner.folder)
+        elif left:
+            log.warning("anabranch: %d steps were kept in memory only and are lost", left)
+
+    def forget(self) -> None:
+        """In a forked child: the parent owns everything."""
+        self.alive = False
+
+    def _note_move(self, track: int, moved: Moved) -> None:
+        if self._owner is not None:
+            note_move(self._owner.folder, track, moved)
+
+
+class _Process:
+    """The recorders of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.recorders: dict[tuple[str, str | None], Recorder] = {}
+
+    def recorder(self, address: str, spool: object) -> Recorder:
+        folder = (
+            None
+            if spool is False
+            else Path(os.fspath(spool))
+            if isinstance(spool, (str, os.PathLike))
+            else spool_root()
+        )
+        key = (address, None if folder is None else str(folder))
+        with self.lock:
+            recorder = self.recorders.get(key)
+            if recorder is None or not recorder.alive:
+                recorder = self.recorders[key] = Recorder(address, folder)
+            return recorder
+
+    def forked(self) -> None:
+        for recorder in self.recorders.values():
+            recorder.forget()
+        self.lock = threading.Lock()
+        self.recorders = {}
+
+    def exit(self) -> None:
+        end = time.monotonic() + float(os.environ.get("ANABRANCH_EXIT_SECONDS") or _EXIT_SECONDS)
+        for recorder in list(self.recorders.values()):
+            recorder.close(max(0.0, end - time.monotonic()))
+        self.recorders = {}
+
+
+# One for the process: fork and exit concern all of it.
+_process = _Process()
+os.register_at_fork(after_in_child=_process.forked)
+atexit.register(_process.exit)
+
+
+def recorder_for(address: str, spool: object) -> Recorder:
+    """Returns the recorder of this process for a server. `spool` is a folder, None for the default, False for memory."""
+    return _process.recorder(address, spool)

@@ -1,0 +1,163 @@
+"""Replies of models: OpenAI's chat and responses formats, and Anthropic's messages format, as objects or dicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+CHAT = "openai.chat"
+RESPONSES = "openai.responses"
+ANTHROPIC = "anthropic.messages"
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool in a reply."""
+
+    id: str
+    name: str
+    #: The arguments as JSON text, as the model wrote them.
+    arguments: str
+    #: The call as the reply has it.
+    raw: object = None
+
+    @property
+    def input(self) -> Any:
+        """The arguments as a value. Raises ValueError if they are not JSON."""
+        return json.loads(self.arguments or "{}")
+
+
+@dataclass
+class Reply:
+    """What a reply says, in whatever format it came."""
+
+    format: str
+    #: The messages that continue the conversation.
+    messages: list[dict[str, Any]]
+    text: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
+    token_ids: list[int] = field(default_factory=list[int])
+    prompt_token_ids: list[int] | None = None
+    logprobs: list[float] = field(default_factory=list[float])
+    usage: dict[str, float] = field(default_factory=dict[str, float])
+    model: str = ""
+    stop_reason: str = ""
+
+
+def parse(reply: object) -> Reply:
+    """Reads a reply. Raises TypeError if its format is unknown."""
+    data = plain(reply)
+    if isinstance(data, dict):
+        members = cast("dict[str, Any]", data)
+        if members.get("choices"):
+            return _chat(members)
+        if isinstance(members.get("output"), list):
+            return _responses(members)
+        if isinstance(members.get("content"), list) and members.get("role", "assistant") == "assistant":
+            return _anthropic(members)
+    raise TypeError(
+        f"reply is a {type(reply).__name__}: expected a reply of OpenAI's chat or responses format, "
+        "or of Anthropic's messages format"
+    )
+
+
+def plain(value: Any) -> Any:
+    """Returns an object of a client library as dicts and lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in cast("Mapping[object, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in cast("list[Any]", value)]
+    dump: Callable[[], Any] | None = getattr(value, "model_dump", None) or getattr(value, "to_dict", None)
+    if callable(dump):
+        return plain(dump())
+    attributes: dict[str, Any] | None = getattr(value, "__dict__", None)
+    if attributes is not None and not callable(value):
+        return {key: plain(each) for key, each in attributes.items() if not key.startswith("_")}
+    return value
+
+
+def result_message(format: str, call: ToolCall, text: str, *, is_error: bool) -> dict[str, Any]:
+    """Returns the message that gives the model the result of a tool."""
+    if format == RESPONSES:
+        return {"type": "function_call_output", "call_id": call.id, "output": text}
+    if format == ANTHROPIC:
+        result: dict[str, Any] = {"type": "tool_result", "tool_use_id": call.id, "content": text}
+        if is_error:
+            result["is_error"] = True
+        return {"role": "user", "content": [result]}
+    return {"role": "tool", "tool_call_id": call.id, "content": text}
+
+
+def _chat(data: dict[str, Any]) -> Reply:
+    choice: dict[str, Any] = data["choices"][0]
+    message = {key: value for key, value in choice.get("message", {}).items() if value is not None}
+    message.setdefault("role", "assistant")
+    message.setdefault("content", None)
+    reply = Reply(CHAT, [message], _text(message["content"]))
+    for call in _items(message, "tool_calls"):
+        function = _member(call, "function") or _member(call, "custom")
+        arguments = str(function.get("arguments", function.get("input", "")))
+        reply.tool_calls.append(ToolCall(call.get("id", ""), function.get("name", ""), arguments, call))
+    entries = _items(_member(choice, "logprobs"), "content")
+    reply.logprobs = [float(entry["logprob"]) for entry in entries]
+    reply.token_ids = list(choice.get("token_ids", None) or ())
+    prompt = choice.get("prompt_token_ids") or data.get("prompt_token_ids")
+    reply.prompt_token_ids = None if prompt is None else list(prompt)
+    return _with_usage(reply, data, choice.get("finish_reason"))
+
+
+def _responses(data: dict[str, Any]) -> Reply:
+    items: list[dict[str, Any]] = [
+        {key: value for key, value in item.items() if value is not None} for item in data["output"]
+    ]
+    reply = Reply(RESPONSES, items)
+    for item in items:
+        if item.get("type") == "message":
+            reply.text += _text(item.get("content"))
+            for part in _items(item, "content"):
+                reply.logprobs += [float(entry["logprob"]) for entry in _items(part, "logprobs")]
+        elif item.get("type") == "function_call":
+            call = ToolCall(item.get("call_id", ""), item.get("name", ""), str(item.get("arguments", "")), item)
+            reply.tool_calls.append(call)
+    return _with_usage(reply, data, data.get("status"))
+
+
+def _anthropic(data: dict[str, Any]) -> Reply:
+    blocks: list[dict[str, Any]] = [
+        {key: value for key, value in block.items() if value is not None} for block in data["content"]
+    ]
+    reply = Reply(ANTHROPIC, [{"role": "assistant", "content": blocks}], _text(blocks))
+    for block in blocks:
+        if block.get("type") == "tool_use":
+            arguments = json.dumps(block.get("input", {}), ensure_ascii=False, separators=(",", ":"))
+            reply.tool_calls.append(ToolCall(block.get("id", ""), block.get("name", ""), arguments, block))
+    return _with_usage(reply, data, data.get("stop_reason"))
+
+
+def _with_usage(reply: Reply, data: dict[str, Any], stop_reason: object) -> Reply:
+    usage = _member(data, "usage")
+    reply.usage = {key: float(value) for key, value in usage.items() if isinstance(value, (int, float))}
+    reply.model = str(data.get("model") or "")
+    reply.stop_reason = str(stop_reason or "")
+    return reply
+
+
+def _text(content: object) -> str:
+    if isinstance(content, str):
+        return content
+    parts = cast("list[dict[str, Any]]", content) if isinstance(content, list) else []
+    return "".join(str(part.get("text", "")) for part in parts if part.get("type") in ("text", "output_text"))
+
+
+def _member(data: dict[str, Any], key: str) -> dict[str, Any]:
+    """Returns a member that is an object; empty if it is missing."""
+    found: object = data.get(key)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+
+
+def _items(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """Returns a member that is a list of objects; empty if it is missing."""
+    found: object = data.get(key)
+    return cast("list[dict[str, Any]]", found) if isinstance(found, list) else []

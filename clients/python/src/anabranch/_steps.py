@@ -1,0 +1,135 @@
+"""Builds and encodes steps. Parts that are too large for a step become states of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from anabranch._values import JSON_TYPE, TEXT_TYPE
+
+if TYPE_CHECKING:
+    from anabranch._values import ValueEncoder
+    from anabranch.v1.trajectory_pb2 import Content, Step, StepState
+
+#: Larger bytes are uploaded as states. The server accepts no larger inline bytes.
+_INLINE_BYTES = 512 * 1024
+#: Largest encoded step. It leaves room for the message around it when the server sends the step back.
+STEP_BYTES = 1024 * 1024 - 4 * 1024
+#: Smaller parts stay inline, because the digest that replaces them takes space too.
+_UPLOAD_MIN_BYTES = 1024
+#: Largest state.
+STATE_BYTES = 256 * 1024 * 1024
+
+#: Stands for an argument that was not given: None is a value.
+UNSET = object()
+
+_Part = tuple[bytes, Callable[[str], None]]
+
+
+class TooLargeError(Exception):
+    """A step does not fit, even with its large parts stored as states."""
+
+
+def encode(step: Step) -> tuple[bytes, list[bytes]]:
+    """Returns the encoded step, and the states that must be stored before it. Raises TooLargeError."""
+    data = step.SerializeToString()
+    if len(data) <= _INLINE_BYTES:
+        return data, []
+    parts = sorted(_parts_of(step), key=lambda part: -len(part[0]))
+    uploads: list[bytes] = []
+    for part, replace in parts:
+        if len(part) <= _INLINE_BYTES and step.ByteSize() <= STEP_BYTES:
+            break
+        if len(part) < _UPLOAD_MIN_BYTES:
+            break
+        if len(part) > STATE_BYTES:
+            raise TooLargeError(f"a value has {len(part)} bytes: expected at most {STATE_BYTES}")
+        uploads.append(part)
+        replace(sha256(part).hexdigest())
+    data = step.SerializeToString()
+    if len(data) > STEP_BYTES:
+        raise TooLargeError(f"the step has {len(data)} bytes when encoded: expected at most {STEP_BYTES}")
+    return data, uploads
+
+
+def _parts_of(step: Step) -> list[_Part]:
+    """Returns what can be replaced by a digest."""
+    parts: list[_Part] = [(state.data, _replace_state(state)) for state in step.states if state.HasField("data")]
+    for item in (*step.actions, *step.observations):
+        content = item.content
+        if content.HasField("data"):
+            parts.append((content.data, _replace_content(content, content.media_type)))
+        elif content.HasField("text"):
+            parts.append((content.text.encode(), _replace_content(content, TEXT_TYPE)))
+        elif content.HasField("json"):
+            parts.append((content.json.encode(), _replace_content(content, JSON_TYPE)))
+    if step.info_json:
+        parts.append((step.info_json.encode(), _replace_info(step)))
+    return parts
+
+
+def _replace_state(state: StepState) -> Callable[[str], None]:
+    def replace(digest: str) -> None:
+        state.ClearField("data")
+        state.digest = digest
+
+    return replace
+
+
+def _replace_content(content: Content, media_type: str) -> Callable[[str], None]:
+    def replace(digest: str) -> None:
+        content.Clear()
+        content.state_digest = digest
+        content.media_type = media_type
+
+    return replace
+
+
+def _replace_info(step: Step) -> Callable[[str], None]:
+    def replace(digest: str) -> None:
+        step.info_json = ""
+        state = step.states.add()
+        state.name, state.digest, state.media_type = "info", digest, JSON_TYPE
+
+    return replace
+
+
+def fill(
+    step: Step,
+    values: ValueEncoder,
+    observation: object,
+    info: object,
+    screenshot: object,
+    states: Mapping[str, object] | None,
+) -> None:
+    """Writes what an environment returned into a step."""
+    if observation is not UNSET:
+        values.add_observation(step, observation)
+    if screenshot is not UNSET:
+        item = step.observations.add()
+        item.type = "screenshot"
+        values.image_content(item.content, screenshot)
+    if info is not UNSET and info is not None:
+        step.info_json = values.info_json(info)
+    if states:
+        for name, value in states.items():
+            state = step.states.add()
+            state.name = name
+            if isinstance(value, (bytes, bytearray)):
+                state.data = bytes(value)
+            else:
+                _set_state(state, values, value)
+
+
+def _set_state(state: StepState, values: ValueEncoder, value: object) -> None:
+    from anabranch.v1.trajectory_pb2 import Content
+
+    content = Content()
+    values.set_content(content, value, f"states[{state.name!r}]")
+    if content.HasField("text"):
+        state.data, state.media_type = content.text.encode(), TEXT_TYPE
+    elif content.HasField("json"):
+        state.data, state.media_type = content.json.encode(), JSON_TYPE
+    else:
+        state.data, state.media_type = content.data, content.media_type

@@ -1,0 +1,313 @@
+"""The calls of the recorder: everything that knows RPCs by name. Requests and frames are bytes.
+
+Steps go over AppendSteps. A trajectory is created by a call of its own, before its first stream.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
+
+from anabranch._connection import open_stubs
+from anabranch._retry import Failure, failure_of
+from anabranch._segment import Kind
+
+if TYPE_CHECKING:
+    import grpc
+
+    from anabranch.v1.trajectory_pb2 import Step
+    from anabranch.v1.trajectory_service_pb2 import AppendStepsResponse
+
+CREATE = "TrajectoryService/CreateTrajectory"
+BRANCH = "TrajectoryService/BranchTrajectory"
+_SEAL = "TrajectoryService/SealTrajectory"
+_SET_TAG = "TrajectoryService/SetTag"
+GET_STEP = "TrajectoryService/GetStep"
+UPDATE = "TrajectoryService/UpdateTrajectory"
+_APPEND_STEP = "TrajectoryService/AppendStep"
+_APPEND_STEPS = "TrajectoryService/AppendSteps"
+_PUT_STATE = "StateService/PutState"
+
+#: The server accepts 100 streams per connection. The difference is left for unary calls.
+_STREAMS_PER_CONNECTION = 90
+_CALL_SECONDS = 30.0
+_UPLOAD_SECONDS = 300.0
+_CHUNK_BYTES = 256 * 1024
+_SEAL_MESSAGE_BYTES = 4096
+#: Data of contents that the server moves into a state.
+_MOVED_BYTES = 16 * 1024
+
+#: The result of a call, or what failed.
+Done = Callable[["bytes | Failure"], None]
+
+
+class Connections:
+    """The connections of a sender, each with at most 90 streams."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._channels: list[grpc.Channel] = []
+        self._streams: list[int] = []
+
+    def call(self, method: str, request: bytes, done: Done) -> None:
+        """Starts a unary call. `done` is called by a thread of gRPC."""
+        calling: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(0).unary_unary(_path(method), None, None)
+        future = calling.future(request, timeout=_CALL_SECONDS)
+        future.add_done_callback(lambda ended: done(_outcome(ended)))
+
+    def put_state(self, data: bytes, done: Done) -> None:
+        """Starts the upload of a state."""
+        calling: grpc.StreamUnaryMultiCallable[bytes, bytes]
+        calling = self._channel(0).stream_unary(_path(_PUT_STATE), None, None)
+        future = calling.future(_chunks(data), timeout=_UPLOAD_SECONDS)
+        future.add_done_callback(lambda ended: done(_outcome(ended)))
+
+    def open_stream(self, opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> Stream:
+        """Opens an append stream. `report` gets each response, then None or a failure, from the stream's own thread."""
+        lane = next((i for i, count in enumerate(self._streams) if count < _STREAMS_PER_CONNECTION), len(self._streams))
+        channel = self._channel(lane)
+        self._streams[lane] += 1
+        try:
+            return Stream(channel, opening, report, lane)
+        except BaseException:
+            self._streams[lane] -= 1
+            raise
+
+    def release(self, stream: Stream) -> None:
+        """Counts a stream as ended."""
+        self._streams[stream.lane] -= 1
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+    def _channel(self, lane: int) -> grpc.Channel:
+        while len(self._channels) <= lane:
+            self._channels.append(open_stubs(self._address).channel)
+            self._streams.append(0)
+        return self._channels[lane]
+
+
+class Stream:
+    """One AppendSteps stream. A thread reads its responses; the sender writes its frames."""
+
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        opening: bytes,
+        report: Callable[[AppendStepsResponse | Failure | None], None],
+        lane: int,
+    ) -> None:
+        from anabranch.v1.trajectory_service_pb2 import AppendStepsResponse
+
+        self.lane = lane
+        self._frames: SimpleQueue[bytes | None] = SimpleQueue()
+        self._frames.put(opening)
+        calling: grpc.StreamStreamMultiCallable[bytes, AppendStepsResponse]
+        calling = channel.stream_stream(_path(_APPEND_STEPS), None, AppendStepsResponse.FromString)
+        frames: Iterator[bytes] = iter(self._frames.get, None)
+        self._call = calling(frames)
+        try:
+            threading.Thread(target=self._read, args=(report,), name="anabranch-acks", daemon=True).start()
+        except BaseException:
+            self._frames.put(None)
+            self._call.cancel()
+            raise
+
+    def send(self, frame: bytes) -> None:
+        self._frames.put(frame)
+
+    def finish(self) -> None:
+        """Ends the stream after the frames that were sent."""
+        self._frames.put(None)
+
+    def cancel(self) -> None:
+        self._frames.put(None)
+        self._call.cancel()
+
+    def _read(self, report: Callable[[AppendStepsResponse | Failure | None], None]) -> None:
+        import grpc
+
+        try:
+            for response in self._call:
+                report(response)
+        except grpc.RpcError as error:
+            self._frames.put(None)
+            report(failure_of(error))
+        else:
+            self._frames.put(None)
+            report(None)
+
+
+def opening_of(trajectory_id: str, uid: str, writer_id: str, epoch: int | None) -> bytes:
+    """Returns the first frame of a stream."""
+    from anabranch.v1.trajectory_service_pb2 import AppendOpen, AppendStepsRequest
+
+    opening = AppendOpen(trajectory_id=trajectory_id, uid=uid, writer_id=writer_id)
+    if epoch is not None:
+        opening.take_over_epoch = epoch
+    return AppendStepsRequest(open=opening).SerializeToString()
+
+
+def frame_of(steps: Sequence[bytes]) -> bytes:
+    """Returns a frame with encoded steps: field 2 of AppendStepsRequest, once for each."""
+    parts: list[bytes] = []
+    for step in steps:
+        parts += (b"\x12", _varint(len(step)), step)
+    return b"".join(parts)
+
+
+@dataclass(frozen=True)
+class Addressee:
+    """The trajectory that a record goes to."""
+
+    trajectory_id: str
+    uid: str
+    epoch: int | None
+
+
+def call_of(kind: Kind, content: bytes, to: Addressee) -> tuple[str, bytes]:
+    """Returns the method and the request of a record that is not sent on a stream."""
+    from anabranch.v1.trajectory_service_pb2 import AppendStepRequest, SealTrajectoryRequest, SetTagRequest
+
+    if kind == Kind.STEP:
+        append = AppendStepRequest(trajectory_id=to.trajectory_id, uid=to.uid, writer_epoch=to.epoch)
+        append.step.ParseFromString(content)
+        return _APPEND_STEP, append.SerializeToString()
+    if kind == Kind.SEAL:
+        seal = SealTrajectoryRequest(trajectory_id=to.trajectory_id, uid=to.uid, writer_epoch=to.epoch)
+        seal.seal.ParseFromString(content)
+        return _SEAL, seal.SerializeToString()
+    if kind == Kind.TAG:
+        # The steps may be in another trajectory than when the tag was recorded.
+        tag = SetTagRequest.FromString(content)
+        tag.trajectory_id = to.trajectory_id
+        return _SET_TAG, tag.SerializeToString()
+    method, _, request = content.partition(b"\0")
+    return method.decode(), request
+
+
+def sealing(status: int, message: str) -> bytes:
+    """Returns the content of a seal's record. A message that is too long is cut."""
+    from anabranch.v1.trajectory_service_pb2 import Seal
+
+    text = message.encode("utf-8", "replace")[:_SEAL_MESSAGE_BYTES].decode("utf-8", "ignore")
+    seal = Seal(message=text)
+    seal.status = status  # pyright: ignore[reportAttributeAccessIssue]
+    return seal.SerializeToString()
+
+
+def tagging(name: str, number: int) -> bytes:
+    """Returns the content of a tag's record."""
+    from anabranch.v1.trajectory_service_pb2 import SetTagRequest
+
+    return SetTagRequest(name=name, step_number=number).SerializeToString()
+
+
+def labels_of(trajectory_id: str, labels: Mapping[str, str]) -> bytes:
+    """Returns the request that sets the labels of a trajectory."""
+    from anabranch.v1.trajectory_service_pb2 import UpdateTrajectoryRequest
+
+    request = UpdateTrajectoryRequest(trajectory_id=trajectory_id, labels=labels)
+    request.update_mask.paths.append("labels")
+    return request.SerializeToString()
+
+
+def get_step_of(trajectory_id: str, number: int) -> bytes:
+    from anabranch.v1.trajectory_service_pb2 import GetStepRequest
+
+    return GetStepRequest(trajectory_id=trajectory_id, step_number=number).SerializeToString()
+
+
+def rest_of(source: str, shared: int, branch_id: str, name: str) -> tuple[str, bytes]:
+    """Returns the call that creates the trajectory for steps that `source` could not take.
+
+    It shares the first `shared` steps of the source.
+    """
+    from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest, CreateTrajectoryRequest
+
+    labels = {"anabranch.spooled_from": source}
+    if shared == 0:
+        create = CreateTrajectoryRequest(trajectory_id=branch_id, request_id=branch_id, name=name, labels=labels)
+        return CREATE, create.SerializeToString()
+    branch = BranchTrajectoryRequest(trajectory_id=source, step_number=shared - 1, branch_id=branch_id)
+    branch.request_id, branch.name = branch_id, name
+    branch.labels.update(labels)
+    return BRANCH, branch.SerializeToString()
+
+
+def marker_of(number: int, problem: str) -> bytes:
+    """Returns a step that takes the place of one that was rejected."""
+    import json
+
+    from anabranch.v1.trajectory_pb2 import Step
+
+    return Step(step_number=number, info_json=json.dumps({"unstored": problem[:4000]})).SerializeToString()
+
+
+def is_stored(step: bytes, response: bytes) -> bool:
+    """Returns whether a response of GetStep has the same step (rule W6)."""
+    from anabranch.v1.trajectory_pb2 import Step
+    from anabranch.v1.trajectory_service_pb2 import GetStepResponse
+
+    ours, stored = Step.FromString(step), GetStepResponse.FromString(response).step
+    return _canonical(ours) == _canonical(stored)
+
+
+def _canonical(step: Step) -> bytes:
+    from hashlib import sha256
+
+    for field in ("commit_time", "writer_epoch", "reward_sum"):
+        step.ClearField(field)
+    for state in step.states:
+        state.name = state.name or "env"
+        if state.HasField("data"):
+            state.digest = sha256(state.data).hexdigest()
+        state.ClearField("data")
+        state.ClearField("size")
+    for part in (*step.actions, *step.observations):
+        content = part.content
+        if content.HasField("data") and len(content.data) >= _MOVED_BYTES:
+            digest = sha256(content.data).hexdigest()
+            content.ClearField("data")
+            content.state_digest = digest
+        if part.HasField("content"):
+            content.ClearField("size")
+    states = sorted(step.states, key=lambda state: state.name)
+    del step.states[:]
+    step.states.extend(states)
+    return step.SerializeToString(deterministic=True)
+
+
+def _path(method: str) -> str:
+    return f"/anabranch.v1.{method}"
+
+
+def _outcome(ended: grpc.Future[bytes]) -> bytes | Failure:
+    import grpc
+
+    try:
+        return ended.result()
+    except grpc.RpcError as error:
+        return failure_of(error)
+    except grpc.FutureCancelledError:
+        return Failure("CANCELLED", "the call was cancelled")
+
+
+def _chunks(data: bytes) -> Iterator[bytes]:
+    from anabranch.v1.state_service_pb2 import PutStateRequest
+
+    for offset in range(0, max(len(data), 1), _CHUNK_BYTES):
+        yield PutStateRequest(chunk=data[offset : offset + _CHUNK_BYTES]).SerializeToString()
+
+
+def _varint(value: int) -> bytes:
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)

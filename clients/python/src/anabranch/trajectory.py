@@ -1,0 +1,397 @@
+"""`Trajectory`: what a program records, and the handle to read, branch and resume it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from anabranch import _history, _wire
+from anabranch._errors import AnabranchError, StepTooLarge
+from anabranch._history import Checkpoint, Position
+from anabranch._office import Identity
+from anabranch._segment import Kind
+from anabranch._spool import SpoolFullError
+from anabranch._steps import UNSET, TooLargeError, encode, fill
+from anabranch._turns import Turn
+from anabranch.receipt import Receipt
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from anabranch._recorder import Recorder
+    from anabranch.client import Client
+    from anabranch.v1.trajectory_pb2 import Step
+
+log = logging.getLogger("anabranch")
+
+Status = Literal["completed", "failed", "cancelled"]
+_STATUSES: dict[str, int] = {"completed": 5, "failed": 6, "cancelled": 7}
+
+
+class Trajectory:
+    """A sequence of steps. Threads can share it; steps are numbered in the order of the calls.
+
+    As a context manager, a normal exit seals it as completed, an exception as failed with its text, KeyboardInterrupt
+    as cancelled. Without `with`, nothing is sealed until `seal()`.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        recorder: Recorder,
+        identity: Identity,
+        labels: Mapping[str, str],
+        start: Position,
+        next_step: int,
+        *,
+        done: bool = False,
+    ) -> None:
+        self.client = client
+        self._recorder = recorder
+        self.name = identity.name
+        self._labels = dict(labels)
+        self._values = client.values
+        self._lock = threading.RLock()
+        self._box, self._track = recorder.open(identity)
+        self._next = self._start = next_step
+        self._existed = identity.take_over
+        self._at = start
+        #: Whether `checkpoint()` returned a step before the end: the next step begins a branch there.
+        self._rewound = False
+        self._sealed = False
+        self._done = done
+        self._ended = ""
+        self._warned = False
+        self._last_position = -1
+
+    # What is known of it
+
+    @property
+    def id(self) -> str:
+        """Id of the trajectory. It changes if another writer continues the trajectory, or after `checkpoint()`."""
+        return self._box.trajectory_id
+
+    @property
+    def next_step(self) -> int:
+        """Number of the next step."""
+        return self._next
+
+    @property
+    def done(self) -> bool:
+        """Whether the last step was terminated or truncated, or the trajectory is sealed."""
+        return self._done or self._sealed
+
+    @property
+    def reward_sum(self) -> float:
+        """Sum of the rewards so far, inherited steps included."""
+        return self._read_position().reward_sum(self.client, self.id)
+
+    @property
+    def last_observation(self) -> object:
+        """The observation of the last step. None if there is none."""
+        return self._read_position().last_observation(self.client, self.id)
+
+    @property
+    def messages(self) -> list[dict[str, object]]:
+        """The conversation so far: the messages of `reset`, the replies of `turn` and the results of tool calls."""
+        return self._read_position().messages(self.client, self.id)
+
+    @property
+    def settled(self) -> int:
+        """Number of records that are durable on the server."""
+        return self._box.settled
+
+    def __repr__(self) -> str:
+        return f"Trajectory({self.id!r}, name={self.name!r}, next_step={self._next})"
+
+    # Writing
+
+    def reset(
+        self,
+        *,
+        observation: object = UNSET,
+        info: object = UNSET,
+        messages: Sequence[Mapping[str, object]] = (),
+        screenshot: object = UNSET,
+        states: Mapping[str, object] | None = None,
+    ) -> Receipt:
+        """Records step 0: the result of the environment's reset. Raises ValueError if the trajectory has steps."""
+        from anabranch.v1.trajectory_pb2 import Step
+
+        step = Step()
+        for message in messages:
+            item = step.observations.add()
+            item.type = "message"
+            self._values.set_content(item.content, dict(message), "messages")
+        fill(step, self._values, observation, info, screenshot, states)
+        with self._lock:
+            if self._next > 0:
+                raise ValueError(f"reset() must be the first step, but {self._next} steps are recorded")
+            receipt = self._append(step, ())
+            self._at.observe(None if observation is UNSET else observation)
+            self._at.say(messages)
+            return receipt
+
+    def step(
+        self,
+        *,
+        action: object = UNSET,
+        observation: object = UNSET,
+        reward: float | None = None,
+        terminated: bool = False,
+        truncated: bool = False,
+        info: object = UNSET,
+        metrics: Mapping[str, float] | None = None,
+        token_ids: Sequence[int] = (),
+        logprobs: Sequence[float] = (),
+        screenshot: object = UNSET,
+        states: Mapping[str, object] | None = None,
+        tags: Iterable[str] = (),
+    ) -> Receipt:
+        """Records one step and returns without waiting for the server.
+
+        Arrays are copied before the call returns. Values that cannot be stored are replaced by a marker; with `strict`,
+        the call raises TypeError. A step without `reset()` before it follows an empty step 0.
+        """
+        from anabranch.v1.trajectory_pb2 import Step
+
+        step = Step()
+        if action is not UNSET:
+            self._values.add_action(step, action)
+        if token_ids or logprobs:
+            first = step.actions[0] if step.actions else step.actions.add()
+            first.token_ids.extend(token_ids)
+            first.logprobs.extend(logprobs)
+        fill(step, self._values, observation, info, screenshot, states)
+        if reward is not None:
+            step.reward = reward
+        if terminated:
+            step.terminated = True
+        if truncated:
+            step.truncated = True
+        if metrics:
+            for key, value in metrics.items():
+                step.metrics[key] = value
+        with self._lock:
+            receipt = self._append(step, tags)
+            if observation is not UNSET:
+                self._at.observe(observation)
+            return receipt
+
+    def turn(self, reply: object) -> Turn:
+        """Returns a context manager that records a reply of a model, with the results of its tool calls, as one step.
+
+        `reply` is an object or a dict in OpenAI's chat or responses format, or in Anthropic's messages format.
+        """
+        return Turn(self, reply)
+
+    def say(self, messages: Iterable[Mapping[str, object]]) -> None:
+        """Adds messages to the conversation. The step that has them follows."""
+        with self._lock:
+            self._at.say(messages)
+
+    def append_step(self, step: Step) -> Receipt:
+        """Records a step that is built already. Its number is set."""
+        with self._lock:
+            return self._append(step, ())
+
+    def tag(self, name: str, step: int | None = None) -> None:
+        """Names a step. Default: the last one. A tag that exists is moved."""
+        with self._lock:
+            number = self._next - 1 if step is None else step
+            if number < 0:
+                raise ValueError("tag() needs a recorded step")
+            self._record(Kind.TAG, _wire.tagging(name, number))
+
+    def seal(self, status: Status = "completed", message: str = "") -> None:
+        """Ends the trajectory permanently. It accepts no more steps. The server gets the seal after the last step."""
+        if status not in _STATUSES:
+            raise ValueError(f"status is {status!r}: expected one of {', '.join(_STATUSES)}")
+        with self._lock:
+            if self._sealed:
+                return
+            self._record(Kind.SEAL, _wire.sealing(_STATUSES[status], message))
+            self._sealed = True
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Returns when everything recorded so far is durable on the server.
+
+        `timeout` is in seconds. Raises TimeoutError when it has passed, and AnabranchError if steps are not recorded.
+        """
+        with self._lock:
+            position = self._last_position
+        self.wait_for(position, timeout)
+
+    def wait_for(self, position: int, timeout: float | None) -> None:
+        """Waits until the record at a position is durable."""
+        if self._ended:
+            raise AnabranchError(self._ended)
+        box = self._box
+        done = self._recorder.sender.wait(lambda: box.settled > position or box.failure is not None, timeout)
+        if box.failure is not None and position >= box.failed_at:
+            raise AnabranchError(str(box.failure), reason=box.failure.reason, metadata=box.failure.metadata)
+        if not done:
+            raise TimeoutError(f"steps of trajectory {self.id} are not durable after {timeout} s; they are kept")
+
+    # Branches and checkpoints
+
+    def branch(self, *, at: int | None = None, tag: str | None = None, name: str = "") -> Trajectory:
+        """Creates a trajectory that shares steps 0 to `at` of this one. Default: all steps recorded so far."""
+        return self.client.branch(self, at=at, tag=tag, name=name)
+
+    def checkpoint(self, at: int | str | None = None, *, timeout: float = 30.0) -> Checkpoint | None:
+        """Returns the states of a checkpoint by name: the latest, that of a step, or that of a tag.
+
+        Waits for the server. Returns None if there is no checkpoint and `at` was not given. If the checkpoint is not
+        the last step, the next recorded step makes this trajectory a branch at the checkpoint.
+        """
+        if self._next == 0:
+            return None
+        self.flush(timeout)
+        with self._lock:
+            found = _history.read_checkpoint(self.client, self.id, at)
+            if found is None:
+                return None
+            if found.step < self._next - 1:
+                self._rewound = True
+                self._next = found.step + 1
+                self._at = Position(self._next)
+                self._done = False
+            return found
+
+    def position_at(self, number: int) -> Position | None:
+        """Returns what is known of the trajectory after a step, if that needs no call."""
+        with self._lock:
+            return self._at.copy() if number == self._next - 1 else None
+
+    # The context
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.seal("completed")
+        elif isinstance(error, KeyboardInterrupt):
+            self.seal("cancelled", "KeyboardInterrupt")
+        else:
+            self.seal("failed", f"{type(error).__name__}: {error}")
+
+    # Details
+
+    def _append(self, step: Step, tags: Iterable[str]) -> Receipt:
+        """Records a step under the next number. The caller holds the lock."""
+        from anabranch.v1.trajectory_pb2 import Step
+
+        if self._next == 0 and step.actions:
+            self._append(Step(), ())
+        if self._rewound:
+            self._branch_off(self._next - 1)
+        number = step.step_number = self._next
+        problem = self._problem()
+        if problem:
+            return self._refuse(problem)
+        position = self._track.position
+        try:
+            position = self._write(step, number)
+        except SpoolFullError as error:
+            self._end(str(error))
+            return self._refuse(self._ended)
+        self._next = number + 1
+        self._done = step.terminated or step.truncated
+        if step.HasField("reward") and step.reward == step.reward:
+            self._at.add_reward(step.reward)
+        for tag in tags:
+            self.tag(tag, number)
+        return Receipt(self, number, position)
+
+    def _write(self, step: Step, number: int) -> int:
+        try:
+            data, uploads = encode(step)
+        except TooLargeError as error:
+            if self.client.strict:
+                raise StepTooLarge(f"step {number}: {error}") from None
+            self._values.unstored["step"] += 1
+            log.warning("anabranch: step %d: %s; a marker replaces it", number, error)
+            data, uploads = _wire.marker_of(number, str(error)), []
+        for upload in uploads:
+            self._last_position = self._recorder.record(self._box, self._track, Kind.UPLOAD, number, upload).position
+        self._last_position = self._recorder.record(self._box, self._track, Kind.STEP, number, data).position
+        return self._last_position
+
+    def _record(self, kind: Kind, payload: bytes) -> None:
+        """Records what is not a step. The caller holds the lock."""
+        if self._problem():
+            return
+        try:
+            self._last_position = self._recorder.record(self._box, self._track, kind, self._next, payload).position
+        except SpoolFullError as error:
+            self._end(str(error))
+
+    def after(self, source: Trajectory, step: int) -> None:
+        """Waits with sending until a step of another trajectory is durable."""
+        box = source._box
+        inherited, existed = step < source._start, source._existed
+
+        def durable() -> bool:
+            return box.durable > step or (inherited and (existed or box.settled > 0)) or box.failure is not None
+
+        self._box.waits_for = durable
+
+    def create(self, method: str, request: bytes) -> None:
+        """Records the call that creates the trajectory."""
+        with self._lock:
+            self._record(Kind.CREATE, method.encode() + b"\0" + request)
+
+    def _problem(self) -> str:
+        """Returns why nothing can be recorded; empty if it can."""
+        if self._ended:
+            return self._ended
+        if self._sealed:
+            return f"trajectory {self.id} is sealed"
+        if not self._recorder.alive:
+            return f"trajectory {self.id} belongs to another process, or this process is exiting"
+        failure = self._box.failure
+        if failure is not None and failure.reason == "TRAJECTORY_NOT_FOUND":
+            return f"trajectory {self.id} was deleted"
+        return ""
+
+    def _refuse(self, problem: str) -> Receipt:
+        """Counts a step that is not recorded."""
+        if self.client.strict:
+            raise AnabranchError(problem)
+        self._recorder.drop()
+        if not self._warned:
+            self._warned = True
+            log.warning("anabranch: %s; its further steps are not recorded", problem)
+        return Receipt(self, -1, 1 << 62)
+
+    def _end(self, problem: str) -> None:
+        """Ends the recording at the last whole step."""
+        self._ended = f"recording of trajectory {self.id} has ended after step {self._next - 1}: {problem}"
+
+        labels = {**self._labels, "anabranch.incomplete": "true"}
+        self._box.last_call = (_wire.UPDATE, lambda trajectory_id: _wire.labels_of(trajectory_id, labels))
+        self._recorder.sender.notify(self._box)
+
+    def _branch_off(self, at: int) -> None:
+        """Makes this trajectory a branch at a checkpoint (rule W13)."""
+        self._rewound = False
+        following = self.client.branch(self, at=at, name=self.name, successor=True)
+        self._box, self._track = following._box, following._track
+        self._start, self._existed = at + 1, False
+        self._last_position = following._last_position
+
+    def _read_position(self) -> Position:
+        """Returns the position for reading: what it inherits must be on the server."""
+        if self._at.inherited:
+            self.flush(60)
+        return self._at

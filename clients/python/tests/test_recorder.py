@@ -1,0 +1,230 @@
+"""The recorder: what is recorded arrives, once and in order."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import Server, stored_steps
+
+import anabranch as ab
+from anabranch.errors import AnabranchError, TrajectoryNotFound
+
+
+def observed(server: Server, trajectory_id: str) -> list[str]:
+    return [step.observations[0].content.json for step in stored_steps(server, trajectory_id)]
+
+
+def test_steps_arrive_in_order(server: Server) -> None:
+    client = ab.connect(server.address)
+    with client.trajectory(task="counting", name="main", labels={"a": "b"}) as t:
+        t.reset(observation=0)
+        for number in range(1, 1000):
+            t.step(action="up", observation=number, reward=1.0)
+    t.flush(30)
+    assert observed(server, t.id) == [str(number) for number in range(1000)]
+    stored = server.stored(t.id)
+    assert (stored.task_id, stored.name, dict(stored.labels)) == ("counting", "main", {"a": "b"})
+    assert (stored.reward_sum, stored.status, t.reward_sum) == (999.0, 5, 999.0)
+
+
+def test_a_receipt_waits_for_its_step(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(observation=0)
+    receipt = t.step(action=1, observation=1)
+    assert receipt.number == 1
+    assert receipt.wait(30).durable
+    assert len(stored_steps(server, t.id)) == 2
+
+
+def test_an_exception_seals_as_failed_and_a_keyboard_interrupt_as_cancelled(server: Server) -> None:
+    client = ab.connect(server.address)
+    for error, status, text in (
+        (ValueError("lost"), 6, "ValueError: lost"),
+        (KeyboardInterrupt(), 7, "KeyboardInterrupt"),
+    ):
+        t = client.trajectory()
+        with pytest.raises(type(error)), t:
+            t.reset(observation=0)
+            raise error
+        t.flush(30)
+        assert (server.stored(t.id).status, server.stored(t.id).status_message) == (status, text)
+
+
+def test_tags_follow_their_steps(server: Server) -> None:
+    from anabranch.v1.trajectory_service_pb2 import GetTagRequest
+
+    t = ab.connect(server.address).trajectory()
+    t.reset(observation=0)
+    t.step(action=1, tags=["best", "kept"])
+    t.step(action=2)
+    t.tag("last")
+    t.flush(30)
+    stubs = server.stubs()
+    for name, number in (("best", 1), ("kept", 1), ("last", 2)):
+        tag = stubs.trajectories.GetTag(GetTagRequest(trajectory_id=t.id, name=name)).tag
+        assert tag.step_number == number
+
+
+def test_a_branch_waits_for_its_branch_point(server: Server) -> None:
+    t = ab.connect(server.address).trajectory(name="main")
+    t.reset(observation=0)
+    for number in range(1, 10):
+        t.step(action=1, observation=number, reward=1.0)
+    branch = t.branch(at=4, name="other")
+    assert branch.next_step == 5
+    branch.step(action=2, observation=50, reward=10.0)
+    branch.flush(30)
+    assert observed(server, branch.id) == ["0", "1", "2", "3", "4", "50"]
+    assert (branch.reward_sum, branch.last_observation) == (14.0, 50)
+
+
+def test_steps_of_a_server_that_comes_later_arrive(own_server: Server) -> None:
+    t = ab.connect(own_server.address).trajectory()
+    t.reset(observation=0)
+    for number in range(1, 50):
+        t.step(action=1, observation=number)
+    with pytest.raises(TimeoutError):
+        t.flush(0.2)
+    own_server.start()
+    t.flush(30)
+    assert len(stored_steps(own_server, t.id)) == 50
+
+
+def test_steps_survive_restarts_of_the_server(own_server: Server) -> None:
+    own_server.start()
+    client = ab.connect(own_server.address)
+    ts = [client.trajectory(name=f"t{i}") for i in range(4)]
+    for t in ts:
+        t.reset(observation=0)
+    for number in range(1, 401):
+        for t in ts:
+            t.step(action=1, observation=number)
+        if number in (150, 300):
+            own_server.restart()
+    for t in ts:
+        t.flush(60)
+        assert observed(own_server, t.id) == [str(number) for number in range(401)]
+
+
+def test_large_values_become_states_and_read_back(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    text, data = "é" * 700_000, bytes(range(256)) * 8_000
+    t.reset(observation=text, info={"long": "x" * 1_200_000})
+    t.step(action=data, states={"env": data, "agent": {"a": [1, 2]}})
+    t.flush(60)
+    assert t.checkpoint(1) == {"env": data, "agent": {"a": [1, 2]}}
+    again = ab.connect(server.address).branch(t.id, at=0)
+    assert again.last_observation == text
+
+
+def test_a_step_that_the_server_rejects_is_replaced_by_a_marker(server: Server) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(observation=0)
+    for number in range(1, 20):
+        t.step(action=1, observation=number, metrics={"x" * 200: 1.0} if number == 10 else None)
+    t.flush(30)
+    steps = stored_steps(server, t.id)
+    assert [step.step_number for step in steps] == list(range(20))
+    assert "INVALID_REQUEST" in steps[10].info_json
+    assert all(step.observations for step in steps if step.step_number != 10)
+    assert client.stats.unstored["rejected"] >= 1
+
+
+def test_threads_share_a_trajectory(server: Server) -> None:
+    client = ab.connect(server.address)
+    shared, own = client.trajectory(), [client.trajectory() for _ in range(8)]
+    shared.reset(observation=0)
+
+    def record(index: int) -> None:
+        own[index].reset(observation=0)
+        for number in range(100):
+            shared.step(action=[index, number])
+            own[index].step(action=[index, number], observation=number)
+
+    threads = [threading.Thread(target=record, args=(index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    shared.flush(60)
+    actions = [step.actions[0].content.json for step in stored_steps(server, shared.id)[1:]]
+    assert len(actions) == 800
+    for index, t in enumerate(own):
+        expected = [f"[{index},{number}]" for number in range(100)]
+        assert [action for action in actions if action.startswith(f"[{index},")] == expected
+        t.flush(60)
+        assert [step.actions[0].content.json for step in stored_steps(server, t.id)[1:]] == expected
+
+
+def test_resume_continues_where_it_ended(server: Server) -> None:
+    client = ab.connect(server.address)
+    name = "resumed"
+    with pytest.raises(TrajectoryNotFound):
+        client.trajectory(task="t", name=name, resume="must")
+    first = client.trajectory(task="t", name=name, resume="allow")
+    assert first.checkpoint() is None
+    first.reset(observation=0)
+    for number in range(1, 6):
+        first.step(action=1, observation=number, reward=1.0, states={"env": b"%d" % number} if number == 3 else None)
+    first.flush(30)
+    again = client.trajectory(task="t", name=name, resume="must")
+    assert (again.id, again.next_step, again.last_observation, again.reward_sum) == (first.id, 6, 5, 5.0)
+    point = again.checkpoint()
+    assert point is not None
+    assert (point.step, point["env"], again.next_step) == (3, b"3", 4)
+    again.step(action=2, observation=40)
+    again.flush(30)
+    assert again.id != first.id
+    assert observed(server, again.id) == ["0", "1", "2", "3", "40"]
+    third = client.trajectory(task="t", name=name, resume="allow")
+    assert (third.id, third.next_step) == (again.id, 5)
+
+
+def test_a_trajectory_that_another_writer_continued_becomes_a_branch(own_server: Server, tmp_path: Path) -> None:
+    own_server.start()
+    slow = ab.connect(own_server.address, spool=tmp_path / "one")
+    t = slow.trajectory(task="t", name="n", resume="allow")
+    t.reset(observation=0)
+    t.step(action=1, observation=1)
+    t.flush(30)
+    other = ab.connect(own_server.address, spool=tmp_path / "two").trajectory(task="t", name="n", resume="must")
+    other.step(action=2, observation=20)
+    other.flush(30)
+    t.step(action=1, observation=2)
+    t.step(action=1, observation=3)
+    t.flush(30)
+    assert t.id != other.id
+    assert observed(own_server, other.id) == ["0", "1", "20"]
+    assert observed(own_server, t.id) == ["0", "1", "2", "3"]
+    assert own_server.stored(t.id).labels["anabranch.spooled_from"] == other.id
+
+
+def test_a_deleted_trajectory_ends_its_recording(server: Server) -> None:
+    from anabranch.v1.trajectory_service_pb2 import DeleteTrajectoryRequest
+
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(observation=0)
+    t.flush(30)
+    before = client.stats.dropped
+    server.stubs().trajectories.DeleteTrajectory(DeleteTrajectoryRequest(trajectory_id=t.id))
+    t.step(action=1)
+    with pytest.raises(AnabranchError, match="TRAJECTORY_NOT_FOUND"):
+        t.flush(30)
+    assert t.step(action=2).number == -1
+    assert client.stats.dropped == before + 2
+
+
+def test_reset_must_come_first_and_seal_last(server: Server) -> None:
+    t = ab.connect(server.address, strict=True).trajectory()
+    t.step(action=1)
+    assert t.next_step == 2
+    with pytest.raises(ValueError, match="first step"):
+        t.reset()
+    t.seal()
+    assert t.done
+    with pytest.raises(AnabranchError, match="sealed"):
+        t.step(action=2)

@@ -1,0 +1,180 @@
+"""The spool: records survive, torn tails and damage are recognised, segments are reused, and bounds hold."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from anabranch import _segment, _spool
+from anabranch._abandoned import Owner, abandoned
+from anabranch._office import Identity
+from anabranch._segment import Entry, Kind, Marks, read_segment
+from anabranch._spool import MemorySpool, Spool, SpoolFullError
+
+SIZE = 64 * 1024
+
+
+@pytest.fixture(autouse=True)
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_spool, "SEGMENT_BYTES", SIZE)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "root/address/owner"
+    made.mkdir(parents=True)
+    return made
+
+
+def contents(folder: Path, kind: Kind = Kind.STEP) -> list[bytes]:
+    found: list[bytes] = []
+    for path in sorted(folder.glob("*.seg")):
+        records, damaged = read_segment(path)
+        assert not damaged
+        found += [record.segment.read(record.offset, record.length) for record in records if record.kind == kind]
+    return found
+
+
+def test_records_are_read_back_in_order(folder: Path) -> None:
+    spool = Spool(folder, 1 << 30)
+    tracks = [spool.track(b"one"), spool.track(b"two")]
+    written = [os.urandom(number % 3000) for number in range(300)]
+    entries = [spool.append(tracks[number % 2], Kind.STEP, number, data) for number, data in enumerate(written)]
+    assert [entry.position for entry in entries] == [number // 2 for number in range(300)]
+    assert [spool.load(entry) for entry in entries] == written
+    assert contents(folder) == written
+    assert set(contents(folder, Kind.TRAJECTORY)) == {b"one", b"two"}
+
+
+def test_a_record_larger_than_a_segment_has_a_segment_of_its_own(folder: Path) -> None:
+    spool = Spool(folder, 1 << 30)
+    data = os.urandom(3 * SIZE)
+    track = spool.track(b"")
+    entries = [spool.append(track, Kind.UPLOAD, 0, data), spool.append(track, Kind.STEP, 0, b"x")]
+    assert [spool.load(entry) for entry in entries] == [data, b"x"]
+    assert contents(folder, Kind.UPLOAD) == [data]
+
+
+def test_acked_segments_are_reused_and_the_folder_stays_small(folder: Path) -> None:
+    spool = Spool(folder, 1 << 30)
+    track = spool.track(b"t")
+    for number in range(2000):
+        spool.release(spool.append(track, Kind.STEP, number, bytes(1000)))
+        spool.maintain()
+    last = spool.append(track, Kind.STEP, 2000, b"last")
+    assert len(list(folder.glob("*.seg"))) <= 5
+    assert contents(folder)[-1] == b"last"
+    assert spool.load(last) == b"last"
+
+
+def test_every_prefix_of_a_write_is_a_torn_tail(folder: Path) -> None:
+    spool = Spool(folder, 1 << 30)
+    track = spool.track(b"t")
+    spool.append(track, Kind.STEP, 0, b"first")
+    begin = spool.append(track, Kind.STEP, 1, b"second record").offset
+    path = next(folder.glob("*.seg"))
+    whole = path.read_bytes()
+    for end in range(begin - 24, begin + 13):
+        path.write_bytes(whole[:end] + bytes(len(whole) - end))
+        records, damaged = read_segment(path)
+        assert ([record.position for record in records if record.kind == Kind.STEP], damaged) == ([0], False)
+
+
+def test_a_flipped_byte_is_damage_and_the_records_after_it_are_read(folder: Path) -> None:
+    spool = Spool(folder, 1 << 30)
+    track = spool.track(b"t")
+    entries = [spool.append(track, Kind.STEP, number, b"%03d" % number * 5) for number in range(10)]
+    path = next(folder.glob("*.seg"))
+    whole = path.read_bytes()
+    start = entries[4].offset - 24
+    for at in range(start, entries[4].offset + 15):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
+        records, damaged = read_segment(path)
+        positions = [record.position for record in records if record.kind == Kind.STEP]
+        padding = start + 17 <= at < entries[4].offset
+        assert (positions, damaged) == ([*range(10)] if padding else [0, 1, 2, 3, 5, 6, 7, 8, 9], not padding)
+
+
+def test_a_reused_file_has_none_of_its_earlier_records(folder: Path) -> None:
+    path = folder / "00000007.seg"
+    path.write_bytes(bytes(SIZE))
+    segment = _segment.Segment(path, 7, SIZE)
+    with path.open("r+b") as file:
+        segment.map = _segment.mmap.mmap(file.fileno(), SIZE)
+    segment.begin()
+    for position in range(5):
+        segment.write(0, Kind.STEP, position, b"old")
+    segment.sequence, segment.end = 8, _segment.FIRST_RECORD
+    segment.begin()
+    segment.write(0, Kind.STEP, 0, b"new")
+    assert read_segment(path) == ([], False)
+    path = path.rename(folder / "00000008.seg")
+    assert contents(folder) == [b"new"]
+
+
+def test_a_full_disk_and_a_reached_limit_raise(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(SpoolFullError, match="ANABRANCH_SPOOL_BYTES"):
+        Spool(folder, SIZE - 1)
+    spool = Spool(folder, 1 << 30)
+    track = spool.track(b"t")
+
+    def full(file: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(_spool, "allocate", full)
+    recorded: list[Entry] = []
+    with pytest.raises(SpoolFullError, match="No space left"):
+        while True:
+            recorded.append(spool.append(track, Kind.STEP, len(recorded), bytes(1000)))
+    assert len(contents(folder)) == len(recorded) > 50
+
+
+def test_memory_is_bounded() -> None:
+    spool = MemorySpool(1000)
+    track = spool.track(b"t")
+    entries = [spool.append(track, Kind.STEP, number, bytes(100)) for number in range(10)]
+    with pytest.raises(SpoolFullError):
+        spool.append(track, Kind.STEP, 10, b"x")
+    spool.release(entries[0])
+    assert spool.append(track, Kind.STEP, 10, b"x").position == 10
+
+
+def test_marks_survive_and_a_damaged_mark_counts_as_none(tmp_path: Path) -> None:
+    path = tmp_path / "marks"
+    marks = Marks(path)
+    for trajectory in range(1000):
+        marks.set(trajectory, trajectory * 3)
+    marks.close()
+    data = bytearray(path.read_bytes())
+    data[16 * 10] ^= 1
+    path.write_bytes(data)
+    marks = Marks(path)
+    assert [marks.get(number) for number in (0, 9, 10, 11, 999, 5000)] == [0, 27, 0, 33, 2997, 0]
+
+
+def test_a_live_owner_keeps_its_folder_and_a_dead_one_loses_it(tmp_path: Path) -> None:
+    parent = tmp_path / "root/address"
+    parent.parent.mkdir()
+    owner = Owner.create(parent)
+    spool = Spool(owner.folder, 1 << 30)
+    track = spool.track(Identity("0b7b6a54-0000-4000-8000-000000000000", "writer", "name").to_bytes())
+    from anabranch.v1.trajectory_pb2 import Step
+
+    for number in range(5):
+        spool.append(track, Kind.STEP, number, Step(step_number=number).SerializeToString())
+    assert spool.marks is not None
+    spool.marks.set(0, 2)
+    child = os.fork()
+    if child == 0:
+        os._exit(len(list(abandoned(parent, set()))))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    owner.release()
+    (found,) = abandoned(parent, set())
+    (left,) = found.left
+    assert (left.identity.name, left.settled, [entry.number for entry in left.entries]) == ("name", 2, [2, 3, 4])
+    found.delete()
+    assert list(parent.iterdir()) == []
+    assert parent.stat().st_mode & 0o777 == 0o700
