@@ -81,6 +81,11 @@ _NAMED = {
 _ABSTRACT: tuple[tuple[type, Kind], ...] = ((Mapping, Kind.MAPPING), (range, Kind.SEQUENCE))
 
 
+def is_a(value: object, cls: type) -> bool:
+    """isinstance for values of any type: it does not narrow the static type to one with unknown members."""
+    return isinstance(value, cls)
+
+
 def type_name(value: object) -> str:
     """Returns the name of a value's type for markers and messages, for example `socket.socket`."""
     cls = type(value)

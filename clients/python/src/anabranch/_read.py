@@ -1,0 +1,188 @@
+"""Reads trajectories, steps and states. The only module with read calls of these, so that a better call changes it
+alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from anabranch._errors import AnabranchError, Unreachable, raising_reasons
+
+if TYPE_CHECKING:
+    from anabranch._connection import Connection, Stubs
+    from anabranch.v1.trajectory_pb2 import Step, Trajectory
+
+Status = Literal["running", "completed", "failed", "cancelled"]
+Message = TypeVar("Message")
+
+_PAGE_SIZE = 200
+_UNARY_SECONDS = 60.0
+#: A stream that fails this often in a row without a message is given up, unless it follows a live trajectory.
+_ATTEMPTS = 5
+_RETRIED = frozenset({"SERVER_DRAINING", "DATABASE_UNAVAILABLE", "SLOW_READER", "TOO_MANY_CONNECTIONS"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which trajectories to read. A trajectory must match all filters that are set."""
+
+    ids: tuple[str, ...] | None = None
+    task: str = ""
+    run: str = ""
+    experiment: str = ""
+    name: str = ""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    statuses: tuple[Status, ...] = ()
+    min_reward: float | None = None
+    max_reward: float | None = None
+    #: Part of the selection and count of parts. A trajectory belongs to one part for ever, by its id.
+    shard: tuple[int, int] = (0, 1)
+
+    def matches(self, trajectory: Trajectory) -> bool:
+        """Returns whether the filters hold that the server does not have."""
+        index, count = self.shard
+        return (
+            uuid.UUID(trajectory.id).int % count == index
+            and (self.min_reward is None or trajectory.reward_sum >= self.min_reward)
+            and (self.max_reward is None or trajectory.reward_sum <= self.max_reward)
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnedStep:
+    """A step with the id of the trajectory that owns it. Branches share the steps of their parents."""
+
+    owner_id: str
+    message: Step
+
+
+def read_trajectories(
+    connection: Connection, selection: Selection
+) -> Generator[tuple[Trajectory, list[OwnedStep]], None, None]:
+    """Yields the trajectories that match, newest first, each with all of its steps. Trajectories that are deleted
+    meanwhile are left out."""
+    for trajectory in list_trajectories(connection, selection):
+        try:
+            yield trajectory, list(read_steps(connection, trajectory.id))
+        except AnabranchError as error:
+            if error.reason not in ("TRAJECTORY_DELETED", "TRAJECTORY_NOT_FOUND"):
+                raise
+
+
+def list_trajectories(connection: Connection, selection: Selection) -> Iterator[Trajectory]:
+    """Yields the trajectories that match, newest first, or in the order of the ids."""
+    found = _by_ids(connection, selection.ids) if selection.ids is not None else _listed(connection, selection)
+    return (trajectory for trajectory in found if selection.matches(trajectory))
+
+
+def read_steps(
+    connection: Connection, trajectory_id: str, start: int = 0, stop: int | None = None, *, follow: bool = False
+) -> Iterator[OwnedStep]:
+    """Yields the steps [start, stop). With `follow`, waits for further steps until the trajectory is sealed. A lost
+    connection is opened again where it ended."""
+    from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
+
+    failures = 0
+    while True:
+        request = ReadStepsRequest(
+            trajectory_id=trajectory_id, start_step_number=start, end_step_number=stop, follow=follow
+        )
+        try:
+            with raising_reasons():
+                for response in connection.stubs.trajectories.ReadSteps(request):
+                    failures = 0
+                    for step in response.steps:
+                        start = step.step_number + 1
+                        yield OwnedStep(response.trajectory_id, step)
+            return
+        except AnabranchError as error:
+            failures = _count(error, failures, endless=follow)
+
+
+def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
+    """Returns the bytes of states by their digests. Raises StateNotFound if one is not stored."""
+    from anabranch.v1.state_service_pb2 import GetStateRequest
+
+    def fetch(digest: str) -> bytes:
+        with raising_reasons():
+            return b"".join(part.chunk for part in connection.stubs.states.GetState(GetStateRequest(digest=digest)))
+
+    return {digest: _retried(lambda digest=digest: fetch(digest)) for digest in dict.fromkeys(digests)}
+
+
+def fetch_state_of(connection: Connection, trajectory_id: str, step_number: int, name: str) -> bytes:
+    """Returns the bytes of a state of a step, by its name."""
+    from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
+
+    reference = StateReference(trajectory_id=trajectory_id, step_number=step_number, name=name)
+
+    def fetch() -> bytes:
+        with raising_reasons():
+            parts = connection.stubs.states.GetState(GetStateRequest(reference=reference))
+            return b"".join(part.chunk for part in parts)
+
+    return _retried(fetch)
+
+
+def call(connection: Connection, send: Callable[[Stubs], Message]) -> Message:
+    """Makes a unary call that may be repeated. Retries it while the server is away, at most five times."""
+
+    def once() -> Message:
+        with raising_reasons():
+            return send(connection.stubs)
+
+    return _retried(once)
+
+
+def _by_ids(connection: Connection, ids: Sequence[str]) -> Iterator[Trajectory]:
+    from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
+
+    for trajectory_id in ids:
+        request = GetTrajectoryRequest(trajectory_id=trajectory_id)
+        yield call(
+            connection, lambda stubs, request=request: stubs.trajectories.GetTrajectory(request, timeout=_UNARY_SECONDS)
+        ).trajectory
+
+
+def _listed(connection: Connection, selection: Selection) -> Iterator[Trajectory]:
+    from anabranch.v1.status_pb2 import Status as StatusEnum
+    from anabranch.v1.trajectory_pb2 import VIEW_FULL
+    from anabranch.v1.trajectory_service_pb2 import ListTrajectoriesRequest
+
+    request = ListTrajectoriesRequest(
+        page_size=_PAGE_SIZE,
+        task_id=selection.task,
+        run_id=selection.run,
+        experiment_id=selection.experiment,
+        name=selection.name,
+        labels=selection.labels,
+        statuses=[StatusEnum.Value(f"STATUS_{status.upper()}") for status in selection.statuses],
+        view=VIEW_FULL,
+    )
+    while True:
+        page = call(connection, lambda stubs: stubs.trajectories.ListTrajectories(request, timeout=_UNARY_SECONDS))
+        yield from page.trajectories
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
+
+
+def _retried(once: Callable[[], Message]) -> Message:
+    failures = 0
+    while True:
+        try:
+            return once()
+        except AnabranchError as error:
+            failures = _count(error, failures, endless=False)
+
+
+def _count(error: AnabranchError, failures: int, *, endless: bool) -> int:
+    """Waits before the next attempt. Raises the error if a further attempt cannot succeed, or after five."""
+    retried = isinstance(error, Unreachable) or error.reason in _RETRIED
+    if not retried or (failures + 1 >= _ATTEMPTS and not endless):
+        raise error
+    time.sleep(error.retry_after or min(0.1 * 2**failures, 5.0))
+    return failures + 1

@@ -1,0 +1,176 @@
+"""Recorded trajectories read back as arrays, rows and datasets."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+
+import numpy as np
+import pytest
+from conftest import Server
+from PIL import Image
+from recorded import append, branch, end, episode_steps, new_step, record
+
+from anabranch._connection import Connection
+from anabranch._read import Selection
+from anabranch._shuffle import shuffled
+from anabranch.episodes import Episodes, episode_of, steps_of
+from anabranch.errors import RangeBeyondEnd, TrajectoryNotFound
+
+
+@pytest.fixture(scope="module")
+def connection(server: Server) -> Connection:
+    return Connection(server.address)
+
+
+def observe(number: int) -> np.ndarray:
+    return np.array([number, -number], np.float32)
+
+
+def act(number: int) -> np.int64:
+    return np.int64(number % 2)
+
+
+def select(connection: Connection, **filters: object) -> Episodes:
+    return Episodes(connection, Selection(**filters))
+
+
+@pytest.fixture(scope="module")
+def task(connection: Connection) -> str:
+    """A task with completed episodes of 3, 4 and 5 steps, and one that is running."""
+    name = f"task {uuid.uuid4()}"
+    for length in (3, 4, 5):
+        record(connection, episode_steps(length, observe, act), task_id=name, name=str(length), labels={"a": "b"})
+    record(connection, episode_steps(2, observe, act), task_id=name, name="running", seal="")
+    return name
+
+
+def test_arrays_have_the_lengths_t_plus_1_t_t(connection: Connection, task: str) -> None:
+    episode = next(iter(select(connection, task=task, name="4")))
+    assert np.array_equal(episode.observations, np.stack([observe(number) for number in range(5)]))
+    assert episode.observations.dtype == np.float32
+    assert np.array_equal(episode.actions, np.array([1, 0, 1, 0]))
+    assert np.array_equal(episode.rewards, [1.0, 2.0, 3.0, 4.0])
+    assert episode.infos == [{}, *({"number": number} for number in range(1, 5))]
+    assert (len(episode), episode.terminated, episode.truncated, episode.status) == (4, True, False, "completed")
+    assert {name: len(array) for name, array in episode.to_numpy().items()} == {
+        "observations": 5,
+        "actions": 4,
+        "rewards": 4,
+        "terminated": 4,
+        "truncated": 4,
+    }
+
+
+def test_selections_match_all_filters(connection: Connection, task: str) -> None:
+    def names(**filters: object) -> set[str]:
+        return {episode.name for episode in select(connection, task=task, **filters)}
+
+    assert names() == {"3", "4", "5", "running"}
+    assert names(statuses=("completed",)) == {"3", "4", "5"}
+    assert names(min_reward=10) == {"4", "5"}
+    assert names(max_reward=10, statuses=("completed",)) == {"3", "4"}
+    assert names(labels={"a": "b"}, min_reward=15) == {"5"}
+    assert names(labels={"a": "c"}) == set()
+
+
+def test_each_episode_is_in_one_shard(connection: Connection, task: str) -> None:
+    episodes = select(connection, task=task)
+    shards = [[episode.name for episode in episodes.shard(index, 3)] for index in range(3)]
+    assert sorted(name for shard in shards for name in shard) == ["3", "4", "5", "running"]
+
+
+def test_values_of_dict_and_tuple_spaces_are_dicts_and_tuples_of_arrays(connection: Connection) -> None:
+    def space(number: int) -> dict[str, object]:
+        return {"arm": (observe(number), np.int8(number)), "goal": f"goal {number}"}
+
+    trajectory_id = record(connection, episode_steps(2, space, lambda number: {"move": np.float64(number)}))
+    episode = episode_of(connection, trajectory_id)
+    assert np.array_equal(episode.observations["arm"][0], np.stack([observe(number) for number in range(3)]))
+    assert np.array_equal(episode.observations["arm"][1], np.arange(3, dtype=np.int8))
+    assert episode.observations["goal"].tolist() == ["goal 0", "goal 1", "goal 2"]
+    assert np.array_equal(episode.actions["move"], [1.0, 2.0])
+
+
+def test_large_arrays_and_images_are_fetched_as_states(connection: Connection) -> None:
+    screen = Image.effect_noise((200, 200), 50)
+    large = np.random.default_rng(1).random((100, 100))
+    steps = [new_step(0, observation=screen), new_step(1, observation=large, action="look")]
+    episode = episode_of(connection, record(connection, steps))
+    assert [step.message.observations[0].content.WhichOneof("_state_digest") for step in episode.steps] == [
+        "state_digest",
+        "state_digest",
+    ]
+    read_screen, read_large = episode.observations
+    assert (read_screen.mode, read_screen.tobytes()) == (screen.mode, screen.tobytes())
+    assert np.array_equal(read_large, large)
+
+
+def test_without_a_reset_there_are_as_many_observations_as_actions(connection: Connection) -> None:
+    steps = [new_step(number, action="go", observation=number, reward=1.0) for number in range(2)]
+    episode = episode_of(connection, record(connection, steps))
+    assert not episode.has_reset
+    assert [len(episode), len(episode.observations), len(episode.actions), len(episode.rewards)] == [2, 2, 2, 2]
+
+
+def test_missing_values(connection: Connection) -> None:
+    steps = [new_step(0, observation=1), new_step(1), new_step(2, action=1, observation=2, reward=float("nan"))]
+    episode = episode_of(connection, record(connection, steps))
+    assert episode.observations.tolist() == [1, None, 2]
+    assert episode.actions.tolist() == [None, 1]
+    assert np.isnan(episode.rewards).all()
+    assert episode.infos == [None, None, None]
+
+
+def test_an_empty_trajectory_is_an_episode_without_steps(connection: Connection) -> None:
+    episode = episode_of(connection, record(connection, [], seal=""))
+    assert [len(episode), len(episode.observations), len(episode.actions), len(episode.rewards)] == [0, 0, 0, 0]
+
+
+def test_branches_read_inherited_steps(connection: Connection) -> None:
+    trunk = record(connection, episode_steps(3, observe, act))
+    leaf = branch(connection, trunk, 2, [new_step(3, action=act(3), observation=observe(9), reward=7.0)])
+    episode = episode_of(connection, leaf)
+    assert np.array_equal(episode.rewards, [1.0, 2.0, 7.0])
+    assert [step.owner_id for step in episode.steps] == [trunk, trunk, trunk, leaf]
+
+
+def test_steps_follow_a_live_trajectory_until_its_seal(connection: Connection) -> None:
+    trajectory_id = record(connection, [new_step(0, observation=0)], seal="")
+    following = steps_of(connection, trajectory_id, follow=True)
+    assert next(following).number == 0
+
+    def write() -> None:
+        append(connection, trajectory_id, [new_step(1, action=1), new_step(2, action=2)])
+        end(connection, trajectory_id, "completed")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert [step.action for step in following] == [1, 2]
+    writer.join()
+
+
+def test_reads_continue_after_the_server_was_restarted(own_server: Server) -> None:
+    own_server.start()
+    connection = Connection(own_server.address)
+    trajectory_id = record(connection, [new_step(0, observation=0)], seal="")
+    following = steps_of(connection, trajectory_id, follow=True)
+    assert next(following).number == 0
+    own_server.restart()
+    append(Connection(own_server.address), trajectory_id, [new_step(1, action=1)])
+    assert next(following).number == 1
+
+
+def test_errors_of_reads(connection: Connection) -> None:
+    with pytest.raises(TrajectoryNotFound):
+        episode_of(connection, str(uuid.uuid4()))
+    trajectory_id = record(connection, [])
+    with pytest.raises(RangeBeyondEnd):
+        list(steps_of(connection, trajectory_id, 1))
+
+
+def test_a_buffer_shuffles_and_loses_nothing() -> None:
+    items = list(shuffled(range(100), 10, random.Random(1)))
+    assert items != list(range(100))
+    assert sorted(items) == list(range(100))

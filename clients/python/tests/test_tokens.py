@@ -1,0 +1,89 @@
+"""Tokens of episodes: rows, masks, logprobs, rewards, and prefixes that branches share."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import pytest
+from conftest import Server
+from recorded import branch, new_step, record, token_step
+
+from anabranch._connection import Connection
+from anabranch._read import Selection
+from anabranch.episodes import Episodes, episode_of
+from anabranch.tokens import TokenRow
+from anabranch.v1.trajectory_pb2 import Action
+
+if "prompt_token_ids" not in Action.DESCRIPTOR.fields_by_name:
+    pytest.skip("the server has no prompt_token_ids yet", allow_module_level=True)
+
+
+@pytest.fixture(scope="module")
+def connection(server: Server) -> Connection:
+    return Connection(server.address)
+
+
+def test_prompts_have_no_loss_and_rewards_stand_on_the_last_generated_token(connection: Connection) -> None:
+    steps = [
+        new_step(0, observation="task"),
+        token_step(1, [1, 2], [3, 4], reward=0.5),
+        new_step(2, action="no tokens", reward=0.25),
+        token_step(3, [5], [6]),
+        token_step(4, [], [7], reward=1.0),
+    ]
+    tokens = episode_of(connection, record(connection, steps)).tokens()
+    (row,) = tokens.rows
+    assert row.input_ids == [1, 2, 3, 4, 5, 6, 7]
+    assert row.loss_mask == [0, 0, 1, 1, 0, 1, 1]
+    assert row.logprobs == [0, 0, -3, -4, 0, -6, -7]
+    assert row.rewards == [0, 0, 0, 0.75, 0, 0, 1.0]
+    assert [array.dtype for array in (tokens.input_ids[0], tokens.logprobs[0])] == [np.int64, np.float32]
+
+
+def test_a_shorter_context_begins_a_row_that_does_not_train_kept_tokens_again(connection: Connection) -> None:
+    steps = [token_step(0, [1, 2], [3, 4], reward=1.0), token_step(1, [9], [10], reward=2.0)]
+    steps[1].actions[0].kept_tokens = 3
+    one, two = episode_of(connection, record(connection, steps)).tokens().rows
+    assert (one.input_ids, one.loss_mask, one.rewards) == ([1, 2, 3, 4], [0, 0, 1, 1], [0, 0, 0, 1.0])
+    assert (two.input_ids, two.loss_mask, two.rewards) == ([1, 2, 3, 9, 10], [0, 0, 0, 0, 1], [0, 0, 0, 0, 2.0])
+
+
+def test_kept_tokens_beyond_the_context_are_an_error(connection: Connection) -> None:
+    steps = [token_step(0, [1], [2]), token_step(1, [], [3])]
+    steps[1].actions[0].kept_tokens = 3
+    trajectory_id = record(connection, steps)
+    with pytest.raises(ValueError, match=f"step 1 of trajectory {trajectory_id} is 3, but the context so far has 2"):
+        episode_of(connection, trajectory_id).tokens()
+
+
+def test_missing_logprobs_are_nan(connection: Connection) -> None:
+    step = token_step(0, [1], [2])
+    del step.actions[0].logprobs[:]
+    (row,) = episode_of(connection, record(connection, [step])).tokens().rows
+    assert row.logprobs[0] == 0
+    assert np.isnan(row.logprobs[1])
+
+
+def test_an_episode_without_tokens_has_no_row(connection: Connection) -> None:
+    assert len(episode_of(connection, record(connection, [new_step(0, action="text")])).tokens()) == 0
+
+
+def test_padded_arrays_are_cut_at_max_length(connection: Connection) -> None:
+    ids = (record(connection, [token_step(0, [1, 2], [3])]), record(connection, [token_step(0, [4], [])]))
+    padded = Episodes(connection, Selection(ids=ids)).tokens(pad_id=99, max_length=2)
+    assert padded["input_ids"].tolist() == [[1, 2], [4, 99]]
+    assert padded["attention_mask"].tolist() == [[1, 1], [1, 0]]
+
+
+def test_branches_share_the_segments_of_their_common_steps(connection: Connection) -> None:
+    task = f"task {uuid.uuid4()}"
+    trunk = [token_step(0, [1, 2], [3]), token_step(1, [4], [5]), token_step(2, [6], [7], reward=1.0)]
+    trunk_id = record(connection, trunk, task_id=task)
+    branch_id = branch(connection, trunk_id, 1, [token_step(2, [8], [9], reward=2.0)])
+    episodes = Episodes(connection, Selection(ids=(trunk_id, branch_id)))
+    shared = episodes.tokens(shared=True)
+    assert len(shared.segments) == 4
+    assert shared.trajectory_ids == [trunk_id, branch_id]
+    assert [shared.row(index) for index in range(2)] == episodes.tokens().rows
+    assert isinstance(shared.row(0), TokenRow)
