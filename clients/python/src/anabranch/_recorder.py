@@ -107,6 +107,11 @@ class Recorder:
 
         return self.sender.wait(settled, seconds)
 
+    def send_abandoned(self, seconds: float) -> bool:
+        """Sends everything that dead processes left. Returns whether nothing is left."""
+        wanted = self.sender.scan()
+        return self.sender.wait(lambda: self.sender.scans >= wanted and not self.sender.adopted, seconds)
+
     def close(self, seconds: float) -> None:
         """Sends what waits, for a time. Reports what is kept."""
         try:

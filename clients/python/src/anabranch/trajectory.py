@@ -49,7 +49,10 @@ class Trajectory:
         *,
         done: bool = False,
     ) -> None:
+        from anabranch.v1.trajectory_pb2 import Step
+
         self.client = client
+        self._new_step = Step
         self._recorder = recorder
         self.name = identity.name
         self._labels = dict(labels)
@@ -119,9 +122,7 @@ class Trajectory:
         states: Mapping[str, object] | None = None,
     ) -> Receipt:
         """Records step 0: the result of the environment's reset. Raises ValueError if the trajectory has steps."""
-        from anabranch.v1.trajectory_pb2 import Step
-
-        step = Step()
+        step = self._new_step()
         for message in messages:
             item = step.observations.add()
             item.type = "message"
@@ -156,9 +157,7 @@ class Trajectory:
         Arrays are copied before the call returns. Values that cannot be stored are replaced by a marker; with `strict`,
         the call raises TypeError. A step without `reset()` before it follows an empty step 0.
         """
-        from anabranch.v1.trajectory_pb2 import Step
-
-        step = Step()
+        step = self._new_step()
         if action is not UNSET:
             self._values.add_action(step, action)
         if token_ids or logprobs:
@@ -289,10 +288,8 @@ class Trajectory:
 
     def _append(self, step: Step, tags: Iterable[str]) -> Receipt:
         """Records a step under the next number. The caller holds the lock."""
-        from anabranch.v1.trajectory_pb2 import Step
-
         if self._next == 0 and step.actions:
-            self._append(Step(), ())
+            self._append(self._new_step(), ())
         if self._rewound:
             self._branch_off(self._next - 1)
         number = step.step_number = self._next

@@ -1,0 +1,344 @@
+"""Faults: the client or the server ends at any point, and nothing that `step()` took is lost, doubled or changed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from conftest import Server, stored_steps
+
+import anabranch as ab
+
+#: Records steps as fast as it can, and prints the trajectory and the number of each step when `step()` has returned.
+RECORDS = """
+import os, sys, itertools
+import anabranch as ab
+client = ab.connect(sys.argv[1])
+ts = [client.trajectory() for _ in range(2)]
+for t in ts:
+    t.reset(observation=[t.id, 0])
+    os.write(1, f"{t.id} 0\\n".encode())
+for number in itertools.count(1) if len(sys.argv) < 3 else range(1, int(sys.argv[2])):
+    for t in ts:
+        states = {"env": os.urandom(50_000)} if number % 50 == 0 else {}
+        t.step(action=number, observation=[t.id, number], tags=["last"] if number % 40 == 0 else [], states=states)
+        os.write(1, f"{t.id} {number}\\n".encode())
+"""
+
+
+def start(program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", program, *arguments]
+    environ = {**os.environ, **environment}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
+
+
+def returned(output: str) -> dict[str, int]:
+    """Returns the number of steps of each trajectory that the program printed."""
+    counts: dict[str, int] = {}
+    for line in output.splitlines():
+        trajectory_id, number = line.split()
+        counts[trajectory_id] = int(number) + 1
+    return counts
+
+
+def run_spool(*arguments: str) -> str:
+    command = [sys.executable, "-m", "anabranch", "spool", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def assert_stored(server: Server, counts: dict[str, int]) -> None:
+    for trajectory_id, count in counts.items():
+        steps = stored_steps(server, trajectory_id)
+        expected = [f'["{trajectory_id}",{number}]' for number in range(len(steps))]
+        assert [step.observations[0].content.json for step in steps] == expected
+        # The process may have ended between the return of step() and the print.
+        assert count <= len(steps) <= count + 1
+
+
+def leave(address: str, steps: int = 100) -> dict[str, int]:
+    """Records while the server is not reachable, in a process that then dies."""
+    child = start(RECORDS + "\nos._exit(0)", address, str(steps))
+    output, _ = child.communicate()
+    return returned(output)
+
+
+def kill_at_random_points(server: Server, times: int, chance: random.Random) -> None:
+    counts: dict[str, int] = {}
+    for _ in range(times):
+        child = start(RECORDS, server.address)
+        assert child.stdout is not None
+        output = child.stdout.readline()
+        time.sleep(chance.random() * 0.4)
+        child.kill()
+        counts.update(returned(output + child.stdout.read()))
+        child.communicate()
+    run_spool("send", "--address", server.address)
+    assert_stored(server, counts)
+    assert run_spool("list") == ""
+
+
+def test_nothing_is_lost_when_the_client_is_killed(server: Server) -> None:
+    kill_at_random_points(server, 4, random.Random(1))
+
+
+@pytest.mark.faults
+def test_nothing_is_lost_when_the_client_is_killed_200_times(server: Server) -> None:
+    kill_at_random_points(server, 200, random.Random())
+
+
+@pytest.mark.faults
+def test_nothing_is_lost_when_the_server_restarts_20_times(own_server: Server) -> None:
+    own_server.start()
+    client = ab.connect(own_server.address)
+    ts = [client.trajectory() for _ in range(8)]
+    for t in ts:
+        t.reset(observation=[t.id, 0])
+    for number in range(1, 2500):
+        for t in ts:
+            t.step(action=number, observation=[t.id, number])
+        if number % 125 == 60:
+            own_server.restart()
+    for t in ts:
+        t.flush(120)
+    assert_stored(own_server, {t.id: 2500 for t in ts})
+
+
+def test_the_end_of_the_program_sends_what_waits(server: Server) -> None:
+    child = start(RECORDS, server.address, "200", ANABRANCH_EXIT_SECONDS="30")
+    output, errors = child.communicate(timeout=60)
+    assert errors == ""
+    counts = returned(output)
+    assert_stored(server, counts)
+    assert [len(stored_steps(server, trajectory_id)) for trajectory_id in counts] == [200, 200]
+    assert run_spool("list") == ""
+
+
+def test_the_end_of_the_program_reports_what_is_kept(own_server: Server) -> None:
+    child = start(RECORDS, own_server.address, "100", ANABRANCH_EXIT_SECONDS="1")
+    output, errors = child.communicate(timeout=30)
+    assert "200 steps are kept in" in errors
+    assert "unreachable" in errors
+    own_server.start()
+    assert "abandoned: 200 steps of 2 trajectories" in run_spool("list")
+    assert "200 steps were sent" in run_spool("send", "--address", own_server.address)
+    assert_stored(own_server, returned(output))
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The address of a server that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+TAKES = """
+import sys, time
+import anabranch as ab
+t = ab.connect(sys.argv[1]).trajectory()
+t.reset(observation=0)
+before = time.process_time()
+for number in range(20_000):
+    t.step(action=number, observation=number)
+print(time.process_time() - before, time.time())
+"""
+
+
+def test_a_server_that_never_answers_delays_neither_steps_nor_the_exit(mute: str, own_server: Server) -> None:
+    costs: dict[str, list[float]] = {mute: [], own_server.address: []}
+    for address in (mute, own_server.address) * 2:
+        child = start(TAKES, address, ANABRANCH_EXIT_SECONDS="0.5")
+        output, errors = child.communicate(timeout=60)
+        cost, end = map(float, output.split())
+        assert time.time() - end < 15
+        assert "steps are kept in" in errors
+        costs[address].append(cost)
+    assert min(costs[mute]) < 2 * min(costs[own_server.address]) + 0.5
+
+
+def test_a_folder_that_cannot_be_written_means_memory(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    client = ab.connect(server.address, spool=tmp_path / "file/below")
+    t = client.trajectory()
+    t.reset(observation=0)
+    t.step(action=1)
+    t.flush(30)
+    assert len(stored_steps(server, t.id)) == 2
+    assert client.stats.durable == 2
+
+
+def test_a_full_spool_ends_the_recording_at_a_whole_step(
+    own_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_SPOOL_BYTES", str(40 * 1024 * 1024))
+    client = ab.connect(own_server.address)
+    t = client.trajectory(labels={"a": "b"})
+    t.reset(observation=[t.id, 0])
+    numbers = [
+        t.step(action=number, observation=[t.id, number], states={"env": os.urandom(400_000)}).number
+        for number in range(1, 150)
+    ]
+    kept = sum(1 for number in numbers if number > 0)
+    assert 0 < kept < 100
+    assert numbers == [*range(1, kept + 1), *[-1] * (149 - kept)]
+    assert (client.stats.recorded, client.stats.dropped) == (kept + 1, 149 - kept)
+    own_server.start()
+    deadline = time.monotonic() + 60
+    while "anabranch.incomplete" not in labels_of(own_server, t.id) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert labels_of(own_server, t.id) == {"a": "b", "anabranch.incomplete": "true"}
+    assert_stored(own_server, {t.id: kept + 1})
+
+
+def labels_of(server: Server, trajectory_id: str) -> dict[str, str]:
+    import grpc
+
+    try:
+        return dict(server.stored(trajectory_id).labels)
+    except grpc.RpcError:
+        return {}
+
+
+def test_a_flipped_byte_costs_only_the_steps_that_follow_it(own_server: Server, spool: Path) -> None:
+    counts = leave(own_server.address)
+    (segment,) = spool.glob("*/*/*.seg")
+    data = bytearray(segment.read_bytes())
+    first, second = counts
+    at = data.find(f'["{first}",50]'.encode())
+    data[at + 5] ^= 1
+    segment.write_bytes(data)
+    own_server.start()
+    run_spool("send", "--address", own_server.address)
+    assert_stored(own_server, {first: 50, second: 100})
+    assert "set aside: " in run_spool("list")
+
+
+def test_two_processes_send_one_abandoned_spool_once(own_server: Server) -> None:
+    counts = leave(own_server.address)
+    own_server.start()
+    command = [sys.executable, "-m", "anabranch", "spool", "send", "--address", own_server.address]
+    senders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [sender.communicate(timeout=60)[0] for sender in senders]
+    assert sorted(int(output.split()[0]) for output in outputs) == [0, 200]
+    assert_stored(own_server, counts)
+
+
+def test_the_next_process_sends_an_abandoned_spool(own_server: Server) -> None:
+    counts = leave(own_server.address)
+    own_server.start()
+    client = ab.connect(own_server.address)
+    t = client.trajectory()
+    t.reset()
+    deadline = time.monotonic() + 60
+    while client.stats.durable < 201 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert_stored(own_server, counts)
+
+
+NAMED = """
+import os, sys
+import anabranch as ab
+t = ab.connect(sys.argv[1]).trajectory(task="t", name="named", resume="allow")
+if t.next_step == 0:
+    t.reset(observation=0)
+    t.flush()
+print(t.id, flush=True)
+sys.stdin.readline()
+for number in range(1, 50):
+    t.step(action=number, observation=number)
+os._exit(0)
+"""
+
+
+def leave_named(server: Server) -> str:
+    """Leaves 49 steps of a trajectory that is on the server with its root. The server ends before the steps."""
+    command = [sys.executable, "-c", NAMED, server.address]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    trajectory_id = child.stdout.readline().strip()
+    server.kill()
+    child.communicate("go\n")
+    server.start()
+    return trajectory_id
+
+
+def test_resume_first_sends_what_is_spooled(own_server: Server) -> None:
+    own_server.start()
+    trajectory_id = leave_named(own_server)
+    t = ab.connect(own_server.address).trajectory(task="t", name="named", resume="must")
+    assert (t.id, t.next_step, t.last_observation) == (trajectory_id, 50, 49)
+
+
+@pytest.mark.parametrize("what", ["deleted", "sealed", "continued"])
+def test_a_spool_whose_trajectory_changed_meanwhile(own_server: Server, what: str) -> None:
+    from anabranch.v1 import trajectory_service_pb2 as s
+    from anabranch.v1.trajectory_pb2 import Step
+
+    own_server.start()
+    trajectory_id = leave_named(own_server)
+    stub = own_server.stubs().trajectories
+    writer = own_server.stored(trajectory_id)
+    if what == "deleted":
+        stub.DeleteTrajectory(s.DeleteTrajectoryRequest(trajectory_id=trajectory_id))
+    elif what == "sealed":
+        request = s.SealTrajectoryRequest(trajectory_id=trajectory_id, writer_epoch=writer.writer_epoch)
+        request.seal.status = 5
+        stub.SealTrajectory(request)
+    else:
+        opening = s.AppendOpen(trajectory_id=trajectory_id, writer_id="other", take_over_epoch=writer.writer_epoch)
+        frames = [s.AppendStepsRequest(open=opening), s.AppendStepsRequest(steps=[Step(step_number=1)])]
+        assert len(list(stub.AppendSteps(iter(frames)))) == 2
+    run_spool("send", "--address", own_server.address)
+    listed = stub.ListTrajectories(s.ListTrajectoriesRequest()).trajectories
+    branches = [each for each in listed if each.labels.get("anabranch.spooled_from") == trajectory_id]
+    if what == "deleted":
+        assert len(listed) == 0
+        return
+    (branch,) = branches
+    observed = [step.observations[0].content.json for step in stored_steps(own_server, branch.id)]
+    assert (branch.name, branch.branch_point) == ("named", 0)
+    assert observed == [str(number) for number in range(50)]
+    assert len(stored_steps(own_server, trajectory_id)) == (1 if what == "sealed" else 2)
+    assert run_spool("list") == ""
+
+
+def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(observation=0)
+    t.flush(30)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            refused = t.step(action=1).number
+            own = client.trajectory(id="0c000000-0000-4000-8000-000000000001")
+            own.reset(observation=1)
+            own.flush(30)
+            code = 0 if refused == -1 else 2
+        finally:
+            os._exit(code)
+    t.step(action=2, observation=2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    t.flush(30)
+    assert len(stored_steps(server, t.id)) == 2
+    assert len(stored_steps(server, "0c000000-0000-4000-8000-000000000001")) == 1
+
+
+def test_a_second_interrupt_exits_at_once(own_server: Server) -> None:
+    child = start(RECORDS, own_server.address, ANABRANCH_EXIT_SECONDS="60")
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.send_signal(signal.SIGINT)
+    time.sleep(1.5)
+    assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=20)
+    assert "steps are kept in" in errors
