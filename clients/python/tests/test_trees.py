@@ -29,7 +29,7 @@ def test_the_tree_is_the_picture_of_the_command_line(connection: Connection, ser
     early = branch(connection, root, 1, [new_step(2, action=9)], name="")
     branch(connection, late, 4, [], name="leaf")
     branch(connection, early, 1, [], name="same point")
-    command = [str(NODE), "src/main.ts", "tree", root, "--server", server.address]
+    command = [str(NODE), "src/main.ts", "tree", root, "--address", server.address]
     environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
     drawn = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert tree_text(connection, early) == drawn.stdout.rstrip("\n")
@@ -39,7 +39,7 @@ def test_comparison_of_a_branch_with_its_trunk(connection: Connection) -> None:
     root = trunk(connection, "main")
     other = branch(connection, root, 3, [new_step(4, action=7, observation=4, reward=8.5)])
     found = compare(connection, other, root)
-    assert found == Comparison(4, Difference(4, "actions[0].content.json", "7", "4"), 14.5, 15.0)
+    assert found == Comparison(4, Difference(4, "actions[0].content.json", '"7"', '"4"'), 14.5, 15.0)
     assert str(found) == "4 shared steps, first difference at 4 in actions[0], reward -0.5"
 
 

@@ -9,11 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anabranch import errors as errors
+    from anabranch._errors import AnabranchError as AnabranchError
     from anabranch._history import Checkpoint as Checkpoint
     from anabranch._recorder import Stats as Stats
     from anabranch._turns import Turn as Turn
     from anabranch.client import Client as Client
     from anabranch.client import connect as connect
+    from anabranch.episodes import Episode as Episode
+    from anabranch.episodes import Episodes as Episodes
+    from anabranch.episodes import Step as Step
     from anabranch.receipt import Receipt as Receipt
     from anabranch.trajectory import Trajectory as Trajectory
 
@@ -21,19 +26,41 @@ __version__ = "0.1.0"
 
 #: The module that has each name.
 _MODULES = {
+    "AnabranchError": "anabranch._errors",
     "Checkpoint": "anabranch._history",
     "Client": "anabranch.client",
+    "Episode": "anabranch.episodes",
+    "Episodes": "anabranch.episodes",
     "Receipt": "anabranch.receipt",
     "Stats": "anabranch._recorder",
+    "Step": "anabranch.episodes",
     "Trajectory": "anabranch.trajectory",
     "Turn": "anabranch._turns",
     "connect": "anabranch.client",
 }
 
-__all__ = ["Checkpoint", "Client", "Receipt", "Stats", "Trajectory", "Turn", "connect"]
+#: Modules that are attributes of the package.
+_SUBMODULES = frozenset({"errors"})
+
+__all__ = [
+    "AnabranchError",
+    "Checkpoint",
+    "Client",
+    "Episode",
+    "Episodes",
+    "Receipt",
+    "Stats",
+    "Step",
+    "Trajectory",
+    "Turn",
+    "connect",
+    "errors",
+]
 
 
 def __getattr__(name: str) -> object:
+    if name in _SUBMODULES:
+        return import_module(f"anabranch.{name}")
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module 'anabranch' has no attribute {name!r}")
@@ -43,4 +70,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULES})
+    return sorted({*globals(), *_MODULES, *_SUBMODULES})

@@ -81,7 +81,7 @@ _NAMED = {
 _ABSTRACT: tuple[tuple[type, Kind], ...] = ((Mapping, Kind.MAPPING), (range, Kind.SEQUENCE))
 
 
-def is_a(value: object, cls: type) -> bool:
+def is_a(value: object, cls: type | tuple[type, ...]) -> bool:
     """isinstance for values of any type: it does not narrow the static type to one with unknown members."""
     return isinstance(value, cls)
 

@@ -10,6 +10,7 @@ from anabranch._read import Selection, Status
 if TYPE_CHECKING:
     from anabranch._compare import Comparison
     from anabranch._connection import Connection
+    from anabranch.client import Client
     from anabranch.episodes import Episode, Episodes, Step
     from anabranch.tokens import Tokens
 
@@ -19,11 +20,6 @@ class HasId(Protocol):
 
     @property
     def id(self) -> str: ...
-
-
-class _Connected(Protocol):
-    @property
-    def connection(self) -> Connection: ...
 
 
 def id_of(resource: HasId | str | None) -> str:
@@ -79,10 +75,9 @@ class ClientReading:
 class TrajectoryReading:
     """The reading half of a trajectory. Reads wait until the server has the steps that were recorded."""
 
-    if TYPE_CHECKING:
+    client: Client
 
-        @property
-        def client(self) -> _Connected: ...
+    if TYPE_CHECKING:
 
         @property
         def id(self) -> str: ...

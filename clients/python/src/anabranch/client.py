@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from anabranch._connection import Connection, address_from
+from anabranch._reading import ClientReading
 
 if TYPE_CHECKING:
     from anabranch._history import Position
@@ -34,7 +35,7 @@ def connect(address: str | None = None, *, strict: bool = False, spool: Spool = 
     return Client(address_from(address), strict=strict, spool=spool)
 
 
-class Client:
+class Client(ClientReading):
     """A client of one server. Threads can share it, and it can be pickled: the pickle has the address."""
 
     def __init__(self, address: str, *, strict: bool = False, spool: Spool = None) -> None:

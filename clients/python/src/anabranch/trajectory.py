@@ -12,6 +12,7 @@ from anabranch import _history, _wire
 from anabranch._errors import AnabranchError, StepTooLarge
 from anabranch._history import Checkpoint, Position
 from anabranch._office import Identity
+from anabranch._reading import TrajectoryReading
 from anabranch._segment import Kind
 from anabranch._spool import SpoolFullError
 from anabranch._steps import UNSET, TooLargeError, encode, fill
@@ -31,7 +32,7 @@ Status = Literal["completed", "failed", "cancelled"]
 _STATUSES: dict[str, int] = {"completed": 5, "failed": 6, "cancelled": 7}
 
 
-class Trajectory:
+class Trajectory(TrajectoryReading):
     """A sequence of steps. Threads can share it; steps are numbered in the order of the calls.
 
     As a context manager, a normal exit seals it as completed, an exception as failed with its text, KeyboardInterrupt
