@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anabranch import errors as errors
+    from anabranch import gym as gym
     from anabranch._errors import AnabranchError as AnabranchError
     from anabranch._history import Checkpoint as Checkpoint
     from anabranch._recorder import Stats as Stats
@@ -40,7 +41,7 @@ _MODULES = {
 }
 
 #: Modules that are attributes of the package.
-_SUBMODULES = frozenset({"errors"})
+_SUBMODULES = frozenset({"errors", "gym"})
 
 __all__ = [
     "AnabranchError",

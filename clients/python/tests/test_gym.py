@@ -1,0 +1,221 @@
+"""Environments of Gymnasium are recorded, branched and resumed exactly."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from conftest import Server
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from anabranch import connect
+from anabranch.client import Client
+from anabranch.errors import Diverged
+from anabranch.gym import Record, RecordVector, resume
+
+
+@pytest.fixture
+def client(server: Server) -> Client:
+    return connect(server.address, strict=True)
+
+
+@pytest.fixture
+def task() -> str:
+    return f"task {uuid.uuid4()}"
+
+
+def cartpole(limit: int = 500) -> gym.Env:
+    return gym.make("CartPole-v1", max_episode_steps=limit)
+
+
+def save(env: Any) -> Any:
+    return {"state": np.array(env.state), "beyond": env.steps_beyond_terminated}
+
+
+def load(env: Any, state: Any) -> None:
+    env.state, env.steps_beyond_terminated = tuple(state["state"]), state["beyond"]
+
+
+def balance(observation: np.ndarray) -> int:
+    return int(observation[2] + observation[3] > 0)
+
+
+def play(env: Record, observation: np.ndarray, steps: int) -> list[np.ndarray]:
+    observations = []
+    for _ in range(steps):
+        observation, *_ = env.step(balance(observation))
+        observations.append(observation)
+        if env.done:
+            break
+    return observations
+
+
+def test_an_episode_is_a_trajectory(client: Client, task: str) -> None:
+    env = Record(cartpole(limit=20), client, task=task, name="main", labels={"a": "b"})
+    first, _ = env.reset(seed=7, options={"low": -0.01, "high": 0.01})
+    observations = [first, *play(env, first, 100)]
+    env.trajectory.flush(20)
+    (episode,) = client.episodes(task=task)
+    assert np.array_equal(episode.observations, np.stack(observations))
+    assert (len(episode), episode.truncated, episode.terminated, episode.status) == (20, True, False, "completed")
+    assert np.array_equal(episode.rewards, np.ones(20))
+    assert (episode.name, dict(episode.labels)) == ("main", {"a": "b"})
+
+
+def test_resets_and_close_cancel_an_episode_that_has_not_ended(client: Client, task: str) -> None:
+    env = Record(cartpole(), client, task=task)
+    first, _ = env.reset(seed=1)
+    play(env, first, 2)
+    env.reset()
+    last = env.trajectory
+    env.close()
+    last.flush(20)
+    found = sorted((len(episode), episode.status) for episode in client.episodes(task=task))
+    assert found == [(0, "cancelled"), (2, "cancelled")]
+
+
+@pytest.mark.parametrize("snapshots", [{}, {"snapshot": save, "restore": load, "snapshot_every": 6}])
+def test_a_resumed_environment_continues_exactly(client: Client, task: str, snapshots: dict[str, Any]) -> None:
+    env = Record(cartpole(limit=20), client, task=task, **snapshots)
+    first, _ = env.reset(seed=7)
+    observations = [first, *play(env, first, 100)]
+    resumed, observation = resume(cartpole(limit=20), env.trajectory, at=15, name="again", **snapshots)
+    assert np.array_equal(observation, observations[15])
+    # The time limit is part of the state: it ends the branch at the same step.
+    assert np.array_equal(np.stack(play(resumed, observation, 100)), np.stack(observations[16:]))
+    comparison = resumed.trajectory.compare(env.trajectory)
+    assert (comparison.shared_steps, comparison.first_difference) == (16, None)
+    episode = resumed.trajectory.episode()
+    assert (len(episode), episode.truncated, episode.name) == (20, True, "again")
+    assert [step.number for step in episode.steps if step.states] == ([0, 6, 12, 18] if snapshots else [])
+
+
+def test_a_branch_differs_where_its_actions_do(client: Client, task: str) -> None:
+    env = Record(cartpole(), client, task=task, name="main")
+    first, _ = env.reset(seed=7)
+    play(env, first, 10)
+    branch, _ = resume(cartpole(), env.trajectory, at=5, name="other")
+    branch.step(1 - env.trajectory.episode().actions[5])
+    text = str(branch.trajectory.compare(env.trajectory))
+    assert text == "6 shared steps, first difference at 6 in actions[0], reward -4"
+    assert "└─@5 other" in branch.trajectory.tree()
+
+
+def test_an_environment_that_does_not_repeat_its_recording_has_diverged(client: Client, task: str) -> None:
+    env = Record(cartpole(), client, task=task)
+    first, _ = env.reset(seed=7)
+    play(env, first, 10)
+    other = cartpole()
+    other.unwrapped.gravity = 12.0
+    with pytest.raises(Diverged) as raised:
+        resume(other, env.trajectory, at=8)
+    # Gravity changes the velocities first.
+    assert (raised.value.step, raised.value.path) == (1, "[1]")
+    assert raised.value.stored != raised.value.got
+
+
+def test_without_seed_and_snapshot_there_is_no_resume(client: Client, task: str) -> None:
+    env = Record(cartpole(), client, task=task)
+    env.reset()
+    with pytest.raises(ValueError, match="neither a seed nor a snapshot"):
+        resume(cartpole(), env.trajectory)
+    with pytest.raises(ValueError, match="`at` is 5"):
+        resume(cartpole(), env.trajectory, at=5)
+
+
+class Walk(gym.Env):
+    """A random walk that offers its state."""
+
+    observation_space = gym.spaces.Dict({"at": gym.spaces.Box(-np.inf, np.inf, (1,)), "count": gym.spaces.Discrete(99)})
+    action_space = gym.spaces.Tuple((gym.spaces.Discrete(2), gym.spaces.Box(-1, 1, (2,))))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.at, self.count = np.zeros(1, np.float32), 0
+        return self.observe(), {}
+
+    def step(self, action: Any) -> Any:
+        self.at = self.at + np.float32(self.np_random.random()) + action[1].sum()
+        self.count += 1
+        return self.observe(), 0.0, False, False, {"mask": np.array([self.count % 2, 1], np.int8)}
+
+    def observe(self) -> dict[str, Any]:
+        return {"at": self.at, "count": np.int64(self.count)}
+
+    def get_state(self) -> Any:
+        return {"at": self.at, "count": self.count}
+
+    def set_state(self, state: Any) -> None:
+        self.at, self.count = state["at"], state["count"]
+
+
+def test_snapshots_that_an_environment_offers_have_its_random_numbers(client: Client, task: str) -> None:
+    env = Record(Walk(), client, task=task, snapshot_every=4)
+    env.reset()
+    action = (np.int64(1), np.array([0.5, -0.25], np.float32))
+    observations = [env.step(action)[0] for _ in range(10)]
+    resumed, observation = resume(Walk(), env.trajectory, at=7)
+    assert np.array_equal(observation["at"], observations[6]["at"])
+    assert np.array_equal(resumed.step(action)[0]["at"], observations[7]["at"])
+    read = resumed.trajectory.episode()
+    assert np.array_equal(read.actions[1], np.stack([action[1]] * 8))
+    assert np.array_equal(read.infos[1]["mask"], np.array([1, 1], np.int8))
+
+
+class Counter(gym.Env):
+    """Counts its steps, and ends after `length` of them."""
+
+    observation_space = gym.spaces.Box(0, 99, (1,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.episode = 0
+
+    def observe(self) -> np.ndarray:
+        return np.array([self.episode * 10 + self.count], np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count, self.episode = 0, self.episode + 1
+        return self.observe(), {"begin": self.episode}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self.observe(), float(self.count), self.count == self.length, False, {"count": self.count}
+
+
+def factory(length: int) -> Callable[[], gym.Env]:
+    return lambda: Counter(length)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_each_episode_of_each_sub_environment_is_a_trajectory(client: Client, task: str, mode: AutoresetMode) -> None:
+    env = RecordVector(SyncVectorEnv([factory(2), factory(3)], autoreset_mode=mode), client, task=task)
+    env.reset(seed=5)
+    dones = np.zeros(2, bool)
+    for _ in range(7):
+        if mode is AutoresetMode.DISABLED and dones.any():
+            env.reset(options={"reset_mask": dones})
+        _, _, terminations, truncations, _ = env.step(np.array([0, 1]))
+        dones = terminations | truncations
+    env.close()
+    for trajectory in env.trajectories:
+        assert trajectory is not None
+        trajectory.flush(20)
+    episodes = sorted(client.episodes(task=task), key=lambda one: (one.labels["env_index"], one.observations[0][0]))
+    for index, length in enumerate((2, 3)):
+        own = [episode for episode in episodes if episode.labels["env_index"] == str(index)]
+        assert len(own) >= 2
+        for number, episode in enumerate(own, 1):
+            count = len(episode)
+            assert episode.observations[:, 0].tolist() == [number * 10 + step for step in range(count + 1)]
+            assert episode.rewards.tolist() == [float(step) for step in range(1, count + 1)]
+            assert episode.actions.tolist() == [index] * count
+            assert episode.infos == [{"begin": number}, *({"count": step} for step in range(1, count + 1))]
+            assert episode.status == ("completed" if count == length else "cancelled")
+        assert all(len(episode) == length for episode in own[:-1])
