@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from anabranch.episodes import Episodes as Episodes
     from anabranch.episodes import Step as Step
     from anabranch.receipt import Receipt as Receipt
+    from anabranch.rollouts import Rollout as Rollout
+    from anabranch.runs import Plan as Plan
+    from anabranch.runs import Run as Run
+    from anabranch.runs import Stage as Stage
     from anabranch.trajectory import Trajectory as Trajectory
 
 __version__ = "0.1.0"
@@ -32,7 +36,11 @@ _MODULES = {
     "Client": "anabranch.client",
     "Episode": "anabranch.episodes",
     "Episodes": "anabranch.episodes",
+    "Plan": "anabranch.runs",
     "Receipt": "anabranch.receipt",
+    "Rollout": "anabranch.rollouts",
+    "Run": "anabranch.runs",
+    "Stage": "anabranch.runs",
     "Stats": "anabranch._recorder",
     "Step": "anabranch.episodes",
     "Trajectory": "anabranch.trajectory",
@@ -49,7 +57,11 @@ __all__ = [
     "Client",
     "Episode",
     "Episodes",
+    "Plan",
     "Receipt",
+    "Rollout",
+    "Run",
+    "Stage",
     "Stats",
     "Step",
     "Trajectory",

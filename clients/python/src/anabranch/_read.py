@@ -13,6 +13,7 @@ from anabranch._errors import AnabranchError, Unreachable, raising_reasons
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection, Stubs
+    from anabranch.v1.rollout_pb2 import Rollout
     from anabranch.v1.trajectory_pb2 import Step, Trajectory
 
 Status = Literal["running", "completed", "failed", "cancelled"]
@@ -135,6 +136,37 @@ def call(connection: Connection, send: Callable[[Stubs], Message]) -> Message:
             return send(connection.stubs)
 
     return _retried(once)
+
+
+def read_stage(
+    connection: Connection, stage_id: str, *, complete: bool, follow: bool
+) -> Iterator[list[tuple[Rollout, list[Step]]]]:
+    """Yields the rollouts of a stage group by group, with all steps of their last attempts. After a lost connection,
+    groups that were yielded are not yielded again."""
+    from anabranch.v1.rollout_service_pb2 import ReadRolloutsRequest
+
+    request = ReadRolloutsRequest(stage_id=stage_id, complete_groups_only=complete, follow=follow)
+    seen: set[str] = set()
+    failures = 0
+    while True:
+        group: list[tuple[Rollout, list[Step]]] = []
+        try:
+            with raising_reasons():
+                for response in connection.stubs.rollouts.ReadRollouts(request):
+                    failures = 0
+                    if response.HasField("rollout"):
+                        group.append((response.rollout, []))
+                    if response.steps:
+                        group[-1][1].extend(response.steps)
+                    if response.group_done:
+                        group_id = group[0][0].group_id
+                        if group_id not in seen:
+                            seen.add(group_id)
+                            yield group
+                        group = []
+            return
+        except AnabranchError as error:
+            failures = _count(error, failures, endless=follow)
 
 
 def _by_ids(connection: Connection, ids: Sequence[str]) -> Iterator[Trajectory]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from anabranch._connection import Connection, address_from
 from anabranch._reading import ClientReading
+from anabranch._running import ClientRuns
 
 if TYPE_CHECKING:
     from anabranch._history import Position
@@ -35,7 +36,7 @@ def connect(address: str | None = None, *, strict: bool = False, spool: Spool = 
     return Client(address_from(address), strict=strict, spool=spool)
 
 
-class Client(ClientReading):
+class Client(ClientReading, ClientRuns):
     """A client of one server. Threads can share it, and it can be pickled: the pickle has the address."""
 
     def __init__(self, address: str, *, strict: bool = False, spool: Spool = None) -> None:

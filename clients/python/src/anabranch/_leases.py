@@ -1,0 +1,92 @@
+"""The leases of this process: one thread renews them all."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from anabranch._errors import AnabranchError, raising_reasons
+from anabranch._read import call
+
+if TYPE_CHECKING:
+    from anabranch._connection import Connection
+    from anabranch.rollouts import Rollout
+
+_BATCH = 1000
+_ENDED = ("completed", "failed", "cancelled")
+_logger = logging.getLogger("anabranch")
+
+
+class Leases:
+    """Renews the leases of the rollouts that a worker holds, every third of their duration."""
+
+    def __init__(self, connection: Connection, seconds: int = 60, wait_seconds: int = 20) -> None:
+        self._connection = connection
+        self.seconds = seconds
+        self.wait_seconds = wait_seconds
+        self._held: dict[str, Rollout] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, rollouts: Iterable[Rollout]) -> None:
+        with self._lock:
+            for rollout in rollouts:
+                self._held[rollout.id] = rollout
+            if self._held and (self._thread is None or not self._thread.is_alive()):
+                self._thread = threading.Thread(target=self._run, name="anabranch-leases", daemon=True)
+                self._thread.start()
+
+    def drop(self, rollout: Rollout) -> None:
+        with self._lock:
+            if self._held.get(rollout.id) is rollout:
+                del self._held[rollout.id]
+
+    def has_ended(self, run_id: str) -> bool:
+        """Returns whether a worker of this run can end. Waits a second if not: further stages may follow."""
+        from anabranch.runs import status_name
+        from anabranch.v1.run_service_pb2 import GetRunRequest
+
+        if not run_id:
+            return True
+        run = call(self._connection, lambda stubs: stubs.runs.GetRun(GetRunRequest(run_id=run_id), timeout=60)).run
+        if status_name(run.status) in _ENDED:
+            return True
+        time.sleep(1)
+        return False
+
+    def renew(self) -> None:
+        """Renews all leases once, and marks rollouts whose lease is lost or whose run has ended as cancelled."""
+        from google.protobuf.duration_pb2 import Duration
+
+        from anabranch.runs import status_name
+        from anabranch.v1.rollout_service_pb2 import HeartbeatRolloutsRequest
+
+        with self._lock:
+            held = list(self._held.values())
+        for start in range(0, len(held), _BATCH):
+            batch = held[start : start + _BATCH]
+            request = HeartbeatRolloutsRequest(lease_duration=Duration(seconds=self.seconds))
+            for rollout in batch:
+                request.leases.add(rollout_id=rollout.id, attempt=rollout.attempt)
+            with raising_reasons():
+                answer = self._connection.stubs.rollouts.HeartbeatRollouts(request, timeout=self.seconds)
+            for rollout, lease in zip(batch, answer.leases, strict=True):
+                if not lease.kept or status_name(lease.run_status) in _ENDED:
+                    rollout.cancelled = not rollout.ended
+                    self.drop(rollout)
+
+    def _run(self) -> None:
+        while not self._wake.wait(self.seconds / 3):
+            with self._lock:
+                if not self._held:
+                    self._thread = None
+                    return
+            try:
+                self.renew()
+            except AnabranchError as error:
+                # The next attempt follows in a third of the lease.
+                _logger.warning("Leases could not be renewed: %s", error)

@@ -1,0 +1,126 @@
+"""What clients offer for runs and rollouts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from anabranch._reading import HasId, id_of
+
+if TYPE_CHECKING:
+    from anabranch._connection import Connection
+    from anabranch.client import Resume
+    from anabranch.rollouts import Rollout
+    from anabranch.runs import Plan, Run
+    from anabranch.tasks import Tasks
+    from anabranch.trajectory import Trajectory
+    from anabranch.v1.run_service_pb2 import Summary
+
+
+class ClientRuns:
+    """Runs, tasks and rollouts of a client."""
+
+    connection: Connection
+
+    if TYPE_CHECKING:
+
+        def trajectory(self, *, id: str | None = None, resume: Resume = "never") -> Trajectory: ...
+
+    def run(
+        self,
+        name: str,
+        *,
+        config: object = None,
+        plan: Plan | None = None,
+        experiment: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Returns the run with this name in the experiment. Creates and starts it if it does not exist.
+
+        Raises ConfigMismatch if it exists with another config or plan.
+        """
+        from anabranch.runs import open_run
+
+        return open_run(self.connection, name, config, plan, experiment, labels or {})
+
+    @property
+    def tasks(self) -> Tasks:
+        """The catalogue of tasks."""
+        from anabranch.tasks import Tasks
+
+        return Tasks(self.connection)
+
+    def claims(
+        self,
+        *,
+        run: HasId | str | None = None,
+        stage: HasId | str | None = None,
+        tasks: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        lease_seconds: int = 60,
+        wait_seconds: int = 20,
+        worker: str = "",
+    ) -> Iterator[Rollout]:
+        """Claims rollouts one by one and yields them, until the run has ended or nothing more can come.
+
+        `run` is a run, its id or its name. The leases are renewed until a rollout has ended. `worker` names this worker;
+        the default has the host and the process.
+        """
+        from anabranch import rollouts
+        from anabranch._leases import Leases
+
+        leases = Leases(self.connection, lease_seconds, wait_seconds)
+        filters = rollouts.filters_of(worker or _worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        return rollouts.claims(self, leases, filters, lambda: 1)
+
+    def work(
+        self,
+        play: Callable[[Rollout], object],
+        *,
+        run: HasId | str | None = None,
+        stage: HasId | str | None = None,
+        tasks: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        concurrency: int = 1,
+        lease_seconds: int = 60,
+        wait_seconds: int = 20,
+        worker: str = "",
+    ) -> None:
+        """Claims rollouts and plays each with `play(rollout)`, in `concurrency` threads. Returns when the run has ended.
+
+        A rollout is completed when `play` returns, and failed with the text of the exception if it raises.
+        """
+        from anabranch import rollouts
+        from anabranch._leases import Leases
+
+        leases = Leases(self.connection, lease_seconds, wait_seconds)
+        filters = rollouts.filters_of(worker or _worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        rollouts.work(self, leases, play, filters, concurrency)
+
+    def summarize(self, *, runs: Iterable[HasId | str] = (), by: Iterable[str] = (), **filters: Any) -> list[Summary]:
+        """Returns statistics of rollouts: one summary for each combination of `by` (any of `task`, `run`, `stage_kind`,
+        `model_uri`, `number`, `experiment`). `filters` are further fields of SummarizeRequest, for example `pass_at`."""
+        from anabranch._read import call
+        from anabranch.v1.run_service_pb2 import SummarizeRequest, SummaryKey
+
+        request = SummarizeRequest(run_ids=[id_of(run) for run in runs], **filters)
+        for key in by:
+            request.dimensions.add(key=SummaryKey.Value(f"SUMMARY_KEY_{key.upper()}"))
+        return list(call(self.connection, lambda stubs: stubs.runs.Summarize(request, timeout=60)).summaries)
+
+
+def _run_id(client: ClientRuns, run: HasId | str | None) -> str:
+    """Returns the id of a run: of an object, an id, or a name."""
+    if not isinstance(run, str):
+        return id_of(run)
+    try:
+        return str(uuid.UUID(run))
+    except ValueError:
+        return client.run(run).id
+
+
+def _worker_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,374 @@
+"""Rollouts: what a worker plays, and the groups that a trainer reads."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import BoundedSemaphore
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from anabranch._decode import decode_json
+from anabranch._read import OwnedStep, call
+from anabranch.errors import LeaseLost
+from anabranch.tasks import Task, json_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typing_extensions import Self
+
+    from anabranch._connection import Connection
+    from anabranch._leases import Leases
+    from anabranch._running import ClientRuns
+    from anabranch._turns import Turn
+    from anabranch.episodes import Episode
+    from anabranch.receipt import Receipt
+    from anabranch.tokens import Tokens
+    from anabranch.trajectory import Trajectory
+    from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage
+    from anabranch.v1.rollout_service_pb2 import Claim
+    from anabranch.v1.trajectory_pb2 import Step as StepMessage
+
+_SECONDS = 60
+_MESSAGE_CHARACTERS = 1000
+_logger = logging.getLogger("anabranch")
+
+
+class Rollout:
+    """A rollout that this worker holds: one attempt at a task, recorded as a trajectory.
+
+    As a context manager, a normal exit completes it, an exception fails it with its text. If the lease is lost or the
+    run is cancelled, `cancelled` is true, the next call raises LeaseLost, and the context ends without an error.
+    """
+
+    def __init__(self, client: ClientRuns, claim: Claim, leases: Leases) -> None:
+        self._client = client
+        self._leases = leases
+        self.message: RolloutMessage = claim.rollout
+        self.task = Task(claim.task, claim.validators)
+        self.max_turns: int | None = claim.max_turns if claim.HasField("max_turns") else None
+        self.cancelled = False
+        self.ended = False
+        #: Values of the result; unset ones are left to the server.
+        self.reward: float | None = None
+        self.success: bool | None = None
+        self._started = False
+        self._trajectory: Trajectory | None = None
+        self._metrics: dict[str, float] = {}
+        self._validations: list[Any] = []
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def attempt(self) -> int:
+        """Number of this attempt: 1, 2, 3, …"""
+        return self.message.attempt
+
+    @property
+    def group(self) -> int:
+        """Number of the group."""
+        return self.message.group_number
+
+    @property
+    def number(self) -> int:
+        """Number in the group."""
+        return self.message.number
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.message.labels
+
+    @property
+    def input(self) -> Any:
+        """Input besides the task; None if there is none."""
+        return decode_json(self.message.input_json) if self.message.input_json else None
+
+    @property
+    def model_uri(self) -> str:
+        return self.message.model_uri
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The trajectory of this attempt."""
+        if self._trajectory is None:
+            self._trajectory = self._client.trajectory(id=self.message.trajectory_id, resume="must")
+        return self._trajectory
+
+    @property
+    def messages(self) -> list[dict[str, object]]:
+        return self.trajectory.messages
+
+    def reset(self, **values: Any) -> Receipt:
+        """Starts the rollout and records step 0. The arguments are those of `Trajectory.reset`."""
+        self.start()
+        return self.trajectory.reset(**values)
+
+    def step(self, **values: Any) -> Receipt:
+        """Records a step. The arguments are those of `Trajectory.step`."""
+        self.start()
+        return self.trajectory.step(**values)
+
+    def turn(self, reply: object) -> Turn:
+        """Records a reply of a model. See `Trajectory.turn`."""
+        self.start()
+        return self.trajectory.turn(reply)
+
+    def log(self, **metrics: float) -> None:
+        """Adds metrics, which are stored with the result."""
+        self._check()
+        self._metrics.update(metrics)
+
+    def validate(
+        self, name: str, *, success: bool, advisory: bool = False, details: object = None, error: str = ""
+    ) -> None:
+        """Adds the result of a check, which is stored with the result. `name` is the type of a validator of the task,
+        or a free name. At most 16."""
+        from anabranch.v1.rollout_service_pb2 import NewValidation
+
+        self._check()
+        self._validations.append(
+            NewValidation(
+                name=name,
+                success=success,
+                advisory=advisory,
+                details_json=json_text(details, "details"),
+                error_message=error,
+            )
+        )
+
+    def start(self) -> None:
+        """Marks the rollout as running. Without this call, the first step does."""
+        from anabranch.v1.rollout_service_pb2 import StartRolloutRequest
+
+        self._check()
+        if not self._started:
+            self._started = True
+            request = StartRolloutRequest(rollout_id=self.id, attempt=self.attempt)
+            self._call(lambda: call(self._connection, lambda stubs: stubs.rollouts.StartRollout(request, timeout=60)))
+
+    def complete(self, message: str = "") -> None:
+        """Completes the rollout with its result, after all of its steps are durable."""
+        from anabranch.v1.rollout_service_pb2 import CompleteRolloutRequest
+
+        self.start()
+        self.trajectory.flush()
+        self._check()
+        request = CompleteRolloutRequest(
+            rollout_id=self.id,
+            attempt=self.attempt,
+            message=message,
+            metrics=self._metrics,
+            expected_next_step_number=self.trajectory.next_step,
+        )
+        request.validations.extend(self._validations)
+        self._set_result(request)
+        self._end(lambda stubs: stubs.rollouts.CompleteRollout(request, timeout=_SECONDS))
+
+    def fail(self, message: str = "") -> None:
+        """Fails the rollout permanently."""
+        from anabranch.v1.rollout_service_pb2 import FailRolloutRequest
+
+        self._check()
+        if self._trajectory is not None:
+            self._trajectory.flush()
+        request = FailRolloutRequest(
+            rollout_id=self.id,
+            attempt=self.attempt,
+            message=message[:_MESSAGE_CHARACTERS],
+            metrics=self._metrics,
+        )
+        request.validations.extend(self._validations)
+        self._set_result(request)
+        self._end(lambda stubs: stubs.rollouts.FailRollout(request, timeout=_SECONDS))
+
+    def release(self, message: str = "", *, refund_attempt: bool = False) -> None:
+        """Returns the rollout to the queue, for another attempt."""
+        from anabranch.v1.rollout_service_pb2 import ReleaseRolloutRequest
+
+        self._check()
+        request = ReleaseRolloutRequest(
+            rollout_id=self.id, attempt=self.attempt, message=message, refund_attempt=refund_attempt
+        )
+        self._end(lambda stubs: stubs.rollouts.ReleaseRollout(request, timeout=_SECONDS))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        try:
+            if error is None and not self.ended:
+                self.complete()
+            elif isinstance(error, KeyboardInterrupt):
+                self.release("KeyboardInterrupt", refund_attempt=True)
+            elif error is not None and not isinstance(error, LeaseLost) and not self.ended and not self.cancelled:
+                self.fail(f"{type(error).__name__}: {error}")
+        except LeaseLost:
+            self.cancelled = True
+        finally:
+            self._leases.drop(self)
+        return isinstance(error, LeaseLost)
+
+    def __repr__(self) -> str:
+        return f"Rollout(group {self.group}, number {self.number}, attempt {self.attempt})"
+
+    @property
+    def _connection(self) -> Connection:
+        return self._client.connection
+
+    def _check(self) -> None:
+        if self.cancelled:
+            raise LeaseLost(f"attempt {self.attempt} no longer holds rollout {self.id}: stop working on it")
+
+    def _call(self, send: Callable[[], object]) -> None:
+        try:
+            send()
+        except LeaseLost:
+            self.cancelled = True
+            self._leases.drop(self)
+            raise
+
+    def _end(self, send: Callable[[Any], object]) -> None:
+        self._call(lambda: call(self._connection, send))
+        self.ended = True
+        self._leases.drop(self)
+
+    def _set_result(self, request: Any) -> None:
+        if self.reward is not None:
+            request.result.reward = self.reward
+        if self.success is not None:
+            request.result.success = self.success
+
+
+@dataclass(frozen=True)
+class PlayedRollout:
+    """A rollout that has ended, with the trajectory of its last attempt."""
+
+    message: RolloutMessage
+    episode: Episode
+
+    @property
+    def reward(self) -> float | None:
+        return self.message.reward if self.message.HasField("reward") else None
+
+    @property
+    def success(self) -> bool | None:
+        """The verdict; None if the rollout is not judged."""
+        return self.message.success if self.message.HasField("success") else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The rollouts of a group, by their number."""
+
+    number: int
+    rollouts: Sequence[PlayedRollout]
+
+    @property
+    def rewards(self) -> list[float | None]:
+        """The reward of each rollout; None for one without."""
+        return [rollout.reward for rollout in self.rollouts]
+
+    def tokens(self) -> Tokens:
+        """Returns the token rows of all rollouts."""
+        from anabranch.tokens import tokens_of
+
+        return tokens_of(rollout.episode for rollout in self.rollouts)
+
+
+def group_of(connection: Connection, rollouts: list[tuple[RolloutMessage, list[StepMessage]]]) -> Group:
+    from anabranch.episodes import Episode
+    from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
+
+    played: list[PlayedRollout] = []
+    for message, steps in rollouts:
+        trajectory = TrajectoryMessage(
+            id=message.trajectory_id,
+            task_id=message.task_id,
+            run_id=message.run_id,
+            labels=message.labels,
+            status=message.status,
+            reward_sum=steps[-1].reward_sum if steps else 0.0,
+            next_step_number=len(steps),
+        )
+        owned = [OwnedStep(message.trajectory_id, step) for step in steps]
+        played.append(PlayedRollout(message, Episode(trajectory, owned, connection)))
+    return Group(rollouts[0][0].group_number, played)
+
+
+def claims(
+    client: ClientRuns, leases: Leases, filters: Mapping[str, Any], limit: Callable[[], int]
+) -> Iterator[Rollout]:
+    """Yields rollouts as they can be claimed, until nothing more can come. `limit` is called before each call and
+    returns how many rollouts may be claimed."""
+    from google.protobuf.duration_pb2 import Duration
+
+    from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
+
+    while True:
+        request = ClaimRolloutsRequest(
+            **filters,
+            max_rollouts=limit(),
+            lease_duration=Duration(seconds=leases.seconds),
+            wait=Duration(seconds=leases.wait_seconds),
+            request_id=str(uuid.uuid4()),
+        )
+        found = call(
+            client.connection, lambda stubs, request=request: stubs.rollouts.ClaimRollouts(request, timeout=60)
+        )
+        claimed = [Rollout(client, claim, leases) for claim in found.claims]
+        leases.add(claimed)
+        yield from claimed
+        if found.drained and not claimed and leases.has_ended(request.run_id):
+            return
+
+
+def work(
+    client: ClientRuns, leases: Leases, play: Callable[[Rollout], object], filters: Mapping[str, Any], concurrency: int
+) -> None:
+    """Plays rollouts in `concurrency` threads until nothing more can come."""
+    free = BoundedSemaphore(concurrency)
+
+    def slots() -> int:
+        free.acquire()
+        free.release()
+        return 1
+
+    def run(rollout: Rollout) -> None:
+        try:
+            _play(rollout, play)
+        finally:
+            free.release()
+
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="anabranch-worker") as threads:
+        for rollout in claims(client, leases, filters, slots):
+            free.acquire()
+            threads.submit(run, rollout)
+
+
+def _play(rollout: Rollout, play: Callable[[Rollout], object]) -> None:
+    """Plays one rollout. What `play` raises fails it, and is logged; the worker goes on with others."""
+    try:
+        with rollout:
+            play(rollout)
+    except Exception:
+        _logger.exception("Rollout %s has failed.", rollout.id)
+
+
+def filters_of(
+    worker_id: str, run_id: str, stage_id: str, tasks: Iterable[str], labels: Mapping[str, str] | None
+) -> dict[str, Any]:
+    return {
+        "worker_id": worker_id,
+        "run_id": run_id,
+        "stage_id": stage_id,
+        "task_ids": list(tasks),
+        "labels": dict(labels or {}),
+    }

@@ -1,0 +1,358 @@
+"""Runs of a training, their stages, and the rollouts of a stage as a trainer sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from anabranch._decode import decode_json
+from anabranch._kinds import is_a
+from anabranch._read import Selection, call, read_stage
+from anabranch.errors import StageNotFound
+from anabranch.tasks import Task, json_text
+
+if TYPE_CHECKING:
+    from anabranch._connection import Connection
+    from anabranch.episodes import Episodes
+    from anabranch.rollouts import Group
+    from anabranch.v1.run_pb2 import Run as RunMessage
+    from anabranch.v1.run_pb2 import Stage as StageMessage
+    from anabranch.v1.run_service_pb2 import WatchRunResponse
+
+Kind = Literal["train_step", "eval", "baseline"]
+
+_BATCH = 500
+_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run is expected to do. Progress is estimated from it; `train_steps` bounds `Run.train_steps`.
+
+    `train_steps` training steps, each with `groups` groups of `group_size` rollouts of at most `max_turns` turns, and
+    `substeps` optimizer steps. 0 means unknown. `concurrency` is the number of rollouts that are played at once.
+    """
+
+    train_steps: int = 0
+    groups: int = 0
+    group_size: int = 0
+    max_turns: int = 0
+    substeps: int = 0
+    concurrency: int = 0
+
+
+class Run:
+    """A run. `message` is the run as the server returned it last."""
+
+    def __init__(self, connection: Connection, message: RunMessage) -> None:
+        self._connection = connection
+        self.message = message
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def name(self) -> str:
+        return self.message.name
+
+    @property
+    def config(self) -> Any:
+        """The effective config: that of the experiment, merged with the run's own."""
+        return decode_json(self.message.config_json) if self.message.config_json else {}
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        return self.message.labels
+
+    @property
+    def status(self) -> str:
+        """The status when the run was last read, for example `running`."""
+        return status_name(self.message.status)
+
+    def refresh(self) -> Run:
+        """Reads the run again, and returns it."""
+        from anabranch.v1.run_service_pb2 import GetRunRequest
+
+        request = GetRunRequest(run_id=self.id)
+        self.message = call(self._connection, lambda stubs: stubs.runs.GetRun(request, timeout=_SECONDS)).run
+        return self
+
+    def train_steps(self, stop: int | None = None) -> Generator[Stage, None, None]:
+        """Yields the training steps that are left, and completes each when the next one is asked for.
+
+        Begins after the latest completed stage that has a model checkpoint, or with number 0. Ends before `stop` (default: the number
+        of training steps in the plan); then the run is completed. If the loop ends early, by an exception or `break`,
+        its stage and the run stay open, and the next process continues.
+        """
+        end = self._planned_stages() if stop is None else stop
+        for number in range(self._first_open(), end):
+            stage = self.stage("train_step", number)
+            stage.start()
+            yield stage
+            stage.complete()
+        self.complete()
+
+    def stage(self, kind: Kind, number: int) -> Stage:
+        """Returns the stage of this kind and number. Creates it if it does not exist."""
+        from anabranch.v1.run_pb2 import StageKind
+        from anabranch.v1.run_service_pb2 import GetOrCreateStageRequest
+
+        request = GetOrCreateStageRequest(
+            run_id=self.id, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number
+        )
+        found = call(self._connection, lambda stubs: stubs.runs.GetOrCreateStage(request, timeout=_SECONDS))
+        return Stage(self._connection, found.stage)
+
+    def rollouts(
+        self, *, stage: int | None = None, kind: Kind = "train_step", success: bool | None = None, task: str = ""
+    ) -> Episodes:
+        """Returns the trajectories of the rollouts that match, of their last attempts. `stage` is a number."""
+        from anabranch.episodes import Episodes
+        from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest
+
+        request = ListRolloutsRequest(page_size=200, task_id=task, success=success)
+        if stage is None:
+            request.run_id = self.id
+        else:
+            request.stage_id = self._stage_id(kind, stage)
+        ids: list[str] = []
+        while True:
+            page = call(self._connection, lambda stubs: stubs.rollouts.ListRollouts(request, timeout=_SECONDS))
+            ids += [rollout.trajectory_id for rollout in page.rollouts if rollout.trajectory_id]
+            if not page.next_page_token:
+                return Episodes(self._connection, Selection(ids=tuple(ids)))
+            request.page_token = page.next_page_token
+
+    def log(self, step: int, **metrics: float) -> None:
+        """Adds a point to each named series of the run."""
+        log_metrics(self._connection, self.id, "", step, metrics)
+
+    def watch(self) -> Iterator[WatchRunResponse]:
+        """Yields the run, its open stages and its progress whenever they change, until the run has ended."""
+        from anabranch._errors import raising_reasons
+        from anabranch.v1.run_service_pb2 import WatchRunRequest
+
+        with raising_reasons():
+            yield from self._connection.stubs.runs.WatchRun(WatchRunRequest(run_id=self.id, until_terminal=True))
+
+    def complete(self, result: object = None) -> None:
+        """Completes the run. Its workers end."""
+        from anabranch.v1.run_service_pb2 import CompleteRunRequest
+
+        request = CompleteRunRequest(run_id=self.id, result_json=json_text(result, "result"))
+        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteRun(request, timeout=_SECONDS)).run
+
+    def fail(self, message: str = "") -> None:
+        """Fails the run. Its workers end."""
+        from anabranch.v1.run_service_pb2 import FailRunRequest
+
+        request = FailRunRequest(run_id=self.id, message=message)
+        self.message = call(self._connection, lambda stubs: stubs.runs.FailRun(request, timeout=_SECONDS)).run
+
+    def cancel(self, message: str = "") -> None:
+        """Cancels the run and its rollouts."""
+        from anabranch.v1.run_service_pb2 import CancelRunRequest
+
+        request = CancelRunRequest(run_id=self.id, message=message)
+        self.message = call(self._connection, lambda stubs: stubs.runs.CancelRun(request, timeout=_SECONDS)).run
+
+    def __repr__(self) -> str:
+        return f"Run({self.name or self.id!r}, {self.status})"
+
+    def _planned_stages(self) -> int:
+        from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP
+
+        planned = [plan.stages for plan in self.message.plan.stage_plans if plan.kind == STAGE_KIND_TRAIN_STEP]
+        if not planned or not planned[0]:
+            raise ValueError(f"run {self.name!r} has no plan of training steps: give `stop`, or Plan(train_steps=…)")
+        return planned[0]
+
+    def _first_open(self) -> int:
+        from anabranch.v1.run_service_pb2 import GetLatestCheckpointedStageRequest
+
+        request = GetLatestCheckpointedStageRequest(run_id=self.id)
+        try:
+            found = call(
+                self._connection, lambda stubs: stubs.runs.GetLatestCheckpointedStage(request, timeout=_SECONDS)
+            )
+        except StageNotFound:
+            return 0
+        return found.stage.number + 1
+
+    def _stage_id(self, kind: Kind, number: int) -> str:
+        from anabranch.v1.run_pb2 import StageKind
+        from anabranch.v1.run_service_pb2 import GetStageRequest
+
+        request = GetStageRequest(run_id=self.id, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number)
+        return call(self._connection, lambda stubs: stubs.runs.GetStage(request, timeout=_SECONDS)).stage.id
+
+
+class Stage:
+    """A stage of a run: a training step, an evaluation or a baseline."""
+
+    def __init__(self, connection: Connection, message: StageMessage) -> None:
+        self._connection = connection
+        self.message = message
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def number(self) -> int:
+        return self.message.number
+
+    @property
+    def status(self) -> str:
+        return status_name(self.message.status)
+
+    def start(self) -> None:
+        """Starts the stage: its rollouts can be claimed. No effect if it is running."""
+        from anabranch.v1.run_service_pb2 import StartStageRequest
+
+        request = StartStageRequest(stage_id=self.id)
+        self.message = call(self._connection, lambda stubs: stubs.runs.StartStage(request, timeout=_SECONDS)).stage
+
+    def rollouts(self, rollouts: Iterable[tuple[int, int, Task | str] | Mapping[str, Any]]) -> list[str]:
+        """Creates rollouts, which workers claim. Returns their ids in order.
+
+        A rollout is (group, number, task), or a dict with `group`, `number` and any of `task`, `labels`, `input`,
+        `priority`, `max_turns`, `max_attempts`, `model_uri` and `metadata`. Rollouts that exist with the same values
+        are not created again, so that a restarted trainer can repeat the call.
+        """
+        from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest
+
+        new = [_new_rollout(rollout) for rollout in rollouts]
+        ids: list[str] = []
+        for start in range(0, len(new), _BATCH):
+            request = CreateRolloutsRequest(stage_id=self.id, rollouts=new[start : start + _BATCH])
+            created = call(
+                self._connection,
+                lambda stubs, request=request: stubs.rollouts.CreateRollouts(request, timeout=_SECONDS),
+            )
+            ids += [rollout.rollout_id for rollout in created.rollouts]
+        return ids
+
+    def close_queue(self) -> None:
+        """Declares that no further rollouts follow."""
+        from anabranch.v1.run_service_pb2 import CloseQueueRequest
+
+        request = CloseQueueRequest(stage_id=self.id)
+        call(self._connection, lambda stubs: stubs.runs.CloseQueue(request, timeout=_SECONDS))
+
+    def groups(self, *, complete: bool = False, follow: bool = True) -> Iterator[Group]:
+        """Yields the groups with their trajectories, as all rollouts of a group end.
+
+        With `complete`, only groups whose rollouts are all completed. With `follow`, waits until every group has ended;
+        the queue is closed first, so all rollouts must have been created.
+        """
+        from anabranch.rollouts import group_of
+
+        if follow:
+            self.close_queue()
+        for rollouts in read_stage(self._connection, self.id, complete=complete, follow=follow):
+            yield group_of(self._connection, rollouts)
+
+    def log(self, **metrics: float) -> None:
+        """Adds a point to each named series, at the number of this stage."""
+        log_metrics(self._connection, self.message.run_id, self.id, self.number, metrics)
+
+    def checkpoint(self, uri: str) -> None:
+        """Names the model that this stage has saved. A restarted trainer continues after the latest such stage that
+        is completed."""
+        from anabranch.v1.run_service_pb2 import UpdateStageRequest
+
+        request = UpdateStageRequest(stage_id=self.id, model_checkpoint_uri=uri)
+        request.update_mask.paths.append("model_checkpoint_uri")
+        self.message = call(self._connection, lambda stubs: stubs.runs.UpdateStage(request, timeout=_SECONDS)).stage
+
+    def complete(self) -> None:
+        """Completes the stage. Its queue is closed."""
+        from anabranch.v1.run_service_pb2 import CompleteStageRequest
+
+        request = CompleteStageRequest(stage_id=self.id)
+        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteStage(request, timeout=_SECONDS)).stage
+
+    def __repr__(self) -> str:
+        return f"Stage({self.number}, {self.status})"
+
+
+def status_name(status: Any) -> str:
+    from anabranch.v1.status_pb2 import Status
+
+    return Status.Name(status).removeprefix("STATUS_").lower()
+
+
+def log_metrics(connection: Connection, run_id: str, stage_id: str, step: int, metrics: Mapping[str, float]) -> None:
+    from anabranch.v1.run_service_pb2 import LogMetricsRequest
+
+    request = LogMetricsRequest(run_id=run_id)
+    for key, value in metrics.items():
+        request.points.add(key=key, metric_step=step, value=value, stage_id=stage_id)
+    if request.points:
+        call(connection, lambda stubs: stubs.runs.LogMetrics(request, timeout=_SECONDS))
+
+
+def _new_rollout(rollout: Any) -> Any:
+    from anabranch.v1.rollout_service_pb2 import NewRollout
+
+    fields: dict[str, Any] = dict(zip(_TUPLE, rollout, strict=True) if is_a(rollout, tuple) else rollout)
+    new = NewRollout(group_number=fields.pop("group"), number=fields.pop("number"))
+    task = fields.pop("task", "")
+    new.task_id = task if is_a(task, str) else task["id"] if is_a(task, dict) else task.id
+    for name, value in fields.items():
+        if name == "labels":
+            new.labels.update(value)
+        elif name in ("input", "metadata"):
+            setattr(new, f"{name}_json", json_text(value, name))
+        elif name in ("priority", "max_turns", "max_attempts", "model_uri"):
+            setattr(new, name, value)
+        else:
+            raise TypeError(f"a rollout has no field {name!r}")
+    return new
+
+
+_TUPLE = ("group", "number", "task")
+
+
+def open_run(
+    connection: Connection, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
+) -> Run:
+    """Returns the run with this name. Creates and starts it if it does not exist."""
+    from anabranch.errors import RunNotFound
+    from anabranch.v1.run_service_pb2 import IF_EXISTS_RETURN_EXISTING, CreateRunRequest, GetRunRequest
+    from anabranch.v1.status_pb2 import STATUS_RUNNING
+
+    if config is None and plan is None:
+        lookup = GetRunRequest(run_name=name, experiment_name=experiment)
+        try:
+            return Run(connection, call(connection, lambda stubs: stubs.runs.GetRun(lookup, timeout=_SECONDS)).run)
+        except RunNotFound:
+            pass
+    request = CreateRunRequest(
+        name=name,
+        experiment_name=experiment,
+        if_exists=IF_EXISTS_RETURN_EXISTING,
+        config_json=json_text(config, "config"),
+        labels=labels,
+        initial_status=STATUS_RUNNING,
+        plan=None if plan is None else _plan_message(plan),
+    )
+    return Run(connection, call(connection, lambda stubs: stubs.runs.CreateRun(request, timeout=_SECONDS)).run)
+
+
+def _plan_message(plan: Plan) -> Any:
+    from anabranch.v1 import run_pb2
+
+    message = run_pb2.Plan(concurrency=plan.concurrency)
+    message.stage_plans.add(
+        kind=run_pb2.STAGE_KIND_TRAIN_STEP,
+        stages=plan.train_steps,
+        groups_per_stage=plan.groups,
+        group_size=plan.group_size,
+        max_turns=plan.max_turns,
+        substeps=plan.substeps,
+    )
+    return message

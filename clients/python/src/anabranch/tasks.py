@@ -1,0 +1,154 @@
+"""The catalogue of tasks and their validators."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from anabranch._decode import decode_json
+from anabranch._read import call
+from anabranch._values import ValueEncoder
+
+if TYPE_CHECKING:
+    from anabranch._connection import Connection
+    from anabranch.v1.rollout_pb2 import Task as TaskMessage
+    from anabranch.v1.rollout_pb2 import Validator
+
+_BATCH = 200
+_PAGE_SIZE = 200
+_TEXTS = ("name", "description", "difficulty", "category", "app_name", "source_type")
+_LISTS = ("tags", "prerequisites")
+
+
+class Task:
+    """A task of the catalogue. `message` is the task as the server returned it, `validators` are those of a claim."""
+
+    def __init__(self, message: TaskMessage, validators: Iterable[Validator] = ()) -> None:
+        self.message = message
+        self.validators = list(validators)
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def name(self) -> str:
+        return self.message.name
+
+    @property
+    def description(self) -> str:
+        return self.message.description
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.message.tags)
+
+    @property
+    def max_turns(self) -> int | None:
+        return self.message.max_turns if self.message.HasField("max_turns") else None
+
+    @property
+    def input(self) -> Any:
+        """Further input for workers; None if there is none."""
+        return decode_json(self.message.input_json) if self.message.input_json else None
+
+    @property
+    def metadata(self) -> Any:
+        return decode_json(self.message.metadata_json) if self.message.metadata_json else None
+
+    def __repr__(self) -> str:
+        return f"Task({self.id!r})"
+
+
+class Tasks:
+    """The catalogue of tasks."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def put(
+        self,
+        tasks: Iterable[Mapping[str, Any] | str],
+        *,
+        validators: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Creates or updates tasks.
+
+        A task is its id, or a dict with `id` and any of `name`, `description`, `difficulty`, `category`, `app_name`,
+        `source_type`, `max_turns`, `tags`, `prerequisites`, `input` and `metadata` (values that JSON can hold). Fields
+        that are absent keep their value. `validators` are put for each task: by type, dicts with any of `query`,
+        `method`, `expected_result`, `config` and `advisory`.
+        """
+        from anabranch.v1.rollout_service_pb2 import UpsertTasksRequest, UpsertValidatorsRequest
+
+        upserts = [_task_upsert({"id": task} if isinstance(task, str) else task) for task in tasks]
+        for start in range(0, len(upserts), _BATCH):
+            request = UpsertTasksRequest(tasks=upserts[start : start + _BATCH])
+            call(self._connection, lambda stubs, request=request: stubs.rollouts.UpsertTasks(request, timeout=60))
+        checks = [
+            _validator_upsert(task.id, kind, fields) for task in upserts for kind, fields in (validators or {}).items()
+        ]
+        for start in range(0, len(checks), _BATCH):
+            request = UpsertValidatorsRequest(validators=checks[start : start + _BATCH])
+            call(self._connection, lambda stubs, request=request: stubs.rollouts.UpsertValidators(request, timeout=60))
+
+    def get(self, task_id: str) -> Task:
+        """Returns a task. Raises TaskNotFound."""
+        from anabranch.v1.rollout_service_pb2 import GetTaskRequest
+
+        request = GetTaskRequest(task_id=task_id)
+        return Task(call(self._connection, lambda stubs: stubs.rollouts.GetTask(request, timeout=60)).task)
+
+    def list(
+        self, *, category: str = "", difficulty: str = "", source_type: str = "", tags: Iterable[str] = ()
+    ) -> Iterator[Task]:
+        """Yields the tasks that match all filters that are set."""
+        from anabranch.v1.rollout_service_pb2 import ListTasksRequest
+        from anabranch.v1.trajectory_pb2 import VIEW_FULL
+
+        request = ListTasksRequest(
+            page_size=_PAGE_SIZE, category=category, difficulty=difficulty, source_type=source_type, view=VIEW_FULL
+        )
+        request.tags.extend(tags)
+        while True:
+            page = call(self._connection, lambda stubs: stubs.rollouts.ListTasks(request, timeout=60))
+            yield from (Task(task) for task in page.tasks)
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+
+def json_text(value: object, name: str) -> str:
+    """Returns a value as JSON text; empty for None. Raises TypeError if JSON cannot hold it."""
+    return "" if value is None else ValueEncoder(strict=True).info_json(value, name)
+
+
+def _task_upsert(fields: Mapping[str, Any]) -> Any:
+    from anabranch.v1.rollout_service_pb2 import TaskUpsert
+
+    upsert = TaskUpsert(id=fields["id"])
+    for name, value in fields.items():
+        if name in _LISTS:
+            getattr(upsert, name).values.extend(value)
+            getattr(upsert, name).SetInParent()
+        elif name in ("input", "metadata"):
+            setattr(upsert, f"{name}_json", json_text(value, name))
+        elif name in (*_TEXTS, "max_turns"):
+            setattr(upsert, name, value)
+        elif name != "id":
+            raise TypeError(f"a task has no field {name!r}")
+    return upsert
+
+
+def _validator_upsert(task_id: str, kind: str, fields: Mapping[str, Any]) -> Any:
+    from anabranch.v1.rollout_service_pb2 import ValidatorUpsert
+
+    upsert = ValidatorUpsert(task_id=task_id, type=kind)
+    for name, value in fields.items():
+        if name == "config":
+            upsert.config_json = json_text(value, name)
+        elif name in ("query", "method", "expected_result", "advisory"):
+            setattr(upsert, name, value)
+        else:
+            raise TypeError(f"a validator has no field {name!r}")
+    return upsert

@@ -1,0 +1,174 @@
+"""A trainer and its workers: runs, stages, rollouts, leases."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import Any
+
+import pytest
+from conftest import Server
+
+from anabranch import connect
+from anabranch.client import Client
+from anabranch.errors import ConfigMismatch, LeaseLost, TaskNotFound
+from anabranch.rollouts import Rollout
+from anabranch.runs import Plan, Run
+
+
+@pytest.fixture
+def client(server: Server) -> Client:
+    return connect(server.address, strict=True)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"run {uuid.uuid4()}"
+
+
+def play(rollout: Rollout) -> None:
+    rollout.reset(observation=rollout.task.description)
+    for turn in range(2):
+        rollout.step(action=f"turn {turn}", token_ids=[turn], logprobs=[-0.5], reward=float(rollout.number))
+    rollout.validate("state", success=rollout.number == 1)
+    rollout.log(tokens=2.0)
+
+
+def started(client: Client, name: str, **fields: Any) -> Run:
+    return client.run(name, plan=Plan(train_steps=2, groups=2, group_size=2, max_turns=5), **fields)
+
+
+def test_a_trainer_and_a_worker_play_a_run(client: Client, name: str) -> None:
+    run = started(client, name, config={"lr": 0.1})
+    client.tasks.put(
+        [{"id": f"{name}/{number}", "description": f"task {number}", "input": {"n": number}} for number in range(2)],
+        validators={"state": {}, "screenshot": {"advisory": True}},
+    )
+    worker = threading.Thread(
+        target=client.work, args=(play,), kwargs={"run": run, "concurrency": 2, "wait_seconds": 1}
+    )
+    worker.start()
+    seen = []
+    for stage in run.train_steps():
+        ids = stage.rollouts([(group, number, f"{name}/{group}") for group in range(2) for number in range(2)])
+        assert len(set(ids)) == 4
+        groups = sorted(stage.groups(complete=True), key=lambda group: group.number)
+        assert [group.rewards for group in groups] == [[0.0, 2.0], [0.0, 2.0]]
+        assert [[rollout.success for rollout in group.rollouts] for group in groups] == [[False, True]] * 2
+        assert groups[1].rollouts[0].episode.steps[0].observation == "task 1"
+        assert [row.input_ids for row in groups[0].tokens().rows] == [[0, 1], [0, 1]]
+        stage.log(loss=0.5)
+        stage.checkpoint(f"model {stage.number}")
+        seen.append(stage.number)
+    worker.join(30)
+    assert not worker.is_alive()
+    assert seen == [0, 1]
+    assert run.refresh().status == "completed"
+    assert len(list(run.rollouts(stage=1, success=True))) == 2
+    assert len(list(run.rollouts())) == 8
+    (summary,) = client.summarize(runs=[run])
+    assert (summary.rollout_count, summary.success_count) == (8, 4)
+
+
+def test_a_restarted_trainer_continues_after_the_latest_checkpoint(client: Client, name: str) -> None:
+    for stage in started(client, name).train_steps():
+        stage.checkpoint(f"model {stage.number}")
+        if stage.number == 1:
+            break
+    # The loop ended before stage 1 was completed: it is repeated.
+    stages = list(started(client, name).train_steps())
+    assert [stage.number for stage in stages] == [1]
+    assert client.run(name).status == "completed"
+
+
+def test_a_run_is_found_by_its_name_and_not_replaced(client: Client, name: str) -> None:
+    run = started(client, name, config={"lr": 0.1})
+    assert client.run(name).id == run.id
+    assert client.run(name).config == {"lr": 0.1}
+    with pytest.raises(ConfigMismatch):
+        started(client, name, config={"lr": 0.2})
+
+
+def test_tasks_are_created_updated_and_listed(client: Client, name: str) -> None:
+    client.tasks.put([f"{name}/a", {"id": f"{name}/b", "category": name, "tags": ["x"], "max_turns": 3}])
+    client.tasks.put([{"id": f"{name}/b", "input": {"level": [1, 2]}}])
+    (task,) = client.tasks.list(category=name)
+    assert (task.id, task.tags, task.max_turns, task.input) == (f"{name}/b", ["x"], 3, {"level": [1, 2]})
+    assert client.tasks.get(f"{name}/a").input is None
+    with pytest.raises(TaskNotFound):
+        client.tasks.get(f"{name}/c")
+    with pytest.raises(TypeError, match="no field 'lable'"):
+        client.tasks.put([{"id": "a", "lable": "b"}])
+
+
+def claimed(client: Client, run: Run, count: int = 1) -> list[Rollout]:
+    stage = run.stage("train_step", 0)
+    stage.start()
+    stage.rollouts([{"group": 0, "number": number} for number in range(count)])
+    claims = client.claims(run=run, wait_seconds=1)
+    return [next(claims) for _ in range(count)]
+
+
+def test_an_exception_fails_the_rollout_with_its_text(client: Client, name: str) -> None:
+    run = started(client, name)
+    (rollout,) = claimed(client, run)
+    with pytest.raises(ValueError, match="no screen"), rollout:
+        rollout.reset(observation="a")
+        raise ValueError("no screen")
+    (group,) = run.stage("train_step", 0).groups()
+    assert group.rollouts[0].message.status_message == "ValueError: no screen"
+    assert group.rollouts[0].episode.status == "failed"
+
+
+def test_a_failing_rollout_does_not_end_the_worker(client: Client, name: str) -> None:
+    run = started(client, name)
+    stage = run.stage("train_step", 0)
+    stage.start()
+    stage.rollouts([{"group": 0, "number": number, "max_attempts": 1} for number in range(3)])
+    stage.close_queue()
+
+    def fail_first(rollout: Rollout) -> None:
+        rollout.reset(observation=1)
+        if rollout.number == 0:
+            raise ValueError("first")
+
+    client.work(fail_first, stage=stage, wait_seconds=1)
+    (group,) = stage.groups()
+    assert [rollout.episode.status for rollout in group.rollouts] == ["failed", "completed", "completed"]
+
+
+def test_a_lost_lease_ends_the_rollout(client: Client, name: str) -> None:
+    run = started(client, name)
+    (rollout,) = claimed(client, run)
+    after = []
+    with rollout:
+        rollout.reset(observation="a")
+        run.cancel("enough")
+        rollout._leases.renew()
+        assert rollout.cancelled
+        rollout.step(action="b")
+        after.append("not reached")
+    assert not after
+    with pytest.raises(LeaseLost):
+        rollout.log(a=1.0)
+
+
+def test_leases_of_ended_rollouts_are_not_renewed(client: Client, name: str) -> None:
+    run = started(client, name)
+    one, two = claimed(client, run, 2)
+    with one:
+        one.reset(observation="a")
+    two._leases.renew()
+    assert (one.ended, one.cancelled, two.cancelled) == (True, False, False)
+    two.release(refund_attempt=True)
+    assert two.ended
+
+
+def test_an_interrupted_rollout_returns_to_the_queue(client: Client, name: str) -> None:
+    run = started(client, name)
+    (rollout,) = claimed(client, run)
+    with pytest.raises(KeyboardInterrupt), rollout:
+        raise KeyboardInterrupt
+    again = next(client.claims(run=run, wait_seconds=1))
+    assert (again.id, again.attempt) == (rollout.id, 2)
+    again.release()
