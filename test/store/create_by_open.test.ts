@@ -191,8 +191,8 @@ describeStore('opening a trajectory with create', (on) => {
       await first(trajectory);
     };
     const counts = [await statementsOfWarm(on.engine, apart), await statementsOfWarm(on.engine, together)];
-    // With begin and commit: three transactions, or two.
-    expect(counts).toEqual([21, 16]);
+    // With begin and commit. On Postgres, the first append after an open is one statement.
+    expect(counts).toEqual(on.engine === 'postgres' ? [17, 12] : [21, 16]);
   });
 
   it('W1: ids that were deleted in one namespace can be created in another', async () => {

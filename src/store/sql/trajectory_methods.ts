@@ -81,7 +81,7 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     return deleteTrajectory(this.engine, namespace, id, onBranches);
   },
   openForAppend(caller, open, create) {
-    return openForAppend(this.engine, caller, open, create);
+    return openForAppend(this.engine, this.known, caller, open, create);
   },
   append(batches, wait) {
     return append(this.engine, this, batches, wait);

@@ -16,7 +16,7 @@ import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TAGS } from '../tables/trajectories.ts';
 import { inOneRoundTrip } from '../together.ts';
-import { GRANT_UPDATE, HEAD_UPDATE, type HeadRow, inLockOrder } from '../trajectory/heads.ts';
+import { GRANT_UPDATE, HEAD_UPDATE, type HeadRow, headOf, inLockOrder } from '../trajectory/heads.ts';
 import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { type Transaction, write } from '../transaction.ts';
@@ -291,14 +291,7 @@ const MOVE_TAG = ` on conflict (tree, trajectory, name) do update
 function newMember(locked: LockedHead): GroupMember {
   return {
     locked,
-    head: {
-      end: locked.nextStepNumber,
-      status: locked.status,
-      statusMessage: locked.statusMessage,
-      writerId: locked.writerId,
-      writerEpoch: locked.writerEpoch,
-      rewardSum: locked.sums.rewardSum,
-    },
+    head: headOf(locked),
     sums: locked.sums,
     sealTime: locked.sealTime,
     statusBefore: locked.status,

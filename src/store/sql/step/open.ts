@@ -8,9 +8,11 @@ import {
 import type { Caller } from '../../../domain/caller.ts';
 import type { Grant } from '../../contract/append.ts';
 import type { TrajectoryCreation } from '../../contract/trajectory.ts';
-import type { Engine } from '../engine.ts';
+import type { Engine, LockedHead } from '../engine.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import { createMissing, encodeInline } from '../trajectory/creation.ts';
+import { headOfEmptyRoot } from '../trajectory/heads.ts';
+import type { KnownHeads } from '../trajectory/known_heads.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import { type CallerTransaction, writeAs } from '../transaction.ts';
 import { againWhenRaced } from '../unique_violation.ts';
@@ -26,6 +28,7 @@ const LONGEST_REST_MS = 200;
  */
 export async function openForAppend(
   engine: Engine,
+  known: KnownHeads,
   caller: Caller,
   open: OpenRequest,
   create?: TrajectoryCreation,
@@ -33,16 +36,26 @@ export async function openForAppend(
   const inline = create === undefined ? [] : await encodeInline(create.making);
   const end = performance.now() + OPEN_WAIT_MS;
   for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
-    const grant = await againWhenRaced(() =>
+    const granted = await againWhenRaced(() =>
       writeAs(engine, caller, async (tx) => {
-        const granted = create && (await createAndGrant(tx, open, create, inline));
-        return granted ?? tryToGrant(tx, open);
+        const created = create && (await createAndGrant(tx, open, create, inline));
+        return created ?? tryToGrant(tx, open);
       }),
     );
-    if (grant !== undefined) return grant;
+    if (granted !== undefined) {
+      const { locked, grant } = granted;
+      if (engine.appendOne !== undefined && locked !== undefined) known.learnLocked(locked);
+      return grant;
+    }
     if (performance.now() >= end) throw trajectoryLocked(open.trajectoryId, OPEN_WAIT_MS);
     await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
   }
+}
+
+/** A grant, and the row with it, which is cached for the first append. */
+interface Granted {
+  readonly grant: Grant;
+  readonly locked: LockedHead | undefined;
 }
 
 /** Returns undefined if the trajectory exists. */
@@ -51,19 +64,20 @@ async function createAndGrant(
   open: OpenRequest,
   create: TrajectoryCreation,
   inline: readonly EncodedState[],
-): Promise<Grant | undefined> {
+): Promise<Granted | undefined> {
   const trajectory = await createMissing(tx, create, inline, open);
   if (trajectory === undefined) return undefined;
   requirePosition(trajectory, open);
-  return { trajectory, epoch: trajectory.writerEpoch };
+  const locked = trajectory.nextStepNumber === 0n ? headOfEmptyRoot(tx.namespace, trajectory) : undefined;
+  return { grant: { trajectory, epoch: trajectory.writerEpoch }, locked };
 }
 
 /** Returns undefined if another transaction holds the row. */
-async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Grant | undefined> {
+async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Granted | undefined> {
   const found = await findById(tx, open.trajectoryId);
   const { ref } = requireWritable(found, open.trajectoryId, open.uid);
-  const heads = await tx.lockHeads([ref], 'never');
-  if (heads.length === 0) return undefined;
+  const [locked] = await tx.lockHeads([ref], 'never');
+  if (locked === undefined) return undefined;
   const row = await findByKey(tx, ref.tree, ref.key);
   const epoch = decideOpen(row, open);
   await tx.db
@@ -73,5 +87,6 @@ async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Gra
     .where('key', '=', ref.key)
     .execute();
   const trajectory = requireWritable(row, open.trajectoryId, open.uid);
-  return { trajectory: { ...trajectory, writerId: open.writerId, writerEpoch: epoch }, epoch };
+  const writer = { writerId: open.writerId, writerEpoch: epoch };
+  return { grant: { trajectory: { ...trajectory, ...writer }, epoch }, locked: { ...locked, ...writer } };
 }

@@ -1,7 +1,9 @@
 import type { Selectable } from 'kysely';
+import type { Head } from '../../../domain/append.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
-import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { LockedHead } from '../engine.ts';
+import { NO_SUMS } from '../step/running_sums.ts';
 import { rowUpdate, type UpdateOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
 import type { TrajectoriesTable } from '../tables.ts';
@@ -30,6 +32,19 @@ export const HEAD_COLUMNS = [
   'timed_turns',
   'turn_seconds',
 ] as const satisfies readonly (keyof TrajectoriesTable)[];
+
+/** Returns the end of a locked trajectory, which batches move. */
+export function headOf(locked: LockedHead): Head {
+  const { nextStepNumber, status, statusMessage, writerId, writerEpoch, sums } = locked;
+  return { end: nextStepNumber, status, statusMessage, writerId, writerEpoch, rewardSum: sums.rewardSum };
+}
+
+/** Returns the row of a root that this transaction created without steps. */
+export function headOfEmptyRoot(namespace: string, trajectory: Trajectory): LockedHead {
+  const { ref, uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics } = trajectory;
+  const row = { uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics };
+  return { ...ref, ...row, namespace, hidden: false, ownBegin: 0n, sealTime: null, sums: NO_SUMS };
+}
 
 export type HeadRowRead = Pick<Selectable<TrajectoriesTable>, (typeof HEAD_COLUMNS)[number]> & { readonly now: string };
 

@@ -7,8 +7,9 @@ import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import type { Sums } from '../step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../step/segment.ts';
+import { headOf } from './heads.ts';
 
-/** A trajectory's head after the last commit of this process. Other processes may have changed it since. */
+/** A trajectory's head after the last append or grant of this process. Other processes may have changed it since. */
 export interface KnownHead {
   readonly locked: LockedHead;
   readonly head: Head;
@@ -31,6 +32,11 @@ export class KnownHeads {
     if (isSealed(head.status)) return;
     if (this.#heads.size >= MAX_KNOWN) for (const key of this.#heads.keys()) if (this.#heads.delete(key)) break;
     this.#heads.set(locked.key, { locked, head, sums });
+  }
+
+  /** Caches a row after the commit of the transaction that locked it. */
+  learnLocked(locked: LockedHead): void {
+    this.learn({ locked, head: headOf(locked), sums: locked.sums });
   }
 
   forget(key: bigint): void {
