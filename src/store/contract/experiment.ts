@@ -13,11 +13,7 @@ export interface ExperimentStore {
    * Creates an experiment, or returns the one with the name. Errors: EXPERIMENT_EXISTS (id, or name without
    * `returnExisting`), REQUEST_ID_REUSED, EXPERIMENT_NOT_FOUND (created with this key and deleted since).
    */
-  createExperiment(
-    caller: Caller,
-    newExperiment: NewExperiment & { readonly returnExisting?: boolean },
-    key?: IdempotencyKey,
-  ): Promise<Experiment>;
+  createExperiment(caller: Caller, newExperiment: NewExperiment, key?: IdempotencyKey): Promise<Experiment>;
 
   /** Returns undefined if the experiment does not exist. */
   getExperiment(namespace: string, which: ExperimentReference): Promise<Experiment | undefined>;
@@ -35,10 +31,15 @@ export interface ExperimentStore {
   deleteExperiment(namespace: string, id: string, onBranches: BranchPolicy, cancelLive?: boolean): Promise<RunDeletion>;
 }
 
-export type NewExperiment = Omit<Experiment, 'key' | 'runCount' | 'createTime' | 'updateTime'>;
+type ExperimentFields = Omit<Experiment, 'key' | 'runCount' | 'createTime' | 'updateTime'>;
+
+export interface NewExperiment extends ExperimentFields {
+  /** Returns the experiment with the name, whatever its other fields. */
+  readonly returnExisting?: boolean;
+}
 
 /** Absent fields are not changed. Present but undefined fields are cleared. */
-export type ExperimentChanges = Partial<Omit<NewExperiment, 'id'>>;
+export type ExperimentChanges = Partial<Omit<ExperimentFields, 'id'>>;
 
 /** Conditions are combined with AND. */
 export interface ExperimentFilter {

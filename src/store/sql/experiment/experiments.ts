@@ -21,7 +21,7 @@ import { readExperiment, selectExperiments } from './rows.ts';
 export async function createExperiment(
   engine: Engine,
   caller: Caller,
-  newExperiment: NewExperiment & { readonly returnExisting?: boolean },
+  newExperiment: NewExperiment,
   key: IdempotencyKey | undefined,
 ): Promise<Experiment> {
   const noun: Noun<Experiment> = { name: 'Experiment', find: (scope, { key: row }) => findByKey(scope, row) };
@@ -45,7 +45,7 @@ async function findByKey({ db, namespace }: ReadScope, key: bigint): Promise<Exp
  */
 async function findTaken(
   tx: NamespaceTransaction,
-  { id, name, returnExisting = false }: NewExperiment & { readonly returnExisting?: boolean },
+  { id, name, returnExisting = false }: NewExperiment,
 ): Promise<{ readonly key: bigint } | undefined> {
   const taken = await tx.db
     .selectFrom('experiments')
