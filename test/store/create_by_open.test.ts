@@ -202,10 +202,12 @@ describeStore('opening a trajectory with create', (on) => {
     expect((await open(other, create)).epoch).toBe(1n);
   });
 
-  it('W1: a deleted trajectory that a creation call created leaves no row', async () => {
+  it('W1, ID1: of a deleted trajectory that a creation call created, only the request id is known', async () => {
     const scene = on.scene();
-    const create = creation({ id: randomUUID() });
-    await scene.delete(await scene.store.createTrajectory(scene.caller, create.making));
-    expect((await open(scene, create)).epoch).toBe(1n);
+    const id = randomUUID();
+    const create = creation({ id });
+    await scene.delete(await scene.store.createTrajectory(scene.caller, create.making, create.key));
+    expect(await reasonOf(open(scene, create))).toBe('TRAJECTORY_NOT_FOUND');
+    expect((await open(scene, creation({ id }))).epoch).toBe(1n);
   });
 });
