@@ -1,4 +1,5 @@
 import type { Bench } from './bench.ts';
+import { appendBatch } from './benches/append_batch.ts';
 import { bigState } from './benches/big_state.ts';
 import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
 import { deleteBesideWriter } from './benches/delete_beside_writer.ts';
@@ -24,6 +25,7 @@ export const BENCHES: readonly Bench[] = [
   ingestSingle,
   ingestBatch,
   lockstep,
+  appendBatch,
   fanIn,
   sharedStates,
   bigState,

@@ -12,6 +12,7 @@ export type ProgramName =
   | 'branch'
   | 'claims'
   | 'driver'
+  | 'environments'
   | 'follow'
   | 'greedy'
   | 'metrics'
