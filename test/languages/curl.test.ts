@@ -75,6 +75,20 @@ describe('curl, JSON over HTTP/1.1', () => {
     expect(body.step).not.toHaveProperty('reward');
   });
 
+  it('W14: AppendBatch returns a result or an error for each entry', async () => {
+    const entry = (stepNumber: number, id = MAIN) => ({ trajectoryId: id, steps: [{ stepNumber }] });
+    const request = { entries: [entry(7), entry(2, BRANCH)] };
+    expect(await post('AppendBatch', JSON.stringify(request))).toMatchObject({
+      status: 200,
+      body: {
+        results: [
+          { error: { code: 11, reason: 'STEP_GAP', metadata: { next_step_number: '3' }, field: '' } },
+          { error: { code: 6, reason: 'STEP_CONFLICT', metadata: { step_number: '2', next_step_number: '3' } } },
+        ],
+      },
+    });
+  });
+
   it('FM5: a misspelt field is refused by name and does not become step 0', async () => {
     const { status, body } = await post('AppendStep', `{"trajectoryId": "${MAIN}", "step": {"stepNumbr": 3}}`);
     expect(status).toBe(400);

@@ -41,6 +41,7 @@ export async function commitEntries(
   given: readonly (NewEntry | FailedEntry)[],
   lockWaitMs?: number,
 ): Promise<EntryOutcome[]> {
+  if (given.length === 0) return [];
   const entries = await createMissing(app, caller, given);
   const ids = new Set(entries.flatMap((entry) => ('kind' in entry ? [] : entry.trajectoryId)));
   const refs = await app.store.findTrajectoryRefs(caller.namespace, [...ids]);
@@ -52,7 +53,7 @@ export async function commitEntries(
     else if (ref === undefined) source.settle(i, failed(trajectoryNotFound(entry.trajectoryId)));
     else app.committer.submit(source, source.add(i, { ...entry, caller, ref, independent: true }), bytesOf(entry));
   }
-  return entries.length === 0 ? [] : source.outcomes;
+  return source.outcomes;
 }
 
 /**
