@@ -1,6 +1,6 @@
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { uploadState } from '../../../src/client/index.ts';
+import { appendBatch, uploadState } from '../../../src/client/index.ts';
 import { ATTACHED, hasState, makeNode, type Node, stateOf, stepOf, withBranches } from './forest.ts';
 import { count, type Mix, Refused, untilAnswered } from './mix.ts';
 
@@ -15,7 +15,8 @@ type Act = (mix: Mix, trees: Node[]) => Promise<void>;
  */
 export async function write(mix: Mix): Promise<void> {
   const trees: Node[] = [];
-  const acts: readonly Act[] = [create, append, append, append, append, branch, branch, attach, put, seal, remove];
+  const appends = [append, append, append, append, appendAll];
+  const acts: readonly Act[] = [create, ...appends, branch, branch, attach, put, seal, remove];
   while (!mix.stopped) {
     try {
       await mix.random.pick(trees.length === 0 ? [create] : acts)(mix, trees);
@@ -46,6 +47,17 @@ const append: Act = async (mix, trees) => {
     mix.client.trajectories.appendStep({ trajectoryId: node.id, step }, options),
   );
   node.end += 1;
+};
+
+/** Appends to all trajectories by one message, which is sent again until all its entries are stored. */
+const appendAll: Act = async (mix, trees) => {
+  const nodes = live(trees).filter((each) => !each.sealed && each.end < MOST_STEPS);
+  if (nodes.length === 0) return;
+  const entries = nodes.map((node) => ({ trajectoryId: node.id, steps: [stepOf(node, node.end)] }));
+  await untilAnswered(mix, 'AppendBatch', async (options) => {
+    for (const result of await appendBatch(mix.client, entries, options)) if (!result.stored) throw result.error;
+  });
+  for (const node of nodes) node.end += 1;
 };
 
 const branch: Act = async (mix, trees) => {
@@ -124,8 +136,12 @@ const remove: Act = async (mix, trees) => {
 };
 
 function pickLive({ random }: Mix, trees: readonly Node[], fits: (node: Node) => boolean): Node | undefined {
-  const live = trees.flatMap(withBranches).filter((node) => node.deletion === 'none' && fits(node));
-  return live.length === 0 ? undefined : random.pick(live);
+  const fitting = live(trees).filter(fits);
+  return fitting.length === 0 ? undefined : random.pick(fitting);
+}
+
+function live(trees: readonly Node[]): Node[] {
+  return trees.flatMap(withBranches).filter(({ deletion }) => deletion === 'none');
 }
 
 /**
