@@ -114,6 +114,9 @@ const PART_BYTES = 128;
 const PACKED_STEP_BYTES = 400;
 const PACKED_STATE_BYTES = 300;
 
+/** Maximum size of a tag of a message. */
+const TAG_BYTES = 144;
+
 /** Converts a frame after the first. Errors: INVALID_REQUEST. */
 export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>): AppendFrame {
   if (frame instanceof PackedFrame) {
@@ -125,7 +128,7 @@ export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>
   if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
   let bytes = 0;
   let parts = 0;
-  let suspect = tags.length > 0 || seal !== undefined;
+  let suspect = false;
   for (let i = 0; i < steps.length; i += 1) {
     const { actions, observations, states } = steps[i]!;
     parts += 1 + actions.length + observations.length + states.length;
@@ -136,6 +139,9 @@ export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>
   if (suspect) {
     check(AppendStepsRequestSchema, frame);
     bytes = toBinary(AppendStepsRequestSchema, frame).length;
+  } else if (tags.length > 0 || seal !== undefined) {
+    check(AppendStepsRequestSchema, { ...frame, steps: [] });
+    bytes += TAG_BYTES * tags.length + 3 * (seal?.message.length ?? 0);
   }
   if (bytes > LIMITS.stepBytes) {
     for (let i = 0; i < steps.length; i += 1) requireStepSize(steps[i]!, `steps[${i}]`);
