@@ -17,7 +17,10 @@ export function toMillis(duration: Duration | undefined): number | undefined {
   return duration && Number(duration.seconds) * 1000 + Math.ceil(duration.nanos / 1_000_000);
 }
 
-export function fromSeconds(seconds: number): Duration {
+export function fromSeconds(seconds: number): Duration;
+export function fromSeconds(seconds: number | undefined): Duration | undefined;
+export function fromSeconds(seconds: number | undefined): Duration | undefined {
+  if (seconds === undefined) return undefined;
   const whole = Math.floor(seconds);
   const nanos = Math.min(999_999_999, Math.round((seconds - whole) * 1e9));
   return create(DurationSchema, { seconds: BigInt(whole), nanos });

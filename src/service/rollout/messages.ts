@@ -14,6 +14,7 @@ import {
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/view.ts';
+import { messageOf } from '../answer/message.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromMillis } from '../convert/duration.ts';
 import { fromTimings } from '../convert/timings.ts';
@@ -87,16 +88,9 @@ function canBeLarge({ name, fieldKind, scalar, message }: DescField): boolean {
   return fieldKind === 'map' || message?.fields.some(canBeLarge) === true;
 }
 
-function fromResult(result: RolloutResult, view: View): WireResult {
-  const { reward, taskCompleted, agentReportedSuccess, success } = result;
-  const wire = create(RolloutResultSchema);
-  if (reward !== undefined) wire.reward = reward;
-  if (taskCompleted !== undefined) wire.taskCompleted = taskCompleted;
-  if (agentReportedSuccess !== undefined) wire.agentReportedSuccess = agentReportedSuccess;
-  if (success !== undefined) wire.success = success;
-  wire.errors = [...result.errors];
-  if (view === 'FULL') wire.summaryJson = result.summaryJson;
-  return wire;
+function fromResult({ errors, summaryJson, ...fields }: RolloutResult, view: View): WireResult {
+  const summary = view === 'FULL' ? summaryJson : '';
+  return messageOf(RolloutResultSchema, { ...fields, errors: [...errors], summaryJson: summary });
 }
 
 export function fromAttempt(rolloutId: string, attempt: Attempt, view: View): WireAttempt {
@@ -123,35 +117,22 @@ export function fromBareAttempt(attempt: Attempt): WireAttempt {
   return wire;
 }
 
-/** BASIC omits fields with JSON (FM7). */
-export function fromValidation(rolloutId: string, validation: Validation, view: View): WireValidation {
-  const wire = fromBareValidation(rolloutId, validation);
-  wire.query = validation.query;
-  wire.expectedResult = validation.expectedResult;
-  wire.actualResult = validation.actualResult;
-  if (view === 'FULL') wire.detailsJson = validation.detailsJson;
-  return wire;
+/** BASIC omits fields with JSON (FM7). BARE omits all fields that can be large. */
+export function fromValidation(
+  rolloutId: string,
+  { executionMs, recordTime, ...fields }: Validation,
+  form: View | 'BARE',
+): WireValidation {
+  return messageOf(ValidationSchema, {
+    ...fields,
+    ...(form === 'BARE' ? { query: '', expectedResult: '', actualResult: '' } : {}),
+    rolloutId,
+    executionDuration: executionMs === undefined ? undefined : fromMillis(executionMs),
+    detailsJson: form === 'FULL' ? fields.detailsJson : '',
+    recordTime: fromInstant(recordTime),
+  });
 }
 
-/** Without fields that can be large. */
-export function fromBareValidation(rolloutId: string, validation: Validation): WireValidation {
-  const wire = create(ValidationSchema);
-  wire.rolloutId = rolloutId;
-  wire.attempt = validation.attempt;
-  wire.name = validation.name;
-  wire.validatorId = validation.validatorId;
-  wire.success = validation.success;
-  wire.advisory = validation.advisory;
-  if (validation.executionMs !== undefined) wire.executionDuration = fromMillis(validation.executionMs);
-  wire.errorMessage = validation.errorMessage;
-  wire.recordTime = fromInstant(validation.recordTime);
-  return wire;
-}
-
-export function fromOverride(override: ValidationOverride): WireOverride {
-  const { ordinal, attempt, success, reason, actor } = override;
-  const wire = create(ValidationOverrideSchema, { ordinal, attempt, reason, actor });
-  wire.overrideTime = fromInstant(override.overrideTime);
-  if (success !== undefined) wire.success = success;
-  return wire;
+export function fromOverride({ overrideTime, ...fields }: ValidationOverride): WireOverride {
+  return messageOf(ValidationOverrideSchema, { ...fields, overrideTime: fromInstant(overrideTime) });
 }

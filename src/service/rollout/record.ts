@@ -10,7 +10,6 @@ import {
   attemptBytes,
   fromAttempt,
   fromBareAttempt,
-  fromBareValidation,
   fromRollout,
   fromValidation,
   rolloutBytes,
@@ -49,9 +48,9 @@ export function recordAnswer(
 
 /** Returns the validations in all forms that the view allows, the largest form first. */
 function formsOf(rolloutId: string, validations: readonly Validation[], view: View) {
-  const whole = (form: View) => validations.map((each) => fromValidation(rolloutId, each, form));
-  const bare = validations.map((each) => fromBareValidation(rolloutId, each));
-  return view === 'FULL' ? [whole('FULL'), whole('BASIC'), bare] : [whole('BASIC'), bare];
+  const forms = ['FULL', 'BASIC', 'BARE'] as const;
+  const allowed = view === 'FULL' ? forms : forms.slice(1);
+  return allowed.map((form) => validations.map((each) => fromValidation(rolloutId, each, form)));
 }
 
 /** Returns the attempts that fit with their details. Tries the newest first, and the shown one last. */

@@ -16,6 +16,7 @@ import type { KindProgress, Progress, StageProgress } from '../../domain/progres
 import type { StageKind as DomainKind, Plan, Run } from '../../domain/run.ts';
 import type { StatusChange } from '../../store/contract/status_change.ts';
 import type { View } from '../../store/contract/view.ts';
+import { messageOf } from '../answer/message.ts';
 import { fromMillis, fromSeconds } from '../convert/duration.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
@@ -66,42 +67,28 @@ export function fromRun(run: Run, view: View): WireRun {
 }
 
 export function fromProgress(progress: Progress): WireProgress {
-  const wire = create(ProgressSchema);
-  if (progress.percent !== undefined) wire.percent = progress.percent;
-  if (progress.remainingSeconds !== undefined) wire.estimatedRemaining = fromSeconds(progress.remainingSeconds);
-  wire.turnsDone = progress.turnsDone;
-  wire.turnsExpected = progress.turnsExpected;
-  wire.substepsDone = progress.substepsDone;
-  wire.substepsExpected = progress.substepsExpected;
-  if (progress.meanTurnSeconds !== undefined) wire.meanTurnDuration = fromSeconds(progress.meanTurnSeconds);
-  if (progress.meanSubstepSeconds !== undefined) wire.meanSubstepDuration = fromSeconds(progress.meanSubstepSeconds);
-  wire.kinds = progress.kinds.map(fromKindProgress);
-  wire.openStages = progress.openStages.map(fromStageProgress);
-  return wire;
+  const { remainingSeconds, meanTurnSeconds, meanSubstepSeconds, kinds, openStages, ...counts } = progress;
+  return messageOf(ProgressSchema, {
+    ...counts,
+    estimatedRemaining: fromSeconds(remainingSeconds),
+    meanTurnDuration: fromSeconds(meanTurnSeconds),
+    meanSubstepDuration: fromSeconds(meanSubstepSeconds),
+    kinds: kinds.map(fromKindProgress),
+    openStages: openStages.map(fromStageProgress),
+  });
 }
 
-export function fromStatusChange(change: StatusChange): WireChange {
-  const wire = create(StatusChangeSchema);
-  wire.ordinal = change.ordinal;
-  if (change.oldStatus !== undefined) wire.oldStatus = fromStatus(change.oldStatus);
-  wire.newStatus = fromStatus(change.newStatus);
-  wire.phase = change.phase;
-  wire.message = change.message;
-  wire.metadataJson = change.metadataJson;
-  wire.actor = change.actor;
-  if (change.progressPercent !== undefined) wire.progressPercent = change.progressPercent;
-  wire.changeTime = fromInstant(change.changeTime);
-  return wire;
+export function fromStatusChange({ oldStatus, newStatus, changeTime, ...fields }: StatusChange): WireChange {
+  const statuses = { oldStatus: oldStatus && fromStatus(oldStatus), newStatus: fromStatus(newStatus) };
+  return messageOf(StatusChangeSchema, { ...fields, ...statuses, changeTime: fromInstant(changeTime) });
 }
 
 function fromKindProgress({ kind, ...counts }: KindProgress): WireKindProgress {
   return create(KindProgressSchema, { kind: StageKind[kind satisfies DomainKind], ...counts });
 }
 
-function fromStageProgress({ id, kind, status, percent, ...rest }: StageProgress): WireStageProgress {
-  const wire = create(StageProgressSchema, { stageId: id, kind: StageKind[kind], status: fromStatus(status), ...rest });
-  if (percent !== undefined) wire.percent = percent;
-  return wire;
+function fromStageProgress({ id, kind, status, ...rest }: StageProgress): WireStageProgress {
+  return messageOf(StageProgressSchema, { stageId: id, kind: StageKind[kind], status: fromStatus(status), ...rest });
 }
 
 function fromPlan({ stagePlans, concurrency }: Plan): WirePlan {

@@ -183,8 +183,8 @@ function summaryMessage({ counts, trajectories }: Combination, summary: Summary)
     rewardMedian: summary.rewardMedian,
     rewardMax: summary.rewardMax,
     meanTurns: summary.meanTurns,
-    meanDuration: toDuration(summary.meanSeconds),
-    meanQueueTime: toDuration(summary.meanQueueSeconds),
+    meanDuration: fromSeconds(summary.meanSeconds),
+    meanQueueTime: fromSeconds(summary.meanQueueSeconds),
     tokens: summary.tokens,
     tokensPerSuccess: summary.tokensPerSuccess,
     passAt: summary.passAt.map(({ k, estimate, tasks, groupsExcluded }) =>
@@ -199,10 +199,6 @@ function summaryMessage({ counts, trajectories }: Combination, summary: Summary)
     finalRewardMedian: finalRewards?.median,
     finalRewardMax: finalRewards?.max,
   });
-}
-
-function toDuration(seconds: number | undefined) {
-  return seconds === undefined ? undefined : fromSeconds(seconds);
 }
 
 function fromEstimate({ value, interval }: Estimate): WireEstimate {
