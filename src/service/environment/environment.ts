@@ -81,21 +81,15 @@ function toNewEnvironment(request: CreateEnvironmentRequest, id: string): NewEnv
   return { id, runId, type, externalId, status, labels: toMap(request.labels), configJson, phase };
 }
 
-function toMessage(environment: Environment): WireEnvironment {
-  const { id, run, type, externalId, statusMessage, phase, configJson, startTime, endTime } = environment;
+function toMessage({ key: _, run, status, labels, ...fields }: Environment): WireEnvironment {
   return messageOf(EnvironmentSchema, {
-    id,
+    ...fields,
     runId: run.id,
-    type,
-    externalId,
-    status: fromStatus(environment.status),
-    statusMessage,
-    phase,
-    labels: fromMap(environment.labels),
-    configJson,
-    startTime: fromInstant(startTime),
-    endTime: fromInstant(endTime),
-    createTime: fromInstant(environment.createTime),
-    updateTime: fromInstant(environment.updateTime),
+    status: fromStatus(status),
+    labels: fromMap(labels),
+    startTime: fromInstant(fields.startTime),
+    endTime: fromInstant(fields.endTime),
+    createTime: fromInstant(fields.createTime),
+    updateTime: fromInstant(fields.updateTime),
   });
 }

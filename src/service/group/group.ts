@@ -88,23 +88,19 @@ export function toOnSuccess(policy: OnSuccess): DomainPolicy | undefined {
 }
 
 /** BASIC omits fields with JSON (FM7). */
-export function groupMessage(group: Group, view: View): WireGroup {
-  const { id, run, stage, number, batch, statistics, revision } = group;
+export function groupMessage({ key: _, run, stage, statistics, ...fields }: Group, view: View): WireGroup {
   return messageOf(GroupSchema, {
-    id,
+    ...fields,
     runId: run.id,
     stageId: stage.id,
-    number,
-    batch,
-    onSuccess: OnSuccess[group.onSuccess],
-    labels: fromMap(group.labels),
-    metrics: fromMap(group.metrics),
-    metadataJson: view === 'FULL' ? group.metadataJson : '',
+    onSuccess: OnSuccess[fields.onSuccess],
+    labels: fromMap(fields.labels),
+    metrics: fromMap(fields.metrics),
+    metadataJson: view === 'FULL' ? fields.metadataJson : '',
     status: fromStatus(groupStatus(statistics)),
     statistics: statisticsMessage(statistics),
-    createTime: fromInstant(group.createTime),
-    updateTime: fromInstant(group.updateTime),
-    revision,
+    createTime: fromInstant(fields.createTime),
+    updateTime: fromInstant(fields.updateTime),
   });
 }
 

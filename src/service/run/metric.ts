@@ -11,10 +11,14 @@ import type { MetricPoints, MetricRange, Series, SeriesExtent, SeriesFilter } fr
 import { requireDistinct } from '../convert/distinct.ts';
 import type { Call, Methods } from '../method.ts';
 
-/** Some points of a series, and the extent of all of them. */
-interface SeriesRead {
+/** A series, and the extent of all of its points. */
+interface Measured {
   readonly series: Series;
   readonly extent: SeriesExtent;
+}
+
+/** Some points of a series. */
+interface SeriesRead extends Measured {
   readonly points: MetricPoints;
 }
 
@@ -119,11 +123,6 @@ async function* readPieces(
       yield* readSome(call, measured.slice(at, at + seriesAtOnce(maxPoints)), range, maxPoints);
     }
   }
-}
-
-interface Measured {
-  readonly series: Series;
-  readonly extent: SeriesExtent;
 }
 
 function seriesAtOnce(maxPoints: number): number {
