@@ -57,7 +57,7 @@ export async function readScope(
   { caller, runId, stageId, taskIds, rolloutIds }: ClaimRequest,
 ): Promise<ClaimScope> {
   const own = tx.in(caller.namespace);
-  const named = await readNamed(own, rolloutIds);
+  const named = rolloutIds.length === 0 ? undefined : await readNamed(own, rolloutIds);
   const [stages, tasks] = await inOneRoundTrip([readStages(own, runId, stageId, named), readTasks(own, taskIds)]);
   const queuesAreClosed =
     stages.length === 0
@@ -96,9 +96,8 @@ interface NamedRollout {
   readonly stage: bigint;
 }
 
-/** Returns undefined for any rollout. Errors: ROLLOUT_NOT_FOUND. */
-async function readNamed(tx: NamespaceTransaction, ids: readonly string[]): Promise<NamedRollout[] | undefined> {
-  if (ids.length === 0) return undefined;
+/** Errors: ROLLOUT_NOT_FOUND. */
+async function readNamed(tx: NamespaceTransaction, ids: readonly string[]): Promise<NamedRollout[]> {
   const rows = await tx.db
     .selectFrom('rollouts as r')
     .innerJoin('runs as u', 'u.key', 'r.run')
