@@ -254,3 +254,37 @@ describeStoreOn(['postgres'], 'plans of the reads of many rollouts', (on) => {
     return all;
   }
 });
+
+describeStoreOn(['sqlite', 'postgres'], 'plans of claims by id', (on) => {
+  /** Steps of the plans that read rollouts. */
+  const stepsOf = async (work: () => Promise<unknown>): Promise<string[]> => {
+    if (on.engine === 'postgres') {
+      const steps = (await plansOf(on.database, work)).flat().filter(({ table }) => table === 'rollouts');
+      return steps.map(({ node, index, rows }) => `${node} ${index} of ${rows} rows`);
+    }
+    const texts = (await sqliteTextsOf(work)).filter((text) => /^select.*"rollouts" as "r"/.test(text));
+    const plans = texts.map((text) => on.sql.rows(`explain query plan ${text.replace('anabranch_now()', "''")}`));
+    return (await Promise.all(plans)).flat().flatMap(({ detail }) => String(detail).match(/^S\w+ r\b.*/) ?? []);
+  };
+
+  it('Q2: a claim by id reads no other rollouts of the queue, with and without statistics', async () => {
+    const here = new RolloutScene(on.store);
+    const { stage } = await here.place();
+    const ids = await here.queue(stage, 1000);
+    for (const [first, isAnalysed] of [
+      [100, false],
+      [500, true],
+    ] as const) {
+      if (isAnalysed) await on.sql.rows('analyze');
+      const rolloutIds = [ids[first]!, ids[first + 7]!, ids[first + 90]!];
+      expect(await stepsOf(() => here.claims({ rolloutIds, count: 3 }))).toEqual(
+        on.engine === 'postgres'
+          ? ['Index Scan rollouts_by_id of 3 rows', 'Index Scan rollouts_pkey of 3 rows']
+          : [
+              'SEARCH r USING INDEX rollouts_by_id (namespace=? AND id=?)',
+              'SEARCH r USING INTEGER PRIMARY KEY (rowid=?)',
+            ],
+      );
+    }
+  });
+});
