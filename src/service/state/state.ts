@@ -11,11 +11,12 @@ import { fromState, getState } from './get.ts';
 import { putState } from './put.ts';
 import { readStates } from './read.ts';
 import { readStatesByDigest } from './read_by_digest.ts';
+import { getStorageUsage } from './usage.ts';
 
-/** Methods of states (S1 to S10). */
+/** Methods of states (S1 to S12). */
 export const stateMethods: Methods<
   typeof StateService,
-  'putState' | 'getState' | 'hasStates' | 'readStates' | 'readStatesByDigest' | 'diffStates'
+  'putState' | 'getState' | 'hasStates' | 'readStates' | 'readStatesByDigest' | 'diffStates' | 'getStorageUsage'
 > = {
   async putState(requests, call) {
     const frames = requests[Symbol.asyncIterator]();
@@ -40,6 +41,8 @@ export const stateMethods: Methods<
   readStatesByDigest: { messages: readStatesByDigest },
 
   diffStates,
+
+  getStorageUsage: { messages: getStorageUsage },
 };
 
 /** Returns one chunk at a time, when the store requests it, which bounds the memory (S4). */

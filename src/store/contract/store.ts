@@ -15,6 +15,7 @@ import type { SummaryStore } from './summary.ts';
 import type { TagStore } from './tag.ts';
 import type { TaskStore } from './task.ts';
 import type { TrajectoryStore } from './trajectory.ts';
+import type { UsageStore } from './usage.ts';
 
 /**
  * The contract of the store, with one file per noun. Both engines implement it, and one test suite (test/store) covers
@@ -43,7 +44,8 @@ export interface Store
     GroupStore,
     RolloutStore,
     EnvironmentStore,
-    SummaryStore {
+    SummaryStore,
+    UsageStore {
   /** Engine and location for people, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
   /**

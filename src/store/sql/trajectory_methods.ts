@@ -5,6 +5,7 @@ import type { StepStore } from '../contract/step.ts';
 import type { Store } from '../contract/store.ts';
 import type { TagStore } from '../contract/tag.ts';
 import type { TrajectoryStore } from '../contract/trajectory.ts';
+import type { UsageStore } from '../contract/usage.ts';
 import type { Engine } from './engine.ts';
 import { collectStates } from './state/collection.ts';
 import type { StateEncoder } from './state/encoder.ts';
@@ -28,6 +29,7 @@ import { findById, findRefs } from './trajectory/rows.ts';
 import { deleteTag, getTag, listTags, setTag } from './trajectory/tags.ts';
 import { createTrajectory, listTree, updateTrajectory } from './trajectory/trajectories.ts';
 import { scopeOf } from './transaction.ts';
+import { measureUsage } from './usage/measure.ts';
 
 /** What a store is made of. */
 export interface Parts {
@@ -36,7 +38,13 @@ export interface Parts {
   readonly encoder: StateEncoder;
 }
 
-type Methods = Omit<TrajectoryStore, 'expireRequests'> & AppendStore & MergeStore & StepStore & StateStore & TagStore;
+type Methods = Omit<TrajectoryStore, 'expireRequests'> &
+  AppendStore &
+  MergeStore &
+  StepStore &
+  StateStore &
+  TagStore &
+  UsageStore;
 
 /** Methods of trajectories, their steps and their states. */
 export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
@@ -141,6 +149,10 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   collectStates(ttlHours, limit) {
     return collectStates(this.engine, ttlHours, limit);
+  },
+
+  measureUsage(namespace, of) {
+    return measureUsage(scopeOf(this.engine, namespace), of);
   },
 
   setTag(namespace, id, name, stepNumber, expected) {

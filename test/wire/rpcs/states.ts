@@ -97,4 +97,19 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
       INVALID_REQUEST: [{ digest: put }],
     }),
   },
+  getStorageUsage: {
+    requests: ({ branchId, runId }) => [[{ trajectoryId: branchId }], [{ runId }], [{}]],
+    served: (answers) => {
+      const { usage, doneSteps, totalSteps } = answers.at(-1)!;
+      expect(answers.slice(0, -1).every((each) => each.usage === undefined)).toBe(true);
+      expect(doneSteps).toBe(totalSteps);
+      expect(usage?.steps?.logicalBytes).toBeGreaterThan(0n);
+      expect(usage?.steps?.uniqueBytes).toBe(usage!.steps!.storedBytes - usage!.steps!.sharedBytes);
+    },
+    refused: ({ id, runId }) => ({
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      INVALID_REQUEST: [{ trajectoryId: id, runId }],
+    }),
+  },
 };

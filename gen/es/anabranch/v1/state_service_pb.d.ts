@@ -544,6 +544,137 @@ export declare type DiffStatesResponse = Message<"anabranch.v1.DiffStatesRespons
 export declare const DiffStatesResponseSchema: GenMessage<DiffStatesResponse>;
 
 /**
+ * Request of GetStorageUsage. At most one field is set. Default: the namespace of the caller.
+ *
+ * @generated from message anabranch.v1.GetStorageUsageRequest
+ */
+export declare type GetStorageUsageRequest = Message<"anabranch.v1.GetStorageUsageRequest"> & {
+  /**
+   * Id of a trajectory. Steps that it inherits count too.
+   *
+   * @generated from field: string trajectory_id = 1;
+   */
+  trajectoryId: string;
+
+  /**
+   * Id of a run. All its trajectories count, with the steps that they inherit from trajectories of other runs.
+   *
+   * @generated from field: string run_id = 2;
+   */
+  runId: string;
+};
+
+/**
+ * Describes the message anabranch.v1.GetStorageUsageRequest.
+ * Use `create(GetStorageUsageRequestSchema)` to create a new message.
+ */
+export declare const GetStorageUsageRequestSchema: GenMessage<GetStorageUsageRequest>;
+
+/**
+ * A message of the GetStorageUsage stream. There are at least two.
+ *
+ * @generated from message anabranch.v1.GetStorageUsageResponse
+ */
+export declare type GetStorageUsageResponse = Message<"anabranch.v1.GetStorageUsageResponse"> & {
+  /**
+   * Number of steps that were added up so far.
+   *
+   * @generated from field: int64 done_steps = 1;
+   */
+  doneSteps: bigint;
+
+  /**
+   * Number of all steps that are added up.
+   *
+   * @generated from field: int64 total_steps = 2;
+   */
+  totalSteps: bigint;
+
+  /**
+   * The result. Set in the last message only.
+   *
+   * @generated from field: anabranch.v1.StorageUsage usage = 3;
+   */
+  usage?: StorageUsage | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.GetStorageUsageResponse.
+ * Use `create(GetStorageUsageResponseSchema)` to create a new message.
+ */
+export declare const GetStorageUsageResponseSchema: GenMessage<GetStorageUsageResponse>;
+
+/**
+ * Bytes that steps and states take. Each row of the database counts once, and as a whole: a row has up to 256 steps.
+ *
+ * @generated from message anabranch.v1.StorageUsage
+ */
+export declare type StorageUsage = Message<"anabranch.v1.StorageUsage"> & {
+  /**
+   * Steps, without their states.
+   *
+   * @generated from field: anabranch.v1.UsedBytes steps = 1;
+   */
+  steps?: UsedBytes | undefined;
+
+  /**
+   * States of steps and of contents. In a namespace also states that no step refers to, and unfinished uploads. A state
+   * that is only the base of others counts in the namespace alone.
+   *
+   * @generated from field: anabranch.v1.UsedBytes states = 2;
+   */
+  states?: UsedBytes | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.StorageUsage.
+ * Use `create(StorageUsageSchema)` to create a new message.
+ */
+export declare const StorageUsageSchema: GenMessage<StorageUsage>;
+
+/**
+ * Bytes of steps or of states, without indexes and what the database adds to each row.
+ *
+ * @generated from message anabranch.v1.UsedBytes
+ */
+export declare type UsedBytes = Message<"anabranch.v1.UsedBytes"> & {
+  /**
+   * Bytes as they were sent. A state counts for each step that refers to it, and a small one (less than 4 KiB, sent
+   * inline) has one byte more. Inherited steps count once.
+   *
+   * @generated from field: int64 logical_bytes = 1;
+   */
+  logicalBytes: bigint;
+
+  /**
+   * Bytes as they are encoded and compressed. States that are stored as changes of another one count with these changes.
+   *
+   * @generated from field: int64 stored_bytes = 2;
+   */
+  storedBytes: bigint;
+
+  /**
+   * The part of stored_bytes that other trajectories refer to too, outside of what is added up. 0 for a namespace.
+   *
+   * @generated from field: int64 shared_bytes = 3;
+   */
+  sharedBytes: bigint;
+
+  /**
+   * stored_bytes - shared_bytes. Deleting the trajectory or the run frees about these bytes.
+   *
+   * @generated from field: int64 unique_bytes = 4;
+   */
+  uniqueBytes: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.UsedBytes.
+ * Use `create(UsedBytesSchema)` to create a new message.
+ */
+export declare const UsedBytesSchema: GenMessage<UsedBytes>;
+
+/**
  * Why DiffStates returns no JSON Patch.
  *
  * @generated from enum anabranch.v1.NoPatchReason
@@ -684,6 +815,18 @@ export declare const StateService: GenService<{
     methodKind: "unary";
     input: typeof DiffStatesRequestSchema;
     output: typeof DiffStatesResponseSchema;
+  },
+  /**
+   * Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
+   * its progress, and the result in the last message. Changes meanwhile are counted or not.
+   * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.StateService.GetStorageUsage
+   */
+  getStorageUsage: {
+    methodKind: "server_streaming";
+    input: typeof GetStorageUsageRequestSchema;
+    output: typeof GetStorageUsageResponseSchema;
   },
 }>;
 

@@ -514,3 +514,115 @@ class DiffStatesResponse(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_patch_json", b"_patch_json"]) -> typing.Literal["patch_json"] | None: ...
 
 Global___DiffStatesResponse: typing_extensions.TypeAlias = DiffStatesResponse
+
+@typing.final
+class GetStorageUsageRequest(google.protobuf.message.Message):
+    """Request of GetStorageUsage. At most one field is set. Default: the namespace of the caller."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
+    """Id of a trajectory. Steps that it inherits count too."""
+    run_id: builtins.str
+    """Id of a run. All its trajectories count, with the steps that they inherit from trajectories of other runs."""
+    def __init__(
+        self,
+        *,
+        trajectory_id: builtins.str = ...,
+        run_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["run_id", b"run_id", "trajectory_id", b"trajectory_id"]) -> None: ...
+
+Global___GetStorageUsageRequest: typing_extensions.TypeAlias = GetStorageUsageRequest
+
+@typing.final
+class GetStorageUsageResponse(google.protobuf.message.Message):
+    """A message of the GetStorageUsage stream. There are at least two."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DONE_STEPS_FIELD_NUMBER: builtins.int
+    TOTAL_STEPS_FIELD_NUMBER: builtins.int
+    USAGE_FIELD_NUMBER: builtins.int
+    done_steps: builtins.int
+    """Number of steps that were added up so far."""
+    total_steps: builtins.int
+    """Number of all steps that are added up."""
+    @property
+    def usage(self) -> Global___StorageUsage:
+        """The result. Set in the last message only."""
+
+    def __init__(
+        self,
+        *,
+        done_steps: builtins.int = ...,
+        total_steps: builtins.int = ...,
+        usage: Global___StorageUsage | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["usage", b"usage"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["done_steps", b"done_steps", "total_steps", b"total_steps", "usage", b"usage"]) -> None: ...
+
+Global___GetStorageUsageResponse: typing_extensions.TypeAlias = GetStorageUsageResponse
+
+@typing.final
+class StorageUsage(google.protobuf.message.Message):
+    """Bytes that steps and states take. Each row of the database counts once, and as a whole: a row has up to 256 steps."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STEPS_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    @property
+    def steps(self) -> Global___UsedBytes:
+        """Steps, without their states."""
+
+    @property
+    def states(self) -> Global___UsedBytes:
+        """States of steps and of contents. In a namespace also states that no step refers to, and unfinished uploads. A state
+        that is only the base of others counts in the namespace alone.
+        """
+
+    def __init__(
+        self,
+        *,
+        steps: Global___UsedBytes | None = ...,
+        states: Global___UsedBytes | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["states", b"states", "steps", b"steps"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["states", b"states", "steps", b"steps"]) -> None: ...
+
+Global___StorageUsage: typing_extensions.TypeAlias = StorageUsage
+
+@typing.final
+class UsedBytes(google.protobuf.message.Message):
+    """Bytes of steps or of states, without indexes and what the database adds to each row."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LOGICAL_BYTES_FIELD_NUMBER: builtins.int
+    STORED_BYTES_FIELD_NUMBER: builtins.int
+    SHARED_BYTES_FIELD_NUMBER: builtins.int
+    UNIQUE_BYTES_FIELD_NUMBER: builtins.int
+    logical_bytes: builtins.int
+    """Bytes as they were sent. A state counts for each step that refers to it, and a small one (less than 4 KiB, sent
+    inline) has one byte more. Inherited steps count once.
+    """
+    stored_bytes: builtins.int
+    """Bytes as they are encoded and compressed. States that are stored as changes of another one count with these changes."""
+    shared_bytes: builtins.int
+    """The part of stored_bytes that other trajectories refer to too, outside of what is added up. 0 for a namespace."""
+    unique_bytes: builtins.int
+    """stored_bytes - shared_bytes. Deleting the trajectory or the run frees about these bytes."""
+    def __init__(
+        self,
+        *,
+        logical_bytes: builtins.int = ...,
+        stored_bytes: builtins.int = ...,
+        shared_bytes: builtins.int = ...,
+        unique_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["logical_bytes", b"logical_bytes", "shared_bytes", b"shared_bytes", "stored_bytes", b"stored_bytes", "unique_bytes", b"unique_bytes"]) -> None: ...
+
+Global___UsedBytes: typing_extensions.TypeAlias = UsedBytes

@@ -66,6 +66,11 @@ class StateServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.FromString,
                 _registered_method=True)
+        self.GetStorageUsage = channel.unary_stream(
+                '/anabranch.v1.StateService/GetStorageUsage',
+                request_serializer=anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageResponse.FromString,
+                _registered_method=True)
 
 
 class StateServiceServicer(object):
@@ -128,6 +133,15 @@ class StateServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetStorageUsage(self, request, context):
+        """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
+        its progress, and the result in the last message. Changes meanwhile are counted or not.
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_StateServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -160,6 +174,11 @@ def add_StateServiceServicer_to_server(servicer, server):
                     servicer.DiffStates,
                     request_deserializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.SerializeToString,
+            ),
+            'GetStorageUsage': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetStorageUsage,
+                    request_deserializer=anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -326,6 +345,33 @@ class StateService(object):
             '/anabranch.v1.StateService/DiffStates',
             anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.SerializeToString,
             anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetStorageUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.StateService/GetStorageUsage',
+            anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageRequest.SerializeToString,
+            anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageResponse.FromString,
             options,
             channel_credentials,
             insecure,

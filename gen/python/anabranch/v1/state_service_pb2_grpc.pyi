@@ -121,7 +121,23 @@ _StateServiceDiffStatesType = typing_extensions.TypeVar(
     ],
 )
 
-class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceReadStatesByDigestType, _StateServiceDiffStatesType]):
+_StateServiceGetStorageUsageType = typing_extensions.TypeVar(
+    '_StateServiceGetStorageUsageType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStorageUsageRequest,
+        anabranch.v1.state_service_pb2.GetStorageUsageResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStorageUsageRequest,
+        anabranch.v1.state_service_pb2.GetStorageUsageResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStorageUsageRequest,
+        anabranch.v1.state_service_pb2.GetStorageUsageResponse,
+    ],
+)
+
+class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceReadStatesByDigestType, _StateServiceDiffStatesType, _StateServiceGetStorageUsageType]):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -152,6 +168,10 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
             anabranch.v1.state_service_pb2.DiffStatesRequest,
             anabranch.v1.state_service_pb2.DiffStatesResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.GetStorageUsageRequest,
+            anabranch.v1.state_service_pb2.GetStorageUsageResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -179,6 +199,10 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.state_service_pb2.DiffStatesRequest,
             anabranch.v1.state_service_pb2.DiffStatesResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.state_service_pb2.GetStorageUsageRequest,
+            anabranch.v1.state_service_pb2.GetStorageUsageResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -219,6 +243,12 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
     """
 
+    GetStorageUsage: _StateServiceGetStorageUsageType
+    """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
+    its progress, and the result in the last message. Changes meanwhile are counted or not.
+    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
+    """
+
 StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
     grpc.aio.StreamUnaryMultiCallable[
         anabranch.v1.state_service_pb2.PutStateRequest,
@@ -243,6 +273,10 @@ StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.state_service_pb2.DiffStatesRequest,
         anabranch.v1.state_service_pb2.DiffStatesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.state_service_pb2.GetStorageUsageRequest,
+        anabranch.v1.state_service_pb2.GetStorageUsageResponse,
     ],
 ]
 
@@ -316,6 +350,17 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
         which their bytes differ at equal offsets.
         Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+        """
+
+    @abc.abstractmethod
+    def GetStorageUsage(
+        self,
+        request: anabranch.v1.state_service_pb2.GetStorageUsageRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse]]:
+        """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
+        its progress, and the result in the last message. Changes meanwhile are counted or not.
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
         """
 
 def add_StateServiceServicer_to_server(servicer: StateServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -1,0 +1,218 @@
+import { sql } from 'kysely';
+import { rangesOf, type TreeRange } from '../../../domain/lineage.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { UsageStore } from '../../contract/usage.ts';
+import { getLineage } from '../trajectory/lineage.ts';
+import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
+import type { ReadScope } from '../transaction.ts';
+import { KeySet } from './key_set.ts';
+
+export type MeasuredScope = Parameters<UsageStore['measureUsage']>[1];
+
+/** Own steps [from, to) of a trajectory. Other trajectories, outside of what is measured, refer to those before `outside`. */
+export interface MeasuredRange extends TreeRange {
+  readonly outside: bigint;
+}
+
+/** What is measured: ranges of steps, and which references to states are outside of them. */
+export interface Parts {
+  /** Steps of all ranges. */
+  readonly total: bigint;
+  readonly ranges: () => AsyncGenerator<readonly MeasuredRange[], void, undefined>;
+  /** Whether a reference by this step is visible outside. Undefined if there is no outside. */
+  readonly isOutside: ((trajectory: bigint, stepNumber: bigint) => boolean) | undefined;
+}
+
+/** Trajectories of one statement. */
+const PAGE = MOST_RANGES;
+
+interface MemberRow {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly parent: bigint | null;
+  readonly branch_point: bigint | null;
+  readonly next_step_number: bigint;
+}
+
+/** Pages through the measured trajectories. Hidden ones count in a namespace only: otherwise, their branches count. */
+async function* members({ db, namespace }: ReadScope, of: MeasuredScope): AsyncGenerator<MemberRow[], void, undefined> {
+  let query = db
+    .selectFrom('trajectories')
+    .select(['tree', 'key', 'parent', 'branch_point', 'next_step_number'])
+    .where('namespace', '=', namespace)
+    .orderBy('key')
+    .limit(PAGE);
+  if (of !== 'namespace') {
+    query = query.where('hidden', '=', 0);
+    query =
+      'run' in of
+        ? query.where('run', '=', of.run)
+        : query.where('tree', '=', of.trajectory.tree).where('key', '=', of.trajectory.key);
+  }
+  for (let after = 0n; ; ) {
+    const rows = await query.where('key', '>', after).execute();
+    if (rows.length > 0) yield rows;
+    if (rows.length < PAGE) return;
+    after = rows.at(-1)!.key;
+  }
+}
+
+function beginOf({ branch_point: point }: { readonly branch_point: bigint | null }): bigint {
+  return point === null ? 0n : point + 1n;
+}
+
+/** All rows of a namespace. Nothing outside of it refers to them. */
+export async function partsOfNamespace(scope: ReadScope): Promise<Parts> {
+  const row = await scope.db
+    .selectFrom('trajectories')
+    .select(sql<bigint>`cast(coalesce(sum(next_step_number - coalesce(branch_point + 1, 0)), 0) as bigint)`.as('steps'))
+    .where('namespace', '=', scope.namespace)
+    .executeTakeFirstOrThrow();
+  return {
+    total: row.steps,
+    async *ranges() {
+      for await (const rows of members(scope, 'namespace')) {
+        yield rows.map((each) => {
+          return { tree: each.tree, key: each.key, from: beginOf(each), to: each.next_step_number, outside: 0n };
+        });
+      }
+    },
+    isOutside: undefined,
+  };
+}
+
+/** The steps that a trajectory, or the trajectories of a run, refer to. */
+export async function partsOf(scope: ReadScope, of: Exclude<MeasuredScope, 'namespace'>): Promise<Parts> {
+  const family = new Family(scope, of);
+  await family.load();
+  return family;
+}
+
+interface Link {
+  readonly parent: bigint;
+  readonly branchPoint: bigint;
+}
+
+interface Inherited extends TreeRange {
+  readonly hidden: boolean;
+}
+
+/**
+ * The measured trajectories (members), their ancestors, and how far others refer to the steps of both. A hidden
+ * trajectory refers to nothing by itself: its branches do.
+ */
+class Family implements Parts {
+  readonly #scope: ReadScope;
+  readonly #of: Exclude<MeasuredScope, 'namespace'>;
+  readonly #members = new KeySet();
+  /** Steps that members inherit, by owner. */
+  readonly #inherited = new Map<bigint, Inherited>();
+  /** Parents of members and hidden trajectories. */
+  readonly #links = new Map<bigint, Link>();
+  /** By member or hidden trajectory, the end of the steps that others refer to. */
+  readonly #outside = new Map<bigint, bigint>();
+  readonly #hidden = new Set<bigint>();
+  total = 0n;
+
+  constructor(scope: ReadScope, of: Exclude<MeasuredScope, 'namespace'>) {
+    this.#scope = scope;
+    this.#of = of;
+  }
+
+  async load(): Promise<void> {
+    const branches: (TrajectoryRef & Link)[] = [];
+    for await (const rows of members(this.#scope, this.#of)) {
+      for (const row of rows) {
+        this.#members.add(row.key);
+        this.total += row.next_step_number - beginOf(row);
+        if (row.parent === null || row.branch_point === null) continue;
+        branches.push({ tree: row.tree, key: row.key, parent: row.parent, branchPoint: row.branch_point });
+        this.#links.set(row.key, { parent: row.parent, branchPoint: row.branch_point });
+      }
+    }
+    for (const branch of branches) if (!this.#members.has(branch.parent)) await this.#inherit(branch);
+    for (const { from, to } of this.#inherited.values()) this.total += to - from;
+    let hidden: TrajectoryRef[] = [...this.#inherited.values()].filter((each) => each.hidden);
+    for (const { key } of hidden) this.#hidden.add(key);
+    for await (const rows of members(this.#scope, this.#of)) hidden.push(...(await this.#findOutside(rows)));
+    while (hidden.length > 0) hidden = await this.#findOutside(hidden);
+  }
+
+  async *ranges(): AsyncGenerator<readonly MeasuredRange[], void, undefined> {
+    for await (const rows of members(this.#scope, this.#of)) {
+      yield rows.map(({ tree, key, next_step_number: to, branch_point }) => {
+        return { tree, key, from: beginOf({ branch_point }), to, outside: this.#outside.get(key) ?? 0n };
+      });
+    }
+    yield [...this.#inherited.values()].map(({ tree, key, from, to, hidden }) => {
+      return { tree, key, from, to, outside: hidden ? (this.#outside.get(key) ?? 0n) : to };
+    });
+  }
+
+  readonly isOutside = (trajectory: bigint, stepNumber: bigint): boolean => {
+    if (!this.#members.has(trajectory) && !this.#hidden.has(trajectory)) return true;
+    return stepNumber < (this.#outside.get(trajectory) ?? 0n);
+  };
+
+  /** Adds what a member inherits. Branches of one parent inherit the same of its ancestors. */
+  async #inherit({ tree, parent, branchPoint }: TrajectoryRef & Link): Promise<void> {
+    const known = this.#inherited.get(parent);
+    if (known !== undefined && known.to > branchPoint) return;
+    const chain = await getLineage(this.#scope, { tree, key: parent });
+    for (const [i, range] of rangesOf(chain, branchPoint + 1n).entries()) {
+      const { key, from, to } = range;
+      if (this.#members.has(key) || (this.#inherited.get(key)?.to ?? 0n) >= to) continue;
+      const { hidden, branchPoint: point } = chain[i]!;
+      this.#inherited.set(key, { tree, key, from, to, hidden });
+      const above = chain[i - 1];
+      if (above !== undefined && point !== undefined) this.#links.set(key, { parent: above.key, branchPoint: point });
+    }
+  }
+
+  /** Finds the branches of these trajectories that are not members. Returns new hidden ones, whose branches count. */
+  async #findOutside(refs: readonly TrajectoryRef[]): Promise<TrajectoryRef[]> {
+    const found: TrajectoryRef[] = [];
+    for (let at = 0; at < refs.length; at += PAGE) {
+      const { outsiders, hidden } = await this.#branchesOf(refs.slice(at, at + PAGE));
+      for (const link of outsiders) this.#raise(link);
+      for (const { tree, key, ...link } of hidden) {
+        if (this.#hidden.has(key)) continue;
+        this.#hidden.add(key);
+        this.#links.set(key, link);
+        found.push({ tree, key });
+      }
+    }
+    return found;
+  }
+
+  /** Returns the last branch points of branches that are not members, and the hidden branches. */
+  async #branchesOf(refs: readonly TrajectoryRef[]) {
+    const { engine, db } = this.#scope;
+    const table = rangeTable(
+      engine,
+      refs.map((ref) => ({ ...ref, from: 0n, to: 0n })),
+    );
+    const branches = sql`g cross join ${engine.table('trajectories')} as t
+      where t.tree = g.tree and t.parent = g.key and not t.purging`;
+    const isOther =
+      'run' in this.#of ? sql`(t.run is null or t.run <> ${this.#of.run})` : sql`t.key <> ${this.#of.trajectory.key}`;
+    const outsiders = await sql<Link>`with ${table}
+      select t.parent, max(t.branch_point) as ${sql.ref('branchPoint')} from ${branches} and not t.hidden and ${isOther}
+      group by t.parent`.execute(db);
+    const hidden = await sql<TrajectoryRef & Link>`with ${table}
+      select t.tree, t.key, t.parent, t.branch_point as ${sql.ref('branchPoint')} from ${branches} and t.hidden`.execute(
+      db,
+    );
+    return { outsiders: outsiders.rows, hidden: hidden.rows };
+  }
+
+  /** Others refer to the steps up to a branch point, and to what they inherit. */
+  #raise(link: Link): void {
+    for (let at: Link | undefined = link; at !== undefined; ) {
+      const { parent, branchPoint }: Link = at;
+      const known = this.#outside.get(parent);
+      if (known === undefined || known <= branchPoint) this.#outside.set(parent, branchPoint + 1n);
+      at = known === undefined ? this.#links.get(parent) : undefined;
+    }
+  }
+}

@@ -1,0 +1,198 @@
+import process from 'node:process';
+import fc from 'fast-check';
+import { expect, it } from 'vitest';
+import type { NewState, StateRef } from '../../src/domain/step.ts';
+import { ownBegin, type Trajectory } from '../../src/domain/trajectory.ts';
+import type { OnBranches } from '../../src/store/contract/trajectory.ts';
+import type { StorageUsage, UsageProgress, UsageStore } from '../../src/store/contract/usage.ts';
+import { makeStep, newState, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
+import { collectUnused } from './collection.ts';
+import { naiveUsage } from './naive_usage.ts';
+import { describeStore } from './on_store.ts';
+import { RunScene } from './run_scene.ts';
+import { putState } from './scene.ts';
+import { stateOf } from './state_chains.ts';
+
+/** `FC_RUNS=100` runs more cases. */
+const RUNS = Number(process.env.FC_RUNS ?? 4);
+
+const SENT = ['nothing', 'small', 'shared', 'changed', 'content', 'twice'] as const;
+const at = fc.nat(30);
+const step = fc.nat(12);
+const operation = fc.oneof(
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('create' as const), run: fc.nat(3) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('branch run' as const), run: fc.nat(3), step }) },
+  { weight: 8, arbitrary: fc.record({ kind: fc.constant('branch' as const), at, step }) },
+  {
+    weight: 10,
+    arbitrary: fc.record({
+      kind: fc.constant('append' as const),
+      at,
+      sent: fc.array(fc.constantFrom(...SENT), { minLength: 1, maxLength: 5 }),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('attach' as const), at, step, isSmall: fc.boolean() }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('put' as const) }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('merge' as const), at }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constant('delete' as const),
+      at,
+      mode: fc.constantFrom<OnBranches>('CASCADE', 'KEEP_SHARED', 'KEEP_SHARED', 'KEEP_SHARED'),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('collect' as const) }) },
+);
+type Operation = typeof operation extends fc.Arbitrary<infer T> ? T : never;
+
+/** Two runs, and a trajectory without a run. */
+const BEGINNING: readonly Operation[] = [
+  { kind: 'branch run', run: 0, step: 0 },
+  { kind: 'append', at: 0, sent: ['changed', 'changed', 'small', 'twice', 'content'] },
+  { kind: 'branch run', run: 0, step: 4 },
+  { kind: 'create', run: 3 },
+  { kind: 'append', at: 2, sent: ['changed', 'shared', 'nothing'] },
+];
+
+async function resultOf(
+  measuring: ReturnType<UsageStore['measureUsage']>,
+): Promise<{ readonly progress: UsageProgress[]; readonly usage: StorageUsage }> {
+  const progress: UsageProgress[] = [];
+  for (;;) {
+    const next = await measuring.next();
+    if (next.done === true) return { progress, usage: next.value };
+    progress.push(next.value);
+  }
+}
+
+/** A namespace that is changed at random. */
+class Changing extends RunScene {
+  readonly #pool = Array.from({ length: 3 }, (_, i) => newState(`${i}`.repeat(5000)));
+  #changes = 0;
+  #last: string | undefined;
+  readonly measuredRuns: { id: string; key: bigint }[] = [];
+
+  async apply(change: Operation): Promise<void> {
+    this.#changes += 1;
+    const rows = await this.store.listTrajectories(this.namespace, {}, { limit: 100, after: undefined });
+    const chosen = 'at' in change ? rows.toReversed()[change.at % Math.max(rows.length, 1)] : undefined;
+    if (change.kind === 'create')
+      await this.create(this.measuredRuns[change.run] && { runId: this.measuredRuns[change.run]!.id });
+    if (change.kind === 'branch run') await this.#branchRun(change.run, change.step);
+    if (change.kind === 'put') await this.#put();
+    if (change.kind === 'collect') await collectUnused(this.store);
+    if (chosen !== undefined) await this.#applyTo(chosen, change);
+  }
+
+  async #applyTo(chosen: Trajectory, change: Operation): Promise<void> {
+    const { id, ref, nextStepNumber: end } = chosen;
+    if (change.kind === 'delete') await this.delete(chosen, change.mode);
+    if (change.kind === 'branch' && end > 0n) await this.branch(chosen, BigInt(change.step) % end);
+    if (change.kind === 'merge')
+      for (let left = [{ ref, rest: true }]; left.length > 0; ) left = await this.store.mergeSteps(left);
+    if (change.kind === 'append') await this.#appendTo(chosen, change.sent);
+    const own = ownBegin(chosen);
+    if (change.kind !== 'attach' || end === own) return;
+    const { digest, data } = change.isSmall ? newState(`${this.#changes}`) : this.#pool[0]!;
+    const target = { trajectoryId: id, uid: undefined, writerEpoch: undefined, mediaType: '', digest, data };
+    const stepNumber = own + (BigInt(change.step) % (end - own));
+    await this.store.attachState(this.caller, { ...target, stepNumber, name: `later ${this.#changes}` });
+  }
+
+  async #appendTo(chosen: Trajectory, sent: readonly (typeof SENT)[number][]): Promise<void> {
+    const inline = new Map<string, NewState>();
+    const refer = (state: NewState, name: string): StateRef => {
+      inline.set(state.digest, state);
+      return stateRef(state, name);
+    };
+    const steps = sent.map((kind, i) => {
+      const number = chosen.nextStepNumber + BigInt(i);
+      const shared = this.#pool[(this.#changes + i) % this.#pool.length]!;
+      if (kind === 'nothing') return wordStep(number, 'word');
+      if (kind === 'small') return makeStep(number, { states: [smallRef(newState(`small ${this.#changes}`))] });
+      if (kind === 'shared') return makeStep(number, { states: [refer(shared, 'env')] });
+      if (kind === 'changed') return makeStep(number, { states: [refer(stateOf(7, 9000, [this.#changes, i]), 'env')] });
+      if (kind === 'twice') return makeStep(number, { states: [refer(shared, 'a'), refer(shared, 'b')] });
+      const { digest, data } = shared;
+      refer(shared, '');
+      const content = { kind: 'state', digest, mediaType: '', size: data.length } as const;
+      return makeStep(number, { observations: [textObservation('', { content })] });
+    });
+    await this.append(chosen, steps, { states: [...inline.values()] });
+  }
+
+  async #branchRun(run: number, at: number): Promise<void> {
+    const source = this.measuredRuns[run];
+    const main = source && (await this.run(source.id)).mainTrajectory;
+    if (source === undefined || main === undefined) {
+      this.measuredRuns.push(await this.makeRunWith(['a', 'b', 'c']));
+      return;
+    }
+    const found = await this.store.getTrajectory(this.namespace, main.id);
+    if (found === undefined || found.nextStepNumber === 0n) return;
+    this.measuredRuns.push((await this.branchOff(source, BigInt(at) % found.nextStepNumber)).run);
+  }
+
+  /** A state in chunks, most of which equal those of the one before. */
+  async #put(): Promise<void> {
+    const bytes = Buffer.from(stateOf(3, 600 * 1024).data);
+    bytes.writeUInt32LE(this.#changes, 0);
+    this.#last = await putState(this.store, this.namespace, bytes, undefined, this.#last);
+  }
+}
+
+describeStore('use of storage', (on) => {
+  it('S12, F-23: the usage of every trajectory, run and namespace equals a naive count of all rows', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.array(operation, { minLength: 40, maxLength: 60, size: 'max' }), async (changes) => {
+        const scene = new Changing(on.store);
+        for (const change of [...BEGINNING, ...changes]) await scene.apply(change);
+        const naive = await naiveUsage(on.sql, scene.namespace);
+        const measure = async (of: Parameters<UsageStore['measureUsage']>[1]) =>
+          (await resultOf(on.store.measureUsage(scene.namespace, of))).usage;
+        expect(await measure('namespace')).toEqual(naive('namespace'));
+        for (const { key } of scene.measuredRuns) expect(await measure({ run: key })).toEqual(naive({ run: key }));
+        const rows = await scene.store.listTrajectories(scene.namespace, {}, { limit: 100, after: undefined });
+        for (const { ref } of rows) expect(await measure({ trajectory: ref })).toEqual(naive({ trajectory: ref.key }));
+      }),
+      { numRuns: RUNS, endOnFailure: true },
+    );
+  });
+
+  it('S12: long trajectories and many branches are measured in parts, with progress', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    for (let from = 0n; from < 17_000n; from += 1000n) {
+      await scene.append(
+        made,
+        Array.from({ length: 1000 }, (_, i) => wordStep(from + BigInt(i), 'x')),
+      );
+    }
+    const branch = await scene.branch(made, 16_500n);
+    const others = await Promise.all(Array.from({ length: 30 }, (_, i) => scene.branch(branch, BigInt(i) * 500n)));
+    await scene.appendWords(others[7]!, ['own']);
+    const naive = await naiveUsage(on.sql, scene.namespace);
+    for (const of of [made, branch, others[7]!]) {
+      const { progress, usage } = await resultOf(on.store.measureUsage(scene.namespace, { trajectory: of.ref }));
+      expect(usage).toEqual(naive({ trajectory: of.ref.key }));
+      const { done, total } = progress.at(-1)!;
+      expect([progress[0], done]).toEqual([{ done: 0n, total }, total]);
+      expect(progress.every((each, i) => i === 0 || each.done > progress[i - 1]!.done)).toBe(true);
+    }
+    const { progress } = await resultOf(on.store.measureUsage(scene.namespace, 'namespace'));
+    expect(progress.length).toBeGreaterThan(2);
+    expect(progress.at(-1)).toEqual({ done: 17_001n, total: 17_001n });
+  });
+
+  it('N1: other namespaces measure nothing of a trajectory or run', async () => {
+    const scene = new RunScene(on.store);
+    const { key, mainTrajectory } = await scene.makeRunWith(['a']);
+    const { ref } = await scene.get(mainTrajectory!.id);
+    const nothing = { logical: 0n, stored: 0n, shared: 0n };
+    for (const of of [{ run: key }, { trajectory: ref }, 'namespace'] as const) {
+      const { usage } = await resultOf(on.store.measureUsage(on.scene().namespace, of));
+      expect(usage).toEqual({ steps: nothing, states: nothing });
+    }
+  });
+});
