@@ -13,6 +13,7 @@ import { runCommand } from './run.ts';
 import { runsCommand } from './runs.ts';
 import { serveCommand } from './serve.ts';
 import { stepsCommand } from './steps.ts';
+import { storageUsageCommand } from './storage_usage.ts';
 import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
 import { watchCommand } from './watch.ts';
@@ -36,7 +37,8 @@ function program(cli: CliContext): Command {
     .addCommand(treeCommand(cli))
     .addCommand(stepsCommand(cli))
     .addCommand(tailCommand(cli))
-    .addCommand(diffCommand(cli));
+    .addCommand(diffCommand(cli))
+    .addCommand(storageUsageCommand(cli));
 }
 
 /** Runs one command line. Resolves with the exit code: 0 success, 1 failure, 2 invalid command line. */

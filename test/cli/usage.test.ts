@@ -17,7 +17,7 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each(['import-fle', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail', 'diff'])(
+  it.each(['import-fle', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail', 'diff', 'usage'])(
     '%s --help shows its flags and examples',
     async (command) => {
       const { code, stdout, stderr } = await runCli([command, '--help']);
@@ -44,6 +44,7 @@ describe('the command line', () => {
       'tree',
       'tail',
       'diff',
+      'usage',
     ])
       expect(stdout).toContain(`\n  ${command} `);
     expect(stdout).not.toContain('demo-');
