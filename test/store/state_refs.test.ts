@@ -2,13 +2,13 @@ import { DatabaseSync } from 'node:sqlite';
 import { expect, it } from 'vitest';
 import type { NewState } from '../../src/domain/step.ts';
 import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
-import { makeStep, newState, stateRef, textObservation } from '../support/steps.ts';
+import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { plansOf } from './postgres_plans.ts';
 import { putState, type Scene } from './scene.ts';
-import { sqlitePath } from './sql.ts';
-import { sqliteTextsOf } from './statement_count.ts';
+import { countRows, sqlitePath } from './sql.ts';
+import { sqliteTextsOf, textsOf } from './statement_count.ts';
 
 const large = (text: string) => newState(text.repeat(5000));
 
@@ -75,5 +75,19 @@ describeStore('references to states', (on) => {
     }
     expect(await scene.store.findStates(scene.namespace, [deleted.digest, put.digest], false)).toEqual([]);
     await on.sql.rows('delete from state_refs where tree = 999999999');
+  });
+
+  it('W9: Postgres takes all references of a group in one statement; small states need none', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = large('r');
+    const named = Array.from({ length: 37 }, (_, i) => makeStep(BigInt(i), { states: [stateRef(state)] }));
+    const small = makeStep(37n, { states: [smallRef(newState('small'))] });
+    const textsOfAppend = on.engine === 'sqlite' ? sqliteTextsOf : textsOf;
+    const count = async (work: () => Promise<unknown>) =>
+      (await textsOfAppend(work)).filter((text) => /insert into (?:anabranch\.)?state_refs/.test(text)).length;
+    expect(await count(() => scene.append(made, named, { states: [state] }))).toBe(on.engine === 'sqlite' ? 37 : 1);
+    expect(await count(() => scene.append(made, [small]))).toBe(0);
+    expect((await countRows(on.sql, scene.namespace)).state_refs).toBe(37);
   });
 });

@@ -1,6 +1,14 @@
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { PostgresType } from '../sql/tables/column.ts';
-import { namesOf, type Row, type RowUpdate, type Table, valuesOf, valuesText } from '../sql/tables/table.ts';
+import {
+  type NamedColumn,
+  namesOf,
+  type Row,
+  type RowUpdate,
+  type Table,
+  valuesOf,
+  valuesText,
+} from '../sql/tables/table.ts';
 import { encodeCopy } from './copy.ts';
 import { SCHEMA } from './schema.ts';
 import type { PipelinedTransaction } from './transaction.ts';
@@ -17,12 +25,22 @@ export function insertRows(
   rows: readonly Row[],
   onConflict: string | undefined,
 ): void {
-  const isPlain = onConflict === undefined && table.order.every(({ source }) => source === undefined);
-  if (rows.length < WORTH_COPYING || !isPlain) insertInChunks(pipeline, table, rows, onConflict);
+  if (table.order.some(({ source }) => source !== undefined)) insertLookedUp(pipeline, table, rows);
+  else if (rows.length < WORTH_COPYING || onConflict !== undefined) insertInChunks(pipeline, table, rows, onConflict);
   else {
     const text = `copy ${SCHEMA}.${table.name} (${namesOf(table.order)}) from stdin (format binary)`;
     pipeline.copy(text, encodeCopy(table.order, rows));
   }
+}
+
+/** One statement for any number of rows. */
+function insertLookedUp(pipeline: PipelinedTransaction, table: Table, rows: readonly Row[]): void {
+  if (rows.length === 0) return;
+  const { name: into, order } = table;
+  const arrays = order.map(({ type, source }, i) => `$${i + 1}::${ARRAY_TYPES[source === undefined ? type : 'bytea']}`);
+  const values = valuesText(table, `${SCHEMA}.states`, (name) => `v.${name}`);
+  const text = `insert into ${SCHEMA}.${into} (${namesOf(order)}) select ${values} from unnest(${arrays.join(', ')}) as v (${namesOf(order)})`;
+  pipeline.send(text, columnsOf(rows, order));
 }
 
 function insertInChunks(
@@ -41,19 +59,23 @@ function insertInChunks(
 
 export function updateRows(pipeline: PipelinedTransaction, update: RowUpdate, rows: readonly Row[]): void {
   if (rows.length === 0) return;
-  const values = [...update.keys, ...update.columns].map(({ name }) => rows.map((row) => row[name]));
-  pipeline.send(updateText(update), values);
+  pipeline.send(updateText(update), columnsOf(rows, [...update.keys, ...update.columns]));
+}
+
+/** Returns the parameters for `unnest`. */
+function columnsOf(rows: readonly Row[], columns: readonly NamedColumn[]): unknown[][] {
+  return columns.map(({ name }) => rows.map((row) => row[name]));
 }
 
 const insertTexts = new Map<string, string>();
 
-function insertText(table: Table, count: number, onConflict = ''): string {
-  const { name, order } = table;
+function insertText({ name, order }: Table, count: number, onConflict = ''): string {
   const key = tupleKey(name, count, onConflict);
   let text = insertTexts.get(key);
   if (text === undefined) {
-    const rows = Array.from({ length: count }, (_, row) =>
-      valuesText(table, `${SCHEMA}.states`, (i) => `$${row * order.length + i + 1}`),
+    const rows = Array.from(
+      { length: count },
+      (_, row) => `(${order.map((_column, i) => `$${row * order.length + i + 1}`).join(', ')})`,
     );
     text = `insert into ${SCHEMA}.${name} (${namesOf(order)}) values ${rows.join(', ')}${onConflict}`;
     insertTexts.set(key, text);

@@ -37,8 +37,8 @@ export class RowWriter {
 }
 
 function insertOf(table: Table): RowStatement {
-  const values = valuesText(table, 'states', (i) => `?${i + 1}`);
-  return { text: `insert into ${table.name} (${namesOf(table.order)}) values ${values}`, columns: table.order };
+  const values = valuesText(table, 'states', (_, i) => `?${i + 1}`);
+  return { text: `insert into ${table.name} (${namesOf(table.order)}) values (${values})`, columns: table.order };
 }
 
 function updateOf({ table, keys, columns }: RowUpdate): RowStatement {

@@ -23,15 +23,21 @@ export function table<Described extends Columns>(name: string, columns: Describe
   return { name, columns, order: all.filter(({ source }) => source !== 'assigned') };
 }
 
-/** Returns the SQL of the values of a new row. `parameter` returns the parameter of the column at this index. */
-export function valuesText({ order }: Table, states: string, parameter: (index: number) => string): string {
-  const namespace = order.findIndex(({ name }) => name === 'namespace');
-  const values = order.map(({ source }, i) => {
-    if (source !== 'state key') return parameter(i);
+/**
+ * Returns the SQL of the values of a new row. `given` returns the SQL of what the row in memory has in a column,
+ * `states` is the table of states.
+ */
+export function valuesText({ order }: Table, states: string, given: (name: string, index: number) => string): string {
+  const namespace = given(
+    'namespace',
+    order.findIndex(({ name }) => name === 'namespace'),
+  );
+  const values = order.map(({ name, source }, i) => {
+    if (source !== 'state key') return given(name, i);
     // Null if there is no such state, which the column rejects.
-    return `(select key from ${states} where namespace = ${parameter(namespace)} and digest = ${parameter(i)})`;
+    return `(select key from ${states} as s where s.namespace = ${namespace} and s.digest = ${given(name, i)})`;
   });
-  return `(${values.join(', ')})`;
+  return values.join(', ');
 }
 
 /** Returns the names of columns for a statement. */
