@@ -160,6 +160,7 @@ export class AppScene {
       startStepNumber: 0n,
       endStepNumber: undefined,
       view: 'FULL',
+      inlineBytes: 0,
       follow: false,
       signal: new AbortController().signal,
       ...fields,

@@ -292,7 +292,7 @@ describeApp('ReadRollouts', (on) => {
       const { stage } = await trainer.place();
       const gone = new AbortController();
       const reading = trainer.reading(stage, { follow: true, signal: gone.signal });
-      const mark = { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true };
+      const mark = { rollout: undefined, steps: [], rolloutDone: false, groupDone: false, caughtUp: true, blobs: [] };
       expect([await next(reading), await next(reading)]).toEqual([mark, mark]);
       const end = all(reading);
       gone.abort();
@@ -325,7 +325,14 @@ class Trainer extends RolloutScene {
     fields: Partial<ReadRolloutsArgs> = {},
   ): AsyncGenerator<DecodedRead, void, undefined> {
     const { signal } = new AbortController();
-    const args = { stageId: stage.id, completeGroupsOnly: false, follow: false, view: 'FULL' as const, signal };
+    const args = {
+      stageId: stage.id,
+      completeGroupsOnly: false,
+      follow: false,
+      view: 'FULL' as const,
+      inlineBytes: 0,
+      signal,
+    };
     for await (const { steps, ...read } of readRollouts(this.app, this.caller, { ...args, ...fields })) {
       yield { ...read, steps: decodedSteps(steps) };
     }

@@ -9,14 +9,14 @@ import { fromRollout } from './messages.ts';
 
 /** Reads the rollouts of a stage with their steps, group by group (Q6). */
 export const readRollouts: ServerStream<typeof RolloutService.method.readRollouts, EncodedResponse> = {
-  async *messages({ stageId, completeGroupsOnly, follow, view: asked }, { app, caller, signal }) {
+  async *messages({ view: asked, ...request }, { app, caller, signal }) {
     const view = toView(asked, 'FULL');
-    const args = { stageId, completeGroupsOnly, follow, view, signal };
+    const args = { ...request, view, signal };
     for await (const read of readRolloutsOf(app, caller, args)) yield fromRolloutsRead(read, view);
   },
 };
 
-function fromRolloutsRead({ rollout, steps, ...marks }: RolloutsRead, view: View): EncodedResponse {
-  const fields = { ...marks, rollout: rollout && fromRollout(rollout, view) };
+function fromRolloutsRead({ rollout, steps, blobs, ...marks }: RolloutsRead, view: View): EncodedResponse {
+  const fields = { ...marks, blobs: [...blobs], rollout: rollout && fromRollout(rollout, view) };
   return withSteps(ReadRolloutsResponseSchema, fields, steps);
 }

@@ -8,8 +8,8 @@ import type { ServerStream } from '../method.ts';
 
 /** Reads steps (RD1), and follows them (RD2). */
 export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps, EncodedResponse> = {
-  async *messages({ trajectoryId, startStepNumber, endStepNumber, view, follow }, { app, caller, signal }) {
-    const args = { trajectoryId, startStepNumber, endStepNumber, view: toView(view, 'FULL'), follow, signal };
+  async *messages({ view, ...request }, { app, caller, signal }) {
+    const args = { ...request, view: toView(view, 'FULL'), signal };
     for await (const read of readStepsOf(app, caller, args)) yield fromStepsRead(read);
   },
 };
@@ -18,10 +18,10 @@ export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps, 
 const shared = new WeakMap<EncodedSteps, { readonly read: StepsRead; readonly response: EncodedResponse }>();
 
 function fromStepsRead(read: StepsRead): EncodedResponse {
-  const { part, firstStepNumber, nextStepNumber, caughtUp, sealed } = read;
+  const { part, firstStepNumber, nextStepNumber, caughtUp, sealed, blobs = [] } = read;
   const known = part && shared.get(part);
   if (known !== undefined && known.read.caughtUp === caughtUp && known.read.sealed === sealed) return known.response;
-  const fields = { trajectoryId: part?.owner.id ?? '', nextStepNumber, caughtUp, sealed };
+  const fields = { trajectoryId: part?.owner.id ?? '', nextStepNumber, caughtUp, sealed, blobs: [...blobs] };
   const response = withSteps(ReadStepsResponseSchema, fields, part, firstStepNumber);
   if (part !== undefined) shared.set(part, { read, response });
   return response;

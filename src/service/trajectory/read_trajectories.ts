@@ -31,15 +31,17 @@ async function* messages(
     order: { by: ORDERS[request.order], descending: request.descending },
     steps: SCOPES[request.steps],
     view,
+    inlineBytes: request.inlineBytes,
     after: readResumeToken(request.resumeToken, binding, positionOf),
   };
-  for await (const { trajectory, steps, isDone, isDeleted, position } of read(app, caller, args)) {
+  for await (const { trajectory, steps, blobs = [], isDone, isDeleted, position } of read(app, caller, args)) {
     const fields = {
       trajectory: trajectory && fromTrajectory(trajectory, view),
       ownerId: steps?.owner.id ?? '',
       trajectoryDone: isDone,
       deleted: isDeleted,
-      resumeToken: makePageToken(binding, positionText(position)),
+      resumeToken: position === undefined ? '' : makePageToken(binding, positionText(position)),
+      blobs: [...blobs],
     };
     yield withSteps(ReadTrajectoriesResponseSchema, fields, steps);
   }

@@ -33,7 +33,12 @@ export interface StepStore {
    * Some may end early, or be empty: if steps were deleted or are damaged, or the trajectory has many ancestors. Then
    * `readEncodedSteps` tells why.
    */
-  readEncodedRanges(namespace: string, ranges: readonly TrajectoryRange[], view: StepView): Promise<EncodedSteps[][]>;
+  readEncodedRanges(
+    namespace: string,
+    ranges: readonly TrajectoryRange[],
+    view: StepView,
+    inlineBytes?: number,
+  ): Promise<EncodedSteps[][]>;
 
   /** Returns at most `limit` numbers, rewards and hashes of stored bytes in order, for comparisons. */
   readOutlines(
@@ -101,14 +106,12 @@ export interface StepRange {
   readonly to: bigint;
   readonly maxSteps: number;
   readonly maxBytes: number;
+  /** Of encoded steps, also returns the states with at most this many bytes. Default: none. */
+  readonly inlineBytes?: number;
 }
 
 /** Steps [from, to) of a trajectory, inherited steps included. */
-export interface TrajectoryRange {
-  readonly trajectory: Trajectory;
-  readonly from: bigint;
-  readonly to: bigint;
-}
+export type TrajectoryRange = Pick<StepRange, 'from' | 'to'> & { readonly trajectory: Trajectory };
 
 /** A step and the trajectory that owns it. */
 export interface OwnedStep {
@@ -122,7 +125,12 @@ export interface EncodedSteps {
   readonly count: number;
   /** At most about 1 MiB, as a message. */
   readonly bytes: Uint8Array;
+  /** States of the steps and of their contents in order. Undefined unless they were requested. */
+  readonly states?: readonly NamedState[];
 }
+
+/** A state that a step names. Small states have their verified bytes (S3). */
+export type NamedState = Pick<StateRef, 'digest' | 'data'>;
 
 export interface OwnedState {
   readonly owner: { readonly key: bigint; readonly id: string };

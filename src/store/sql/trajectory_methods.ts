@@ -113,8 +113,8 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   readEncodedSteps(namespace, tree, lineage, range, view) {
     return readEncodedSteps(scopeOf(this.engine, namespace), tree, lineage, range, view);
   },
-  readEncodedRanges(namespace, ranges, view) {
-    return readEncodedRanges(scopeOf(this.engine, namespace), ranges, view);
+  readEncodedRanges(namespace, ranges, view, inlineBytes) {
+    return readEncodedRanges(scopeOf(this.engine, namespace), ranges, view, inlineBytes);
   },
   readOutlines(namespace, tree, lineage, from, limit) {
     return readOutlines(scopeOf(this.engine, namespace), tree, lineage, from, limit);

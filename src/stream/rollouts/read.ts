@@ -20,6 +20,8 @@ export interface ReadRolloutsArgs {
    */
   readonly follow: boolean;
   readonly view: View;
+  /** States with at most this many bytes are returned with the steps. 0: none. */
+  readonly inlineBytes: number;
   /** Ends the wait when it is aborted. */
   readonly signal: AbortSignal;
 }
@@ -35,7 +37,7 @@ export async function* readRollouts(
   args: ReadRolloutsArgs,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
   const stage = await findStage(app, caller, args.stageId);
-  const reader: StageReader = { app, caller, stage, view: args.view };
+  const reader: StageReader = { app, caller, stage, view: args.view, inlineBytes: args.inlineBytes };
   if (!args.follow) {
     yield* readEnded(reader, args, new Set());
     return;
@@ -67,7 +69,7 @@ async function* follow(
     const remaining = yield* readEnded(reader, args, sent);
     if (!caughtUp || sent.size > before || schedule.progressDue) {
       schedule.sent();
-      yield { rollout: undefined, steps: undefined, rolloutDone: false, groupDone: false, caughtUp: true };
+      yield { rollout: undefined, steps: undefined, rolloutDone: false, groupDone: false, caughtUp: true, blobs: [] };
       caughtUp = true;
     }
     if (queueCloseTime !== undefined && remaining === 'NONE') return;

@@ -7,6 +7,7 @@ import { rolloutCursor } from '../../store/contract/rollout.ts';
 import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
+import type { Blob } from '../steps/inline_states.ts';
 import { trajectoryDeleted } from '../steps/step_page.ts';
 import { readEach, type Wanted } from '../trajectories/read_each.ts';
 
@@ -20,6 +21,7 @@ export interface StageReader {
   /** The stage when the call began. */
   readonly stage: Stage;
   readonly view: View;
+  readonly inlineBytes: number;
 }
 
 /** One message; at most 1 MiB. */
@@ -31,6 +33,8 @@ export interface RolloutsRead {
   readonly rolloutDone: boolean;
   readonly groupDone: boolean;
   readonly caughtUp: boolean;
+  /** States that the next steps name. */
+  readonly blobs: readonly Blob[];
 }
 
 /**
@@ -50,15 +54,15 @@ export async function* readGroup(
   // Clients that count groups receive every group.
   const shown = tried.length > 0 ? tried : siblings;
   let left = shown.length;
-  const reads = readEach(reader.app, reader.caller, withTrajectories(reader, id, shown), reader.view);
+  const reads = readEach(reader.app, reader.caller, withTrajectories(reader, id, shown), reader);
   for (;;) {
     const next = await orDeleted(reader, reads.next());
     if (next.done === true) return true;
-    const { item, isFirst, steps, isDone, isDeleted } = next.value;
+    const { item, isFirst, steps, blobs = [], isDone, isDeleted } = next.value;
     if (isDeleted) await orDeleted(reader, Promise.reject(trajectoryDeleted(item.trajectoryId)));
     if (isDone) left -= 1;
     const groupDone = isDone && left === 0;
-    yield { rollout: isFirst ? item : undefined, steps, rolloutDone: isDone, groupDone, caughtUp: false };
+    yield { rollout: isFirst ? item : undefined, steps, rolloutDone: isDone, groupDone, caughtUp: false, blobs };
   }
 }
 

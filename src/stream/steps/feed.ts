@@ -1,11 +1,11 @@
 import { isSealed } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
-import type { EncodedSteps, StepView } from '../../store/contract/step.ts';
+import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import type { ChangeHub } from '../change_hub.ts';
 import type { LineageCache } from '../lineage_cache.ts';
-import { readEncodedPage } from './step_page.ts';
+import { readEncodedPage, type Shown } from './step_page.ts';
 
 /**
  * Pages that are cached for followers that reach the same step a moment later. About 64 KiB each, unless one step is
@@ -22,7 +22,7 @@ export interface FeedDeps {
 
 /** Lets all followers of a trajectory share a subscription, the reads of its row, and the pages at its end. */
 export interface Feeds {
-  join(namespace: string, trajectory: Trajectory, view: StepView): Follower;
+  join(namespace: string, trajectory: Trajectory, shown: Shown): Follower;
   /** Number of followers. */
   readonly followers: number;
 }
@@ -30,11 +30,11 @@ export interface Feeds {
 export function createFeeds(deps: FeedDeps): Feeds {
   const feeds = new Map<string, Feed>();
   return {
-    join(namespace, trajectory, view) {
-      const name = tupleKey(trajectory.ref.key, view);
+    join(namespace, trajectory, shown) {
+      const name = tupleKey(trajectory.ref.key, shown.view, shown.inlineBytes);
       let feed = feeds.get(name);
       if (feed === undefined) {
-        feed = new Feed(deps, namespace, trajectory, view, () => void feeds.delete(name));
+        feed = new Feed(deps, namespace, trajectory, shown, () => void feeds.delete(name));
         feeds.set(name, feed);
       }
       feed.learn(trajectory);
@@ -63,17 +63,17 @@ class Feed {
   deleted = false;
   readonly #deps: FeedDeps;
   readonly #namespace: string;
-  readonly #view: StepView;
+  readonly #shown: Shown;
   readonly #pages = new Map<bigint, Promise<EncodedSteps[]>>();
   /** Whether the row may have changed since it was read. True at first: it was read before the subscription. */
   #dirty = true;
   #looking = false;
   readonly #stop: () => void;
 
-  constructor(deps: FeedDeps, namespace: string, trajectory: Trajectory, view: StepView, onEmpty: () => void) {
+  constructor(deps: FeedDeps, namespace: string, trajectory: Trajectory, shown: Shown, onEmpty: () => void) {
     this.#deps = deps;
     this.#namespace = namespace;
-    this.#view = view;
+    this.#shown = shown;
     this.latest = trajectory;
     const unsubscribe = deps.changes.subscribe(trajectory.ref.key, () => this.hint());
     const timer = setInterval(() => this.#tick(), deps.pollMs);
@@ -134,7 +134,7 @@ class Feed {
 
   #read(from: bigint): Promise<EncodedSteps[]> {
     const { latest } = this;
-    return readEncodedPage(this.#deps, this.#namespace, latest, [from, latest.nextStepNumber], this.#view);
+    return readEncodedPage(this.#deps, this.#namespace, latest, [from, latest.nextStepNumber], this.#shown);
   }
 
   #tick(): void {

@@ -2,12 +2,13 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, invalidField } from '../../domain/errors.ts';
 import { firstSteps } from '../../domain/step_codec/forward.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { EncodedSteps, StepView } from '../../store/contract/step.ts';
+import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
 import { pollsUntilProgress } from '../look_schedule.ts';
 import type { Follower } from './feed.ts';
-import { readEncodedPage, trajectoryDeleted } from './step_page.ts';
+import { type Blob, InlineStates } from './inline_states.ts';
+import { readEncodedPage, type Shown, trajectoryDeleted } from './step_page.ts';
 
 export interface RequestedRange {
   readonly trajectoryId: string;
@@ -16,8 +17,7 @@ export interface RequestedRange {
   readonly endStepNumber?: bigint | undefined;
 }
 
-export interface ReadStepsArgs extends RequestedRange {
-  readonly view: StepView;
+export interface ReadStepsArgs extends RequestedRange, Shown {
   readonly follow: boolean;
   /** Ends the wait when it is aborted. */
   readonly signal: AbortSignal;
@@ -33,6 +33,8 @@ export interface StepsRead {
   readonly nextStepNumber: bigint;
   readonly caughtUp: boolean;
   readonly sealed: boolean;
+  /** States that the next steps name. Such a message has no steps. */
+  readonly blobs?: readonly Blob[];
 }
 
 /**
@@ -46,13 +48,24 @@ export async function* readSteps(
   caller: Caller,
   args: ReadStepsArgs,
 ): AsyncGenerator<StepsRead, void, undefined> {
+  const inline = args.inlineBytes > 0 ? new InlineStates(app.store, caller.namespace, args.inlineBytes) : undefined;
+  for await (const read of readParts(app, caller, args)) {
+    const { part, firstStepNumber } = read;
+    if (inline !== undefined && part !== undefined) {
+      for await (const blobs of inline.of(part)) yield { ...withoutSteps(firstStepNumber), blobs };
+    }
+    yield read;
+  }
+}
+
+async function* readParts(app: App, caller: Caller, args: ReadStepsArgs): AsyncGenerator<StepsRead, void, undefined> {
   const trajectory = await findRange(app, caller, args);
   if (!args.follow) {
     yield* readRange(app, caller, trajectory, args);
     return;
   }
   // The row was read before this subscription, so the feed reads it again before it waits.
-  const follower = app.feeds.join(caller.namespace, trajectory, args.view);
+  const follower = app.feeds.join(caller.namespace, trajectory, args);
   const wake = () => follower.wake();
   const unsubscribeDrain = app.drain.onBegin(wake);
   args.signal.addEventListener('abort', wake, { once: true });
@@ -99,11 +112,11 @@ export async function* readRange(
   app: App,
   caller: Caller,
   trajectory: Trajectory,
-  args: Pick<ReadStepsArgs, 'startStepNumber' | 'endStepNumber' | 'view'>,
+  args: Pick<ReadStepsArgs, 'startStepNumber' | 'endStepNumber' | keyof Shown>,
 ): AsyncGenerator<StepsRead, void, undefined> {
   const end = endOfRange(trajectory, args.endStepNumber);
   const fetch = (from: bigint): Promise<EncodedSteps[]> => {
-    const page = readEncodedPage(app, caller.namespace, trajectory, [from, end], args.view);
+    const page = readEncodedPage(app, caller.namespace, trajectory, [from, end], args);
     page.catch(() => undefined); // rethrown by `await`, unless the client disconnects before
     return page;
   };
@@ -174,5 +187,9 @@ function firstOf(part: EncodedSteps, count: bigint): EncodedSteps | undefined {
 }
 
 function caughtUpAt(nextStepNumber: bigint, sealed: boolean): StepsRead {
-  return { part: undefined, firstStepNumber: nextStepNumber, nextStepNumber, caughtUp: true, sealed };
+  return { ...withoutSteps(nextStepNumber), caughtUp: true, sealed };
+}
+
+function withoutSteps(nextStepNumber: bigint): StepsRead {
+  return { part: undefined, firstStepNumber: nextStepNumber, nextStepNumber, caughtUp: false, sealed: false };
 }

@@ -9,6 +9,13 @@ import type { LineageCache } from '../lineage_cache.ts';
 const PAGE_BYTES = 64 * 1024;
 const PAGE_STEPS = 256;
 
+/** What is returned of steps. */
+export interface Shown {
+  readonly view: StepView;
+  /** States with at most this many bytes are returned with the steps. 0: none. */
+  readonly inlineBytes: number;
+}
+
 interface Source {
   readonly store: Pick<Store, 'readSteps' | 'readEncodedSteps' | 'getLineage'>;
   readonly lineages: LineageCache;
@@ -37,10 +44,11 @@ export async function readEncodedPage(
   namespace: string,
   trajectory: Trajectory,
   [start, end]: readonly [bigint, bigint],
-  view: StepView,
+  { view, inlineBytes }: Shown,
 ): Promise<EncodedSteps[]> {
   const { lineage, range } = await pageFrom(source, namespace, trajectory, start, end);
-  const parts = await source.store.readEncodedSteps(namespace, trajectory.ref.tree, lineage, range, view);
+  const { tree } = trajectory.ref;
+  const parts = await source.store.readEncodedSteps(namespace, tree, lineage, { ...range, inlineBytes }, view);
   if (parts.length === 0) throw trajectoryDeleted(trajectory.id);
   return parts;
 }

@@ -1,6 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
-import type { StepView } from '../../store/contract/step.ts';
 import type {
   SizedTrajectory,
   TrajectoryFilter,
@@ -10,13 +9,13 @@ import type {
 import type { App } from '../app.ts';
 import { rowBytes } from '../row_bytes.ts';
 import { endOfRange } from '../steps/read.ts';
+import type { Shown } from '../steps/step_page.ts';
 import { type ItemRead, readEach, type Wanted } from './read_each.ts';
 
-export interface ReadTrajectoriesArgs {
+export interface ReadTrajectoriesArgs extends Shown {
   readonly filter: TrajectoryFilter;
   readonly order: TrajectorySort;
   readonly steps: 'NONE' | 'OWN' | 'LINEAGE';
-  readonly view: StepView;
   /** Where an earlier call ended. */
   readonly after: Position | undefined;
 }
@@ -43,7 +42,8 @@ interface Found {
 export interface TrajectoriesRead extends Omit<ItemRead<Found>, 'item' | 'isFirst' | 'nextStepNumber'> {
   /** Set in the first message of a trajectory. */
   readonly trajectory: Trajectory | undefined;
-  readonly position: Position;
+  /** Undefined before the first trajectory. */
+  readonly position: Position | undefined;
 }
 
 /** Places read by one statement. */
@@ -66,14 +66,17 @@ export async function* readTrajectories(
 ): AsyncGenerator<TrajectoriesRead, void, undefined> {
   const newest = args.after?.newest ?? (await newestKey(app, caller));
   if (newest === undefined) return;
+  let position = args.after;
   const pages = pagesOf(app, caller, { ...args, filter: { ...args.filter, newest } });
-  for await (const { item, isFirst, nextStepNumber, ...read } of readEach(app, caller, pages, args.view)) {
+  for await (const { item, isFirst, nextStepNumber, ...read } of readEach(app, caller, pages, args)) {
     const { trajectory, place, end, isResumed } = item;
+    if (read.blobs === undefined)
+      position = { newest, place, rest: read.isDone ? undefined : { from: nextStepNumber, to: end } };
     yield {
       ...read,
       isDeleted: read.isDeleted || trajectory === undefined,
       trajectory: isFirst && !isResumed ? trajectory : undefined,
-      position: { newest, place, rest: read.isDone ? undefined : { from: nextStepNumber, to: end } },
+      position,
     };
   }
 }

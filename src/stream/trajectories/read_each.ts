@@ -1,10 +1,12 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
-import type { EncodedSteps, StepView, TrajectoryRange } from '../../store/contract/step.ts';
+import type { EncodedSteps, TrajectoryRange } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { rowBytes } from '../row_bytes.ts';
+import { type Blob, InlineStates } from '../steps/inline_states.ts';
 import { readRange, type StepsRead } from '../steps/read.ts';
+import type { Shown } from '../steps/step_page.ts';
 
 /** Something that is returned with the steps of a trajectory. */
 export interface Wanted<Item> {
@@ -21,6 +23,8 @@ export interface ItemRead<Item> {
   /** Whether this is the first message of the item. It has room for the item. */
   readonly isFirst: boolean;
   readonly steps: EncodedSteps | undefined;
+  /** States that the next steps name. Such a message has nothing else, and is not the first one. */
+  readonly blobs?: readonly Blob[];
   /** The first step of the range that was not returned yet. */
   readonly nextStepNumber: bigint;
   readonly isDone: boolean;
@@ -42,12 +46,13 @@ export async function* readEach<Item>(
   app: App,
   caller: Caller,
   pages: AsyncIterable<readonly Wanted<Item>[]>,
-  view: StepView,
+  shown: Shown,
 ): AsyncGenerator<ItemRead<Item>, void, undefined> {
+  const inline = shown.inlineBytes > 0 ? new InlineStates(app.store, caller.namespace, shown.inlineBytes) : undefined;
   const groups = groupsOf(pages);
   const opening = async (): Promise<readonly Opened<Item>[] | undefined> => {
     const group = await groups.next();
-    return group.done === true ? undefined : open(app, caller, group.value, view);
+    return group.done === true ? undefined : open(app, caller, group.value, shown);
   };
   let ahead = opening();
   for (;;) {
@@ -55,7 +60,8 @@ export async function* readEach<Item>(
     if (opened === undefined) return;
     ahead = opening();
     ahead.catch(() => undefined); // rethrown by `await`, unless the client disconnects before
-    for (const each of opened) yield* send(app, each);
+    inline?.expect(opened.flatMap(({ parts }) => parts));
+    for (const each of opened) yield* send(app, each, inline);
   }
 }
 
@@ -106,17 +112,18 @@ async function open<Item>(
   app: App,
   caller: Caller,
   group: readonly Wanted<Item>[],
-  view: StepView,
+  shown: Shown,
 ): Promise<readonly Opened<Item>[]> {
   const ranges = group.flatMap(({ range }) => (range === undefined || range.from >= range.to ? [] : [range]));
-  const together = ranges.length < 2 ? [] : await app.store.readEncodedRanges(caller.namespace, ranges, view);
+  const together =
+    ranges.length < 2 ? [] : await app.store.readEncodedRanges(caller.namespace, ranges, shown.view, shown.inlineBytes);
   const found = new Map(ranges.map((range, i) => [range, together[i] ?? []]));
   return group.map((wanted) => {
     const { range } = wanted;
     const parts = (range && found.get(range)) ?? [];
     const next = parts.reduce((number, { count }) => number + BigInt(count), range?.from ?? 0n);
     if (range === undefined || next >= range.to) return { wanted, parts, rest: undefined, first: undefined };
-    const args = { startStepNumber: next, endStepNumber: range.to, view };
+    const args = { startStepNumber: next, endStepNumber: range.to, ...shown };
     const rest = readRange(app, caller, range.trajectory, args);
     const first = group.length === 1 ? rest.next() : undefined;
     first?.catch(() => undefined); // rethrown by `await`
@@ -124,7 +131,11 @@ async function open<Item>(
   });
 }
 
-async function* send<Item>(app: App, opened: Opened<Item>): AsyncGenerator<ItemRead<Item>, void, undefined> {
+async function* send<Item>(
+  app: App,
+  opened: Opened<Item>,
+  inline: InlineStates | undefined,
+): AsyncGenerator<ItemRead<Item>, void, undefined> {
   const { item, range } = opened.wanted;
   const end = range?.to ?? 0n;
   let nextStepNumber = range?.from ?? 0n;
@@ -141,6 +152,9 @@ async function* send<Item>(app: App, opened: Opened<Item>): AsyncGenerator<ItemR
   }
   try {
     for await (const part of partsOf(opened)) {
+      for await (const blobs of inline?.of(part) ?? []) {
+        yield { item, isFirst: false, steps: undefined, blobs, nextStepNumber, isDone: false, isDeleted: false };
+      }
       if (isFirst && rowBytes(item) + part.bytes.length > ANSWER_BYTES) yield read(undefined, false);
       nextStepNumber += BigInt(part.count);
       yield read(part, nextStepNumber >= end);

@@ -212,7 +212,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       // Otherwise the last of them would not end by itself.
       for (const rolloutId of [pendingId, heldId, runningId]) await rollouts.cancelRollout({ rolloutId });
       await runs.completeStage({ stageId });
-      return [[{ stageId, completeGroupsOnly: true, view: View.BASIC }], [{ stageId, follow: true }]];
+      return [[{ stageId, completeGroupsOnly: true, view: View.BASIC, inlineBytes: 100 }], [{ stageId, follow: true }]];
     },
     served: (answers, { doneId, failedId, heldId, runningId }) => {
       expect(answers.map(({ rollout }) => rollout?.id)).toEqual([doneId, failedId, heldId, runningId, undefined]);

@@ -65,7 +65,16 @@ export const TRAJECTORY_READS = {
   },
   readSteps: {
     requests: ({ branchId }) => [
-      [{ trajectoryId: branchId, startStepNumber: 1n, endStepNumber: 2n, view: View.BASIC, follow: true }],
+      [
+        {
+          trajectoryId: branchId,
+          startStepNumber: 1n,
+          endStepNumber: 2n,
+          view: View.BASIC,
+          follow: true,
+          inlineBytes: 9,
+        },
+      ],
       [{ trajectoryId: branchId, startStepNumber: 1n, follow: true }],
     ],
     served: (answers, { id, branchId }) => {
@@ -97,10 +106,11 @@ export const TRAJECTORY_READS = {
         descending: true,
         steps: StepScope.OWN,
         view: View.BASIC,
+        inlineBytes: 3,
       };
       const [first] = await collect(trajectories.readTrajectories(request));
       expect(first).toMatchObject({ trajectory: { id: branchId }, ownerId: branchId, trajectoryDone: true });
-      return [[{ ...request, resumeToken: first!.resumeToken }], [{ trajectoryIds: [branchId] }]];
+      return [[{ ...request, resumeToken: first!.resumeToken }], [{ trajectoryIds: [branchId], inlineBytes: 5 }]];
     },
     served: (answers, { id, branchId }) => {
       const owned = answers.flatMap((each) => each.steps.map((step) => [each.ownerId, step.stepNumber]));
@@ -109,7 +119,10 @@ export const TRAJECTORY_READS = {
         [id, 1n],
         [branchId, 2n],
       ]);
-      expect(answers[0]?.trajectory).toMatchObject({ id: branchId, metadataJson: '' });
+      const blobs = answers.flatMap((each) => each.blobs.map(({ data }) => Buffer.from(data).toString()));
+      expect(blobs).toEqual(['one', 'other']);
+      const shown = answers.find(({ trajectory }) => trajectory !== undefined);
+      expect(shown?.trajectory).toMatchObject({ id: branchId, metadataJson: '' });
       expect(answers.at(-1)).toMatchObject({ trajectoryDone: true, deleted: false });
     },
     refused: () => ({ INVALID_PAGE_TOKEN: [{ resumeToken: 'none' }], INVALID_REQUEST: [{ minRewardSum: NaN }] }),

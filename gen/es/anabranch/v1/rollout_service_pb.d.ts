@@ -9,6 +9,7 @@ import type { Attempt, Environment, Group, OnSuccess, Rollout, RolloutResult, St
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Status } from "./status_pb.js";
 import type { TimeSpan } from "./run_pb.js";
+import type { Blob } from "./state_pb.js";
 
 /**
  * Describes the file anabranch/v1/rollout_service.proto.
@@ -2404,6 +2405,14 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
    * @generated from field: anabranch.v1.View view = 4;
    */
   view: View;
+
+  /**
+   * Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
+   * that name them. At most 262,144. Default: 0 (none).
+   *
+   * @generated from field: int32 inline_bytes = 5;
+   */
+  inlineBytes: number;
 };
 
 /**
@@ -2454,6 +2463,14 @@ export declare type ReadRolloutsResponse = Message<"anabranch.v1.ReadRolloutsRes
    * @generated from field: bool caught_up = 5;
    */
   caughtUp: boolean;
+
+  /**
+   * With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else. Bytes that the
+   * call has sent among the last 4,096 blobs are not sent again.
+   *
+   * @generated from field: repeated anabranch.v1.Blob blobs = 6;
+   */
+  blobs: Blob[];
 };
 
 /**

@@ -39,3 +39,30 @@ export declare type State = Message<"anabranch.v1.State"> & {
  */
 export declare const StateSchema: GenMessage<State>;
 
+/**
+ * The bytes of a state or a content that steps name.
+ *
+ * @generated from message anabranch.v1.Blob
+ */
+export declare type Blob = Message<"anabranch.v1.Blob"> & {
+  /**
+   * SHA-256 of the bytes, 64 lower-case hex characters.
+   *
+   * @generated from field: string digest = 1;
+   */
+  digest: string;
+
+  /**
+   * The bytes.
+   *
+   * @generated from field: bytes data = 2;
+   */
+  data: Uint8Array;
+};
+
+/**
+ * Describes the message anabranch.v1.Blob.
+ * Use `create(BlobSchema)` to create a new message.
+ */
+export declare const BlobSchema: GenMessage<Blob>;
+

@@ -8,7 +8,7 @@ import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file anabranch/v1/state.proto.
  */
 export const file_anabranch_v1_state = /*@__PURE__*/
-  fileDesc("ChhhbmFicmFuY2gvdjEvc3RhdGUucHJvdG8SDGFuYWJyYW5jaC52MSIlCgVTdGF0ZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoA2IGcHJvdG8z");
+  fileDesc("ChhhbmFicmFuY2gvdjEvc3RhdGUucHJvdG8SDGFuYWJyYW5jaC52MSIlCgVTdGF0ZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoAyIkCgRCbG9iEg4KBmRpZ2VzdBgBIAEoCRIMCgRkYXRhGAIgASgMYgZwcm90bzM");
 
 /**
  * Describes the message anabranch.v1.State.
@@ -16,4 +16,11 @@ export const file_anabranch_v1_state = /*@__PURE__*/
  */
 export const StateSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_state, 0);
+
+/**
+ * Describes the message anabranch.v1.Blob.
+ * Use `create(BlobSchema)` to create a new message.
+ */
+export const BlobSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_state, 1);
 

@@ -7,6 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import type { IfExists, LineageSegment, Step, StepState, Tag, Trajectory, View } from "./trajectory_pb.js";
 import type { Status } from "./status_pb.js";
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Blob } from "./state_pb.js";
 
 /**
  * Describes the file anabranch/v1/trajectory_service.proto.
@@ -1446,6 +1447,14 @@ export declare type ReadStepsRequest = Message<"anabranch.v1.ReadStepsRequest"> 
    * @generated from field: bool follow = 5;
    */
   follow: boolean;
+
+  /**
+   * Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
+   * that name them. At most 262,144. Default: 0 (none).
+   *
+   * @generated from field: int32 inline_bytes = 6;
+   */
+  inlineBytes: number;
 };
 
 /**
@@ -1495,6 +1504,14 @@ export declare type ReadStepsResponse = Message<"anabranch.v1.ReadStepsResponse"
    * @generated from field: bool sealed = 5;
    */
   sealed: boolean;
+
+  /**
+   * With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `next_step_number`. Bytes that the
+   * call has sent among the last 4,096 blobs are not sent again.
+   *
+   * @generated from field: repeated anabranch.v1.Blob blobs = 6;
+   */
+  blobs: Blob[];
 };
 
 /**
@@ -1629,6 +1646,14 @@ export declare type ReadTrajectoriesRequest = Message<"anabranch.v1.ReadTrajecto
    * @generated from field: string resume_token = 17;
    */
   resumeToken: string;
+
+  /**
+   * Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
+   * that name them. At most 262,144. Default: 0 (none).
+   *
+   * @generated from field: int32 inline_bytes = 18;
+   */
+  inlineBytes: number;
 };
 
 /**
@@ -1681,11 +1706,20 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
   deleted: boolean;
 
   /**
-   * Continues after this message, in `resume_token` of another call. Valid as long as the server's database.
+   * Continues after this message, in `resume_token` of another call. Valid as long as the server's database. A message
+   * with `blobs` has the token of the message before it: empty before the first trajectory.
    *
    * @generated from field: string resume_token = 6;
    */
   resumeToken: string;
+
+  /**
+   * With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `resume_token`. Bytes that the
+   * call has sent among the last 4,096 blobs are not sent again.
+   *
+   * @generated from field: repeated anabranch.v1.Blob blobs = 7;
+   */
+  blobs: Blob[];
 };
 
 /**

@@ -5,6 +5,7 @@ isort:skip_file
 
 import anabranch.v1.rollout_pb2
 import anabranch.v1.run_pb2
+import anabranch.v1.state_pb2
 import anabranch.v1.status_pb2
 import anabranch.v1.trajectory_pb2
 import builtins
@@ -2289,6 +2290,7 @@ class ReadRolloutsRequest(google.protobuf.message.Message):
     COMPLETE_GROUPS_ONLY_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
+    INLINE_BYTES_FIELD_NUMBER: builtins.int
     stage_id: builtins.str
     """Id of the stage."""
     complete_groups_only: builtins.bool
@@ -2302,6 +2304,10 @@ class ReadRolloutsRequest(google.protobuf.message.Message):
     """
     view: anabranch.v1.trajectory_pb2.View.ValueType
     """View of steps and rollouts. Default: FULL."""
+    inline_bytes: builtins.int
+    """Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
+    that name them. At most 262,144. Default: 0 (none).
+    """
     def __init__(
         self,
         *,
@@ -2309,8 +2315,9 @@ class ReadRolloutsRequest(google.protobuf.message.Message):
         complete_groups_only: builtins.bool = ...,
         follow: builtins.bool = ...,
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        inline_bytes: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["complete_groups_only", b"complete_groups_only", "follow", b"follow", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete_groups_only", b"complete_groups_only", "follow", b"follow", "inline_bytes", b"inline_bytes", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
 
 Global___ReadRolloutsRequest: typing_extensions.TypeAlias = ReadRolloutsRequest
 
@@ -2327,6 +2334,7 @@ class ReadRolloutsResponse(google.protobuf.message.Message):
     ROLLOUT_DONE_FIELD_NUMBER: builtins.int
     GROUP_DONE_FIELD_NUMBER: builtins.int
     CAUGHT_UP_FIELD_NUMBER: builtins.int
+    BLOBS_FIELD_NUMBER: builtins.int
     rollout_done: builtins.bool
     """True if the latest rollout is complete with this message."""
     group_done: builtins.bool
@@ -2343,6 +2351,12 @@ class ReadRolloutsResponse(google.protobuf.message.Message):
         data.
         """
 
+    @property
+    def blobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.state_pb2.Blob]:
+        """With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else. Bytes that the
+        call has sent among the last 4,096 blobs are not sent again.
+        """
+
     def __init__(
         self,
         *,
@@ -2351,9 +2365,10 @@ class ReadRolloutsResponse(google.protobuf.message.Message):
         rollout_done: builtins.bool = ...,
         group_done: builtins.bool = ...,
         caught_up: builtins.bool = ...,
+        blobs: collections.abc.Iterable[anabranch.v1.state_pb2.Blob] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "group_done", b"group_done", "rollout", b"rollout", "rollout_done", b"rollout_done", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "caught_up", b"caught_up", "group_done", b"group_done", "rollout", b"rollout", "rollout_done", b"rollout_done", "steps", b"steps"]) -> None: ...
 
 Global___ReadRolloutsResponse: typing_extensions.TypeAlias = ReadRolloutsResponse
 

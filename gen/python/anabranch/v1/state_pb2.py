@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x61nabranch/v1/state.proto\x12\x0c\x61nabranch.v1\"3\n\x05State\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x12\n\x04size\x18\x02 \x01(\x03R\x04sizeb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x61nabranch/v1/state.proto\x12\x0c\x61nabranch.v1\"3\n\x05State\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x12\n\x04size\x18\x02 \x01(\x03R\x04size\"2\n\x04\x42lob\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x12\n\x04\x64\x61ta\x18\x02 \x01(\x0cR\x04\x64\x61tab\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,4 +33,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_STATE']._serialized_start=42
   _globals['_STATE']._serialized_end=93
+  _globals['_BLOB']._serialized_start=95
+  _globals['_BLOB']._serialized_end=145
 # @@protoc_insertion_point(module_scope)

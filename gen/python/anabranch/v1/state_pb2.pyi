@@ -40,3 +40,25 @@ class State(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["digest", b"digest", "size", b"size"]) -> None: ...
 
 Global___State: typing_extensions.TypeAlias = State
+
+@typing.final
+class Blob(google.protobuf.message.Message):
+    """The bytes of a state or a content that steps name."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: builtins.int
+    DATA_FIELD_NUMBER: builtins.int
+    digest: builtins.str
+    """SHA-256 of the bytes, 64 lower-case hex characters."""
+    data: builtins.bytes
+    """The bytes."""
+    def __init__(
+        self,
+        *,
+        digest: builtins.str = ...,
+        data: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["data", b"data", "digest", b"digest"]) -> None: ...
+
+Global___Blob: typing_extensions.TypeAlias = Blob

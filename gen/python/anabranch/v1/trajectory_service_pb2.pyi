@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+import anabranch.v1.state_pb2
 import anabranch.v1.status_pb2
 import anabranch.v1.trajectory_pb2
 import builtins
@@ -1443,6 +1444,7 @@ class ReadStepsRequest(google.protobuf.message.Message):
     END_STEP_NUMBER_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
     FOLLOW_FIELD_NUMBER: builtins.int
+    INLINE_BYTES_FIELD_NUMBER: builtins.int
     trajectory_id: builtins.str
     """Id of the trajectory."""
     start_step_number: builtins.int
@@ -1457,6 +1459,10 @@ class ReadStepsRequest(google.protobuf.message.Message):
     """If true, the stream continues as steps are committed. It ends at `end_step_number`, at the seal, or when the caller
     cancels the call.
     """
+    inline_bytes: builtins.int
+    """Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
+    that name them. At most 262,144. Default: 0 (none).
+    """
     def __init__(
         self,
         *,
@@ -1465,9 +1471,10 @@ class ReadStepsRequest(google.protobuf.message.Message):
         end_step_number: builtins.int | None = ...,
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
         follow: builtins.bool = ...,
+        inline_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "follow", b"follow", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "follow", b"follow", "inline_bytes", b"inline_bytes", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_end_step_number", b"_end_step_number"]) -> typing.Literal["end_step_number"] | None: ...
 
 Global___ReadStepsRequest: typing_extensions.TypeAlias = ReadStepsRequest
@@ -1483,6 +1490,7 @@ class ReadStepsResponse(google.protobuf.message.Message):
     NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
     CAUGHT_UP_FIELD_NUMBER: builtins.int
     SEALED_FIELD_NUMBER: builtins.int
+    BLOBS_FIELD_NUMBER: builtins.int
     trajectory_id: builtins.str
     """Id of the trajectory that owns these steps. Empty in a message without steps."""
     next_step_number: builtins.int
@@ -1497,6 +1505,12 @@ class ReadStepsResponse(google.protobuf.message.Message):
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Step]:
         """Steps in order. Their states have digest and size, without data."""
 
+    @property
+    def blobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.state_pb2.Blob]:
+        """With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `next_step_number`. Bytes that the
+        call has sent among the last 4,096 blobs are not sent again.
+        """
+
     def __init__(
         self,
         *,
@@ -1505,8 +1519,9 @@ class ReadStepsResponse(google.protobuf.message.Message):
         next_step_number: builtins.int = ...,
         caught_up: builtins.bool = ...,
         sealed: builtins.bool = ...,
+        blobs: collections.abc.Iterable[anabranch.v1.state_pb2.Blob] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "next_step_number", b"next_step_number", "sealed", b"sealed", "steps", b"steps", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "caught_up", b"caught_up", "next_step_number", b"next_step_number", "sealed", b"sealed", "steps", b"steps", "trajectory_id", b"trajectory_id"]) -> None: ...
 
 Global___ReadStepsResponse: typing_extensions.TypeAlias = ReadStepsResponse
 
@@ -1551,6 +1566,7 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
     STEPS_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
     RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    INLINE_BYTES_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """Match trajectories of this task."""
     run_id: builtins.str
@@ -1576,6 +1592,10 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
     resume_token: builtins.str
     """`resume_token` of the last message that was received. The call continues after that message. All other fields must
     be those of the call that sent it. Default: begin with the first trajectory.
+    """
+    inline_bytes: builtins.int
+    """Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
+    that name them. At most 262,144. Default: 0 (none).
     """
     @property
     def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -1617,9 +1637,10 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
         steps: Global___StepScope.ValueType = ...,
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
         resume_token: builtins.str = ...,
+        inline_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "labels", b"labels", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum", "order", b"order", "resume_token", b"resume_token", "run_id", b"run_id", "statuses", b"statuses", "steps", b"steps", "task_id", b"task_id", "trajectory_ids", b"trajectory_ids", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "inline_bytes", b"inline_bytes", "labels", b"labels", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum", "order", b"order", "resume_token", b"resume_token", "run_id", b"run_id", "statuses", b"statuses", "steps", b"steps", "task_id", b"task_id", "trajectory_ids", b"trajectory_ids", "view", b"view"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_length", b"_max_length"]) -> typing.Literal["max_length"] | None: ...
     @typing.overload
@@ -1645,6 +1666,7 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
     TRAJECTORY_DONE_FIELD_NUMBER: builtins.int
     DELETED_FIELD_NUMBER: builtins.int
     RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    BLOBS_FIELD_NUMBER: builtins.int
     owner_id: builtins.str
     """Id of the trajectory that owns these steps. Empty in a message without steps."""
     trajectory_done: builtins.bool
@@ -1652,7 +1674,9 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
     deleted: builtins.bool
     """True if the latest trajectory was deleted before all its steps were sent. Its steps are incomplete."""
     resume_token: builtins.str
-    """Continues after this message, in `resume_token` of another call. Valid as long as the server's database."""
+    """Continues after this message, in `resume_token` of another call. Valid as long as the server's database. A message
+    with `blobs` has the token of the message before it: empty before the first trajectory.
+    """
     @property
     def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """A trajectory, as it was when the server read it. Its steps follow, up to its `next_step_number`. Not repeated in the
@@ -1663,6 +1687,12 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Step]:
         """Next steps of the latest trajectory in order. Their states have digest and size, without data."""
 
+    @property
+    def blobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.state_pb2.Blob]:
+        """With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `resume_token`. Bytes that the
+        call has sent among the last 4,096 blobs are not sent again.
+        """
+
     def __init__(
         self,
         *,
@@ -1672,9 +1702,10 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
         trajectory_done: builtins.bool = ...,
         deleted: builtins.bool = ...,
         resume_token: builtins.str = ...,
+        blobs: collections.abc.Iterable[anabranch.v1.state_pb2.Blob] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "owner_id", b"owner_id", "resume_token", b"resume_token", "steps", b"steps", "trajectory", b"trajectory", "trajectory_done", b"trajectory_done"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "deleted", b"deleted", "owner_id", b"owner_id", "resume_token", b"resume_token", "steps", b"steps", "trajectory", b"trajectory", "trajectory_done", b"trajectory_done"]) -> None: ...
 
 Global___ReadTrajectoriesResponse: typing_extensions.TypeAlias = ReadTrajectoriesResponse
 

@@ -6,21 +6,30 @@ import type { EncodedSteps, StepView, TrajectoryRange } from '../../contract/ste
 import { findAncestors } from '../trajectory/lineage.ts';
 import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
+import { NamedStates } from './named_states.ts';
 import { PageEncoder } from './page_encoder.ts';
-import { type AttachedStates, attachedIn, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
-import { encodedBytes, forEachStep, MANY_STEPS, type PageSegment, searchedSegments } from './steps.ts';
+import { type AttachedStates, attachedIn, type OwnedSegment, readStored } from './read_stored.ts';
+import { addAll, encodedBytes, MANY_STEPS, type PageSegment, searchedSegments } from './steps.ts';
 
 export async function readEncodedRanges(
   scope: ReadScope,
   wanted: readonly TrajectoryRange[],
   view: StepView,
+  inlineBytes = 0,
 ): Promise<EncodedSteps[][]> {
   const lineages = await lineagesOf(scope, wanted);
-  const { segments, attached } = await readSegments(scope, unionOf(wanted, lineages));
+  const { segments, attached } = await readSegments(scope, unionOf(wanted, lineages), inlineBytes > 0);
   let count = 0n;
   for (const { from, to } of wanted) count += to - from;
   if (count >= MANY_STEPS) await scope.engine.slots.take();
-  return wanted.map(({ from }, i) => encode(lineages[i]!, from, segments, attached, view));
+  return wanted.map(({ from }, i) => {
+    const rows = lineages[i]!.flatMap((range) => partsOf(range, segments.get(range.key) ?? []));
+    const encoder = new PageEncoder(view, encodedBytes(rows, view));
+    const page = { rows, from, maxBytes: Number.MAX_SAFE_INTEGER, cutAt: undefined };
+    const named = inlineBytes > 0 ? new NamedStates(view, inlineBytes) : undefined;
+    addUntilDamage(encoder, page, attached, named);
+    return encoder.parts();
+  });
 }
 
 /** Returns the ranges that own the wanted steps; none for a trajectory with many ancestors. */
@@ -61,7 +70,11 @@ interface Segments {
   readonly attached: AttachedStates;
 }
 
-async function readSegments({ engine, namespace }: ReadScope, ranges: readonly TreeRange[]): Promise<Segments> {
+async function readSegments(
+  { engine, namespace }: ReadScope,
+  ranges: readonly TreeRange[],
+  withStates: boolean,
+): Promise<Segments> {
   if (ranges.length === 0) return { segments: new Map(), attached: undefined };
   const { segments, attached } = await readStored(engine, {
     from: 0n,
@@ -72,28 +85,18 @@ async function readSegments({ engine, namespace }: ReadScope, ranges: readonly T
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`,
     attached: attachedIn(engine, namespace),
+    withStates,
   });
   return { segments: Map.groupBy(segments, ({ owner }) => owner.key), attached };
 }
 
-/** Encodes the steps of a lineage until one is missing or damaged. */
-function encode(
-  lineage: readonly OwnedRange[],
-  from: bigint,
-  segments: Segments['segments'],
-  attached: AttachedStates,
-  view: StepView,
-): EncodedSteps[] {
-  const rows = lineage.flatMap((range) => partsOf(range, segments.get(range.key) ?? []));
-  const encoder = new PageEncoder(view, encodedBytes(rows, view));
+/** Adds the steps of a page until one is missing or damaged. */
+function addUntilDamage(...args: Parameters<typeof addAll>): void {
   try {
-    forEachStep({ rows, from, maxBytes: Number.MAX_SAFE_INTEGER, cutAt: undefined }, (found) =>
-      encoder.add(found, attachedTo(attached, found.owner.key, found.at.stepNumber)),
-    );
+    addAll(...args);
   } catch (error) {
     if (!(error instanceof AnabranchError)) throw error;
   }
-  return encoder.parts();
 }
 
 /** Returns the segments that have steps of the range, with the part of each. */

@@ -2,7 +2,7 @@ import type { StateRef } from '../../../domain/step.ts';
 import { RESPONSE } from '../../../domain/step_codec/tags.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { type Commit, writeCommit, writeRewardSum, writeStoredStep } from '../../../domain/step_codec/write.ts';
-import type { EncodedSteps, OwnedStep, StepView } from '../../contract/step.ts';
+import type { EncodedSteps, NamedState, OwnedStep, StepView } from '../../contract/step.ts';
 import { type SegmentCursor, storedStep } from './stored_segment.ts';
 
 /** The current step of a page. */
@@ -14,11 +14,19 @@ export interface PageStep {
 /** Larger than a page. Only attached states, which the size of a page does not count, can fill a part. */
 const PART_BYTES = 384 * 1024;
 
+interface Part {
+  readonly owner: OwnedStep['owner'];
+  readonly from: number;
+  to: number;
+  count: number;
+  readonly states: NamedState[] | undefined;
+}
+
 /** Encodes the steps of a page as the field `steps` of a response, in parts of one owner each (FM7). */
 export class PageEncoder {
   readonly #view: StepView;
   readonly #out: WireWriter;
-  readonly #parts: { readonly owner: OwnedStep['owner']; readonly from: number; to: number; count: number }[] = [];
+  readonly #parts: Part[] = [];
   readonly #commit = new WireWriter(32);
   #commitBytes = Buffer.alloc(0);
   #last: Commit | undefined;
@@ -29,8 +37,11 @@ export class PageEncoder {
     this.#out = new WireWriter(capacity);
   }
 
-  /** Adds the current step of `found`, with the states that were attached to it. Errors: STEP_CORRUPT. */
-  add(found: PageStep, attached: readonly StateRef[] | undefined): void {
+  /**
+   * Adds the current step of `found`, with the states that were attached to it. `named` are all its states. Errors:
+   * STEP_CORRUPT.
+   */
+  add(found: PageStep, attached: readonly StateRef[] | undefined, named?: readonly NamedState[]): void {
     const out = this.#out;
     const from = out.length;
     const begun = out.begin(RESPONSE.steps);
@@ -39,16 +50,20 @@ export class PageEncoder {
     out.end(begun);
     let part = this.#parts.at(-1);
     if (part === undefined || part.owner.key !== found.owner.key || out.length - part.from > PART_BYTES) {
-      part = { owner: found.owner, from, to: from, count: 0 };
+      part = { owner: found.owner, from, to: from, count: 0, states: named && [] };
       this.#parts.push(part);
     }
     part.to = out.length;
     part.count += 1;
+    if (named !== undefined) part.states?.push(...named);
   }
 
   parts(): EncodedSteps[] {
     const bytes = this.#out.finish();
-    return this.#parts.map(({ owner, from, to, count }) => ({ owner, count, bytes: bytes.subarray(from, to) }));
+    return this.#parts.map(({ owner, from, to, count, states }) => {
+      const part = { owner, count, bytes: bytes.subarray(from, to) };
+      return states === undefined ? part : { ...part, states };
+    });
   }
 
   #forward(found: PageStep): void {

@@ -5,11 +5,14 @@ import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { OwnedStep } from '../../contract/step.ts';
 import type { Db, Engine } from '../engine.ts';
 import { columnOfSegment } from './segment_lookup.ts';
+import type { StoredStates } from './stored_body.ts';
 import type { StoredSegment } from './stored_segment.ts';
 
 export interface OwnedSegment {
   readonly owner: OwnedStep['owner'];
   readonly segment: StoredSegment;
+  /** The bytes of its small states. Undefined unless they were requested. */
+  readonly small?: StoredStates;
 }
 
 /** States that were attached to steps (W10), by owner and step number. Undefined if there are none. */
@@ -29,6 +32,8 @@ interface StoredQuery {
   readonly segments: RawBuilder<unknown>;
   /** The end of a select from `attached_states` as `a`. */
   readonly attached: RawBuilder<unknown>;
+  /** Also read the bytes of small states. Default false. */
+  readonly withStates?: boolean;
 }
 
 /** The end of a select of the states that were attached to steps of the ranges `g`. */
@@ -40,7 +45,18 @@ export function attachedIn(engine: Engine, namespace: string): RawBuilder<unknow
 }
 
 type StoredRow =
-  | [first: number, next: number, key: number, ownerId: string, epoch: number, ...SegmentColumns, null, null]
+  | [
+      first: number,
+      next: number,
+      key: number,
+      ownerId: string,
+      epoch: number,
+      ...SegmentColumns,
+      null,
+      null,
+      states: Uint8Array | null,
+      statesBytes: number | null,
+    ]
   | [
       stepNumber: number,
       null,
@@ -50,6 +66,8 @@ type StoredRow =
       ...NoSegment,
       mediaType: string,
       digest: string,
+      data: Uint8Array | null,
+      null,
     ];
 type SegmentColumns = [
   commitTime: string,
@@ -68,14 +86,14 @@ type NoSegment = [null, null, null, null, null, null, null];
  */
 export async function readStored(
   engine: Engine,
-  { from, beginning, segments, attached }: StoredQuery,
+  { from, beginning, segments, attached, withStates = false }: StoredQuery,
 ): Promise<{ readonly segments: OwnedSegment[]; readonly attached: AttachedStates }> {
   const rows = await engine.rows<StoredRow>(sql`${beginning}
     select s.first_step_number - ${from}, s.next_step_number - ${from}, s.trajectory, cast(o.id as text), s.writer_epoch,
-      s.commit_time, s.commits, s.reward_sum, s.checksum, s.encoding, s.body_bytes, s.body, null, null
+      s.commit_time, s.commits, s.reward_sum, s.checksum, s.encoding, s.body_bytes, s.body, null, null, ${withStates ? sql`s.states, s.states_bytes` : sql`null, null`}
     ${segments}
     union all
-    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, null, null, null, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}
+    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, null, null, null, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}, ${withStates ? sql`a.data` : sql`null`}, null
     ${attached}
     order by 1`);
   const found: OwnedSegment[] = [];
@@ -84,15 +102,34 @@ export async function readStored(
     const number = from + BigInt(row[0]);
     const key = BigInt(row[2]);
     if (row[1] === null) {
-      const [, , , name, size, , , , , , , , mediaType, digest] = row;
+      const [, , , name, size, , , , , , , , mediaType, digest, data] = row;
       const place = tupleKey(key, number);
       states ??= new Map();
       const there = states.get(place) ?? [];
       // The ranges of a list can overlap, if rows were merged since it found them.
-      if (there.every((state) => state.name !== name)) states.set(place, [...there, { name, digest, mediaType, size }]);
+      if (there.every((state) => state.name !== name)) {
+        states.set(place, [...there, { name, digest, mediaType, size, ...(data === null ? {} : { data }) }]);
+      }
       continue;
     }
-    const [, next, , id, epoch, commit_time, commits, reward_sum, checksum, encoding, bodyBytes, body] = row;
+    const [
+      ,
+      next,
+      ,
+      id,
+      epoch,
+      commit_time,
+      commits,
+      reward_sum,
+      checksum,
+      encoding,
+      bodyBytes,
+      body,
+      ,
+      ,
+      small,
+      smallBytes,
+    ] = row;
     const segment = {
       first_step_number: number,
       next_step_number: from + BigInt(next),
@@ -105,7 +142,9 @@ export async function readStored(
       body_bytes: bodyBytes === null ? null : BigInt(bodyBytes),
       body,
     };
-    found.push({ owner: { key, id }, segment });
+    const owned = { owner: { key, id }, segment };
+    const states_bytes = smallBytes === null ? null : BigInt(smallBytes);
+    found.push(small === null ? owned : { ...owned, small: { states: small, states_bytes } });
   }
   return { segments: found, attached: states };
 }

@@ -1,8 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import { clipRanges, type OwnedRange } from '../../../domain/lineage.ts';
 import { stateDigest } from '../../../domain/state_digest.ts';
-import type { StateRef } from '../../../domain/step.ts';
-import { SmallStates } from '../../../domain/step_codec/small_states.ts';
 import type { OwnedState, OwnedStep, StepPlace } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
@@ -10,11 +8,12 @@ import { stateCorrupt } from '../state/bytes.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readDigest } from '../values.ts';
+import { smallStatesIn } from './named_states.ts';
 import { segmentsOver } from './read_stored.ts';
 import { lastWithStates, readRuns, runBegin, runEnd, runName, runsIn } from './step_runs.ts';
 import { MANY_STEPS, readSteps, searchedSegments } from './steps.ts';
-import { bytesOf, readStates, type StoredStates } from './stored_body.ts';
-import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
+import { bytesOf, type StoredStates } from './stored_body.ts';
+import type { StoredSegment } from './stored_segment.ts';
 
 export async function findCheckpoint(
   scope: ReadScope,
@@ -237,22 +236,6 @@ interface AttachedRow {
   readonly media_type: string;
   readonly size: bigint;
   readonly data: Uint8Array | null;
-}
-
-/** Goes through steps of [from, to) with their states. Small ones have their bytes. Errors: STEP_CORRUPT. */
-function* smallStatesIn(
-  segment: StoredSegment & StoredStates,
-  from: bigint,
-  to: bigint,
-): Generator<{ readonly stepNumber: bigint; readonly states: readonly StateRef[] }, void, undefined> {
-  const small = new SmallStates(readStates(segment));
-  for (const steps = new SegmentCursor(segment); steps.next() && steps.stepNumber < to; ) {
-    const states = steps.read('BASIC').states.map((state): StateRef => {
-      const data = small.next(state.size);
-      return data === undefined ? state : { ...state, data };
-    });
-    if (steps.stepNumber >= from) yield { stepNumber: steps.stepNumber, states };
-  }
 }
 
 export async function readSmallStates(

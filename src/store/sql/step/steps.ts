@@ -7,6 +7,7 @@ import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { lineageTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
+import { NamedStates } from './named_states.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
 import { type AttachedStates, attachedIn, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
 import { columnOfSegment } from './segment_lookup.ts';
@@ -37,9 +38,28 @@ export async function readEncodedSteps(
   view: StepView,
 ): Promise<EncodedSteps[]> {
   const { page, attached } = await readRange(scope, tree, lineage, range);
+  return encodePage(page, attached, view, range.inlineBytes);
+}
+
+/** Encodes the steps of a page, with the states that they name if `inlineBytes` is set. Errors: STEP_CORRUPT. */
+function encodePage(page: Page, attached: AttachedStates, view: StepView, inlineBytes = 0): EncodedSteps[] {
   const encoder = new PageEncoder(view, encodedBytes(page.rows, view));
-  forEachStep(page, (found) => encoder.add(found, attachedTo(attached, found.owner.key, found.at.stepNumber)));
+  addAll(encoder, page, attached, inlineBytes > 0 ? new NamedStates(view, inlineBytes) : undefined);
   return encoder.parts();
+}
+
+/** Adds the steps of a page to an encoder. Errors: STEP_CORRUPT. */
+export function addAll(
+  encoder: PageEncoder,
+  page: Page,
+  attached: AttachedStates,
+  named: NamedStates | undefined,
+): void {
+  forEachStep(page, (found) => {
+    const { owner, at, row } = found;
+    const states = attachedTo(attached, owner.key, at.stepNumber);
+    encoder.add(found, states, named?.of(row, at, states));
+  });
 }
 
 /** Bytes that the server adds to a step: its tag and length, commit time, epoch and reward sum. */
@@ -59,10 +79,10 @@ export function encodedBytes(rows: readonly PageSegment[], view: StepView): numb
 }
 
 async function readRange(scope: ReadScope, tree: bigint, lineage: readonly OwnedRange[], range: StepRange) {
-  const { from, maxBytes } = range;
+  const { from, maxBytes, inlineBytes = 0 } = range;
   const last = from + BigInt(range.maxSteps);
   const to = last < range.to ? last : range.to;
-  const { rows, attached } = await readPage(scope, tree, lineage, { from, to, maxBytes });
+  const { rows, attached } = await readPage(scope, tree, lineage, { from, to, maxBytes, withStates: inlineBytes > 0 });
   return { page: { rows, from, maxBytes, cutAt: to < range.to ? to : undefined }, attached };
 }
 
@@ -98,6 +118,7 @@ interface PageRange {
   readonly from: bigint;
   readonly to: bigint;
   readonly maxBytes: number;
+  readonly withStates?: boolean;
 }
 
 /** A stored segment of a page, with the part [begin, end) that the lineage has of it. */
@@ -121,7 +142,7 @@ async function readPage(
   { engine, namespace }: ReadScope,
   tree: bigint,
   lineage: readonly OwnedRange[],
-  { from, to, maxBytes }: PageRange,
+  { from, to, maxBytes, withStates = false }: PageRange,
 ): Promise<SegmentPage> {
   const window = clipRanges(lineage, from, to);
   if (window.length === 0) return { rows: [], attached: undefined };
@@ -136,6 +157,7 @@ async function readPage(
         and (s.first_step_number <= ${from}
           or s.byte_sum + ${BODY_BYTES} <= ${bytesBefore(engine, tree, lineage, from)} + ${BigInt(maxBytes)})`,
     attached: attachedIn(engine, namespace),
+    withStates,
   });
   const ranges = new Map(window.map((range) => [range.key, range]));
   let count = 0n;
@@ -168,7 +190,7 @@ function bytesBefore(engine: Engine, tree: bigint, lineage: readonly OwnedRange[
   return sql`coalesce(${columnOfSegment(engine, 'byte_sum', { tree, trajectory: owner, stepNumber: from })}, 0)`;
 }
 
-interface Page {
+export interface Page {
   readonly rows: readonly PageSegment[];
   readonly from: bigint;
   readonly maxBytes: number;
@@ -176,21 +198,27 @@ interface Page {
   readonly cutAt: bigint | undefined;
 }
 
+/** The current step of a page, and the row that has it. */
+interface FoundStep extends PageStep {
+  readonly row: OwnedSegment;
+}
+
 /**
  * Calls `use` for the steps of a page in order, at least one if there is one, until a step is missing (RD1) or the page
  * is full. A page ends before a segment that it cannot have whole, because the next page would read that segment again.
  * A damaged segment fails only the page that begins with it, so that the steps before it can be read.
  */
-export function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: PageStep) => void): void {
+function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: FoundStep) => void): void {
   let next = from;
   let bytes = 0;
-  for (const { owner, segment, begin, end } of rows) {
+  for (const row of rows) {
+    const { owner, segment, begin, end } = row;
     if (begin !== next) return;
     const isWhole = bytes + bytesOf(segment) <= maxBytes && (end !== cutAt || segment.next_step_number === end);
     if (next > from && !isWhole) return;
     try {
       const at = new SegmentCursor(segment);
-      const found = { owner, at };
+      const found = { owner, at, row };
       while (next < end && at.next()) {
         if (at.stepNumber < begin) continue;
         bytes += at.frameBytes;

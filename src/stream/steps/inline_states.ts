@@ -1,0 +1,110 @@
+import type { Digest } from '../../domain/ids.ts';
+import { ANSWER_BYTES } from '../../domain/limits.ts';
+import type { EncodedSteps } from '../../store/contract/step.ts';
+import type { Store } from '../../store/contract/store.ts';
+import { readTogether } from '../whole_states.ts';
+
+/** The bytes of a state that a step or a content names. */
+export interface Blob {
+  readonly digest: Digest;
+  readonly data: Uint8Array;
+}
+
+/** Digests that a call remembers, so that it does not send their bytes again. */
+const REMEMBERED = 4096;
+
+/** Digests looked up by one statement. */
+const LOOKED_UP = 500;
+
+/** Bytes that a blob takes in a message besides its data. */
+const BLOB_BYTES = 80;
+
+type Read = readonly [Digest, Uint8Array | undefined];
+
+/**
+ * Returns the states that steps name, before the steps. States of many parts are read by few statements. One that a call
+ * has returned for an earlier part is not repeated soon.
+ */
+export class InlineStates {
+  readonly #store: Pick<Store, 'locateStates' | 'readWholeStates'>;
+  readonly #namespace: string;
+  readonly #inlineBytes: number;
+  /** The digests that were handled last, the oldest first. */
+  readonly #handled = new Set<Digest>();
+  /** What `#ahead` returns, in this order. */
+  #expected = new Set<Digest>();
+  #ahead: AsyncGenerator<Read, void, undefined> | undefined;
+
+  constructor(store: Pick<Store, 'locateStates' | 'readWholeStates'>, namespace: string, inlineBytes: number) {
+    this.#store = store;
+    this.#namespace = namespace;
+    this.#inlineBytes = inlineBytes;
+  }
+
+  /** Has the states of these parts read together. The parts must be returned next, in this order. */
+  expect(parts: readonly EncodedSteps[]): void {
+    const states = parts.flatMap((part) => part.states ?? []);
+    const missing = states.filter(({ digest, data }) => data === undefined && !this.#handled.has(digest));
+    this.#expected = new Set(missing.map(({ digest }) => digest));
+    this.#ahead = this.#read([...this.#expected]);
+  }
+
+  /**
+   * Returns the states of a part that were not returned lately, in lists that fit into a message. Leaves out larger
+   * states, and those that were deleted meanwhile. Errors: STATE_CORRUPT.
+   */
+  async *of(part: EncodedSteps): AsyncGenerator<readonly Blob[], void, undefined> {
+    let blobs: Blob[] = [];
+    let bytes = 0;
+    for (const { digest, data: small } of part.states ?? []) {
+      if (this.#handled.has(digest)) continue;
+      if (small === undefined && !this.#expected.has(digest)) this.expect([part]);
+      const data = small === undefined ? await this.#take(digest) : small;
+      this.#remember(digest);
+      if (data === undefined) continue;
+      bytes += data.length + BLOB_BYTES;
+      if (blobs.length > 0 && bytes > ANSWER_BYTES) {
+        yield blobs;
+        [blobs, bytes] = [[], data.length + BLOB_BYTES];
+      }
+      blobs.push({ digest, data });
+    }
+    if (blobs.length > 0) yield blobs;
+  }
+
+  /** Returns the bytes of each state in order, undefined for those that are larger or were deleted. */
+  async *#read(digests: readonly Digest[]): AsyncGenerator<Read, void, undefined> {
+    for (let at = 0; at < digests.length; at += LOOKED_UP) {
+      const some = digests.slice(at, at + LOOKED_UP);
+      const located = await this.#store.locateStates(this.#namespace, some);
+      const fitting = some
+        .flatMap((digest) => located.get(digest) ?? [])
+        .filter(({ size }) => size <= this.#inlineBytes);
+      const found = new Set(fitting);
+      const reading = readTogether(this.#store, this.#namespace, fitting);
+      for (const digest of some) {
+        const state = located.get(digest);
+        const next = state !== undefined && found.has(state) ? await reading.next() : undefined;
+        yield [digest, next?.done === false ? next.value[1] : undefined];
+      }
+    }
+  }
+
+  async #take(wanted: Digest): Promise<Uint8Array | undefined> {
+    for (let next = await this.#ahead?.next(); next?.done === false; next = await this.#ahead?.next()) {
+      const [digest, data] = next.value;
+      this.#expected.delete(digest);
+      if (digest === wanted) return data;
+    }
+    return undefined;
+  }
+
+  #remember(digest: Digest): void {
+    this.#handled.add(digest);
+    if (this.#handled.size <= REMEMBERED) return;
+    for (const oldest of this.#handled) {
+      this.#handled.delete(oldest);
+      return;
+    }
+  }
+}

@@ -1,0 +1,234 @@
+import { randomBytes } from 'node:crypto';
+import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { expect, it } from 'vitest';
+import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import {
+  ReadStepsRequestSchema,
+  type ReadStepsResponse,
+  ReadStepsResponseSchema,
+  ReadTrajectoriesRequestSchema,
+  type ReadTrajectoriesResponse,
+  ReadTrajectoriesResponseSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { putState } from '../../src/service/state/put.ts';
+import { readSteps } from '../../src/service/trajectory/read.ts';
+import { readTrajectories } from '../../src/service/trajectory/read_trajectories.ts';
+import { refusalOf } from '../store/scene.ts';
+import { outsideSql } from '../store/sql.ts';
+import { statementsOfWarm } from '../store/statement_count.ts';
+import { sha256 } from '../support/steps.ts';
+import { type AppScene, all, describeApp, state, step } from './on_app.ts';
+
+interface Message {
+  readonly blobs: readonly { readonly digest: string; readonly data: Uint8Array }[];
+  readonly steps: readonly Step[];
+}
+
+async function* reading(
+  { app, caller }: AppScene,
+  init: MessageInitShape<typeof ReadTrajectoriesRequestSchema> = {},
+): AsyncGenerator<ReadTrajectoriesResponse, void, undefined> {
+  const request = create(ReadTrajectoriesRequestSchema, init);
+  for await (const sent of readTrajectories.messages(request, { app, caller, signal: app.call.signal })) {
+    const message = sent.decode() as ReadTrajectoriesResponse;
+    expect(toBinary(ReadTrajectoriesResponseSchema, message).length).toBeLessThanOrEqual(LIMITS.messageBytes);
+    yield message;
+  }
+}
+
+async function* readingSteps(
+  { app, caller }: AppScene,
+  init: MessageInitShape<typeof ReadStepsRequestSchema>,
+  signal = app.call.signal,
+): AsyncGenerator<ReadStepsResponse, void, undefined> {
+  const request = create(ReadStepsRequestSchema, init);
+  for await (const sent of readSteps.messages(request, { app, caller, signal })) {
+    const message = sent.decode() as ReadStepsResponse;
+    expect(toBinary(ReadStepsResponseSchema, message).length).toBeLessThanOrEqual(LIMITS.messageBytes);
+    yield message;
+  }
+}
+
+/** Digests and sizes of everything that a step names. */
+function namedBy({ states, actions, observations }: Step): [string, number][] {
+  const contents = [...actions, ...observations].flatMap(({ content }) => content ?? []);
+  return [
+    ...states.map(({ digest, size }): [string, number] => [digest, Number(size)]),
+    ...contents.flatMap(({ stateDigest, size }): [string, number][] =>
+      stateDigest ? [[stateDigest, Number(size)]] : [],
+    ),
+  ];
+}
+
+/** Checks that each state up to the size came once before its first step, with its bytes, and nothing else. */
+function check(messages: readonly Message[], most: number): number {
+  const sent = new Set<string>();
+  const named = new Set<string>();
+  for (const { blobs, steps } of messages) {
+    expect(blobs.length === 0 || steps.length === 0).toBe(true);
+    for (const { digest, data } of blobs) {
+      expect(sha256(data)).toBe(digest);
+      expect(data.length).toBeLessThanOrEqual(most);
+      expect(sent.has(digest)).toBe(false);
+      sent.add(digest);
+    }
+    for (const [digest, size] of steps.flatMap(namedBy)) {
+      named.add(digest);
+      expect(sent.has(digest), `state of ${size} bytes`).toBe(size <= most);
+    }
+  }
+  expect([...sent].filter((digest) => !named.has(digest))).toEqual([]);
+  return sent.size;
+}
+
+describeApp('inline_bytes', (on) => {
+  async function put(scene: AppScene, bytes: Uint8Array): Promise<string> {
+    const chunks = (async function* () {
+      yield bytes;
+    })();
+    return (await putState(scene.app, scene.caller, { digest: undefined, chunks })).digest;
+  }
+
+  function pictured(stepNumber: bigint, digest: string, size: number, states: readonly ReturnType<typeof state>[]) {
+    const content = { kind: 'state', digest, mediaType: 'image/png', size } as const;
+    const observations = [{ type: 'screenshot', callId: '', isError: false, content }];
+    return step(stepNumber, `step ${stepNumber}`, { observations, states: [...states] });
+  }
+
+  /** States of all kinds: small, stored as changes, uploaded, large, attached, of contents, empty and repeated. */
+  async function createAll(scene: AppScene): Promise<string[]> {
+    const ids: string[] = [];
+    const shared = await put(scene, randomBytes(20_000));
+    const large = await put(scene, randomBytes(300_000));
+    for (let i = 0; i < 3; i += 1) {
+      const made = await scene.create();
+      const own = await put(scene, randomBytes(50_000));
+      const env = (n: number) => state(Buffer.concat([randomBytes(8), Buffer.alloc(6_000, `env ${n}`)]));
+      const steps = [0, 1, 2, 3, 4, 5].map((n) =>
+        pictured(BigInt(n), n % 2 === 0 ? shared : own, n % 2 === 0 ? 20_000 : 50_000, [
+          env(n),
+          state(`small ${i} ${n}`, { name: 'memory' }),
+          state('same', { name: 'same' }),
+          state('', { name: 'empty' }),
+          state(undefined, { digest: large, name: 'large' }),
+        ]),
+      );
+      await scene.write(made, steps);
+      for (const [name, data] of [
+        ['late', 'attached'],
+        ['later', 'x'.repeat(9_000)],
+      ] as const) {
+        const target = { trajectoryId: made.id, writerEpoch: 1n, stepNumber: 2n };
+        await scene.rpc.attachState({ ...target, state: { name, data: Buffer.from(`${data} ${i}`) } });
+      }
+      ids.push(made.id);
+    }
+    const branch = await scene.branch({ id: ids[0]! }, 3n);
+    await scene.write(branch, [step(4n, 'own', { states: [state('branch')] })]);
+    return [...ids, branch.id];
+  }
+
+  it.each([1, 4_000, 10_000, 20_000, 262_144])(
+    'RD7: ReadTrajectories returns states and contents of up to %i bytes before the steps that name them, each once',
+    async (inlineBytes) => {
+      const scene = on.scene();
+      await createAll(scene);
+      check(await all(reading(scene, { inlineBytes })), inlineBytes);
+      const none = await all(reading(scene));
+      expect(none.every(({ blobs }) => blobs.length === 0)).toBe(true);
+    },
+  );
+
+  it('RD7: ReadSteps returns them too, of each range, and live to followers', async () => {
+    const scene = on.scene();
+    const ids = await createAll(scene);
+    for (const trajectoryId of ids) {
+      for (const startStepNumber of [0n, 3n]) {
+        const messages = await all(readingSteps(scene, { trajectoryId, startStepNumber, inlineBytes: 100_000 }));
+        expect(check(messages, 100_000)).toBeGreaterThan(3);
+        let next = startStepNumber;
+        for (const { blobs, steps, nextStepNumber } of messages) {
+          if (blobs.length > 0) expect(nextStepNumber).toBe(next);
+          next += BigInt(steps.length);
+        }
+      }
+    }
+    const gone = new AbortController();
+    const [trajectoryId] = ids;
+    const request = { trajectoryId: trajectoryId!, startStepNumber: 5n, follow: true };
+    const with9 = readingSteps(scene, { ...request, inlineBytes: 9 }, gone.signal);
+    const without = readingSteps(scene, request, gone.signal);
+    const read = async (from: AsyncGenerator<ReadStepsResponse, void, undefined>, until: bigint) => {
+      const found: ReadStepsResponse[] = [];
+      while ((found.at(-1)?.nextStepNumber ?? 0n) < until) {
+        const { value } = await from.next();
+        if (value !== undefined) found.push(value);
+      }
+      return found;
+    };
+    const first = [await read(with9, 6n), await read(without, 6n)];
+    await scene.write({ id: trajectoryId! }, [
+      step(6n, 'live', { states: [state('live'), state('much longer', { name: 'l' })] }),
+    ]);
+    const second = [await read(with9, 7n), await read(without, 7n)];
+    check([...first[0]!, ...second[0]!], 9);
+    expect(second[0]!.flatMap(({ blobs }) => blobs.map(({ data }) => Buffer.from(data).toString()))).toEqual(['live']);
+    expect([...first[1]!, ...second[1]!].flatMap(({ blobs }) => blobs)).toEqual([]);
+    gone.abort();
+  });
+
+  it('RD7: the view BASIC leaves out contents, and so their bytes', async () => {
+    const scene = on.scene();
+    await createAll(scene);
+    const messages = await all(reading(scene, { inlineBytes: 262_144, view: View.BASIC }));
+    expect(check(messages, 262_144)).toBeGreaterThan(10);
+    const sizes = messages.flatMap(({ blobs }) => blobs.map(({ data }) => data.length));
+    expect(sizes).not.toContain(20_000);
+  });
+
+  it('RD6, RD7: a call continues after every message, also before the steps of sent blobs', async () => {
+    const scene = on.scene();
+    await createAll(scene);
+    const request = { inlineBytes: 60_000 };
+    const messages = await all(reading(scene, request));
+    const steps = (of: readonly Message[]) =>
+      of.flatMap((message) => message.steps.map(({ stepNumber }) => stepNumber));
+    for (const [i, { resumeToken }] of messages.entries()) {
+      const rest = await all(reading(scene, { ...request, resumeToken }));
+      expect(steps([...messages.slice(0, i + 1), ...rest])).toEqual(steps(messages));
+      check(rest, 60_000);
+    }
+  });
+
+  it('RD7: states of many trajectories are read together', async () => {
+    const scene = on.scene();
+    await Promise.all(
+      Array.from({ length: 60 }, async (_, i) => {
+        const made = await scene.create();
+        const states = [0n, 1n].map((n) => state(Buffer.alloc(5_000, `${i} ${n} `)));
+        await scene.write(made, [step(0n, 'a', { states: [states[0]!] }), step(1n, 'b', { states: [states[1]!] })]);
+      }),
+    );
+    const read = async () => expect(check(await all(reading(scene, { inlineBytes: 8_000 })), 8_000)).toBe(120);
+    expect(await statementsOfWarm(on.engine, read)).toBeLessThan(40);
+  });
+
+  it('S3, RD7: a damaged state is STATE_CORRUPT; a deleted one is left out', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const [small, row] = [state('small'), state(randomBytes(5_000), { name: 'row' })];
+    await scene.write(made, [step(0n, 'a', { states: [small, row] })]);
+    const sql = await outsideSql(on.database);
+    const { namespace } = scene.caller;
+    await sql.rows(`delete from states where namespace = '${namespace}' returning 1 as n`);
+    const read = () => all(reading(scene, { inlineBytes: 8_000 }));
+    expect((await read()).flatMap(({ blobs }) => blobs.map(({ data }) => data.length))).toEqual([5]);
+    const damage = on.engine === 'sqlite' ? "x'01736d616c78'" : "'\\x01736d616c78'";
+    await sql.rows(`update segments set states = ${damage} where namespace = '${namespace}' returning 1 as n`);
+    await sql.close();
+    expect(await refusalOf(read())).toMatchObject({ reason: 'STATE_CORRUPT', metadata: { digest: sha256('small') } });
+    expect((await all(reading(scene))).flatMap(({ steps }) => steps)).toHaveLength(1);
+  });
+});
