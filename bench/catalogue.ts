@@ -3,6 +3,7 @@ import { appendBatch } from './benches/append_batch.ts';
 import { bigState } from './benches/big_state.ts';
 import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
 import { deleteBesideWriter } from './benches/delete_beside_writer.ts';
+import { firstStep } from './benches/first_step.ts';
 import { follow, followRemote } from './benches/follow.ts';
 import { growth } from './benches/growth.ts';
 import { fanIn, ingestBatch, ingestSingle, sharedStates } from './benches/ingest.ts';
@@ -26,6 +27,7 @@ export const BENCHES: readonly Bench[] = [
   ingestBatch,
   lockstep,
   appendBatch,
+  firstStep,
   fanIn,
   sharedStates,
   bigState,

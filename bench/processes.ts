@@ -13,6 +13,7 @@ export type ProgramName =
   | 'claims'
   | 'driver'
   | 'environments'
+  | 'first_step'
   | 'follow'
   | 'greedy'
   | 'metrics'
