@@ -39,6 +39,10 @@ const ACTION_FIELDS: Fields<Action> = [
   [CONTENT, ({ content }) => content],
   ['token_ids', ({ tokenIds }) => tokenIds],
   ['logprobs', ({ logprobs }) => logprobs],
+  ['prompt_token_ids', ({ promptTokenIds }) => promptTokenIds],
+  ['kept_tokens', ({ keptTokens }) => keptTokens],
+  ['token_ids_state', ({ tokenIdsState }) => tokenIdsState],
+  ['prompt_token_ids_state', ({ promptTokenIdsState }) => promptTokenIdsState],
 ];
 
 const OBSERVATION_FIELDS: Fields<Observation> = [

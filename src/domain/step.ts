@@ -32,7 +32,21 @@ export interface Action {
   readonly content: Content | undefined;
   readonly tokenIds: readonly number[];
   readonly logprobs: readonly number[];
+  readonly promptTokenIds: readonly number[];
+  /** Unset differs from 0. */
+  readonly keptTokens: number | undefined;
+  /** States that have the token ids. Then the list is empty. */
+  readonly tokenIdsState: Digest | undefined;
+  readonly promptTokenIdsState: Digest | undefined;
 }
+
+/** The fields of an action without a prompt, whose own tokens are no state. */
+export const NO_PROMPT = Object.freeze({
+  promptTokenIds: [],
+  keptTokens: undefined,
+  tokenIdsState: undefined,
+  promptTokenIdsState: undefined,
+} satisfies Partial<Action>);
 
 export interface Observation {
   readonly type: string;
@@ -87,13 +101,17 @@ export interface NewState {
 /** The name of a state that is given none. */
 export const DEFAULT_STATE_NAME = 'env';
 
-/** Returns the digests of the states that a step's contents refer to, in order, each once. */
+/** Returns the digests of the states that a step's contents and actions refer to, in order, each once. */
 export function contentStates(step: Step): readonly Digest[] {
   let found: Set<Digest> | undefined;
   const add = (digest: Digest | undefined) => {
     if (digest !== undefined) found = (found ?? new Set()).add(digest);
   };
-  for (const { content } of step.actions) add(contentDigest(content));
+  for (const { content, tokenIdsState, promptTokenIdsState } of step.actions) {
+    add(contentDigest(content));
+    add(tokenIdsState);
+    add(promptTokenIdsState);
+  }
   for (const { content } of step.observations) add(contentDigest(content));
   return found === undefined ? NO_DIGESTS : [...found];
 }

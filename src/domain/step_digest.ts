@@ -16,6 +16,7 @@ import { compareText } from './text_order.ts';
  * - A state of the step is its name, digest and media type; a state in a content has no name.
  * - The form of a content is its number in `anabranch.v1.Content`, and that of the items of a tensor its number in
  *   `anabranch.v1.Tensor`.
+ * - The first fields of an action have no tags and are never left out. Each later one has the tag 64 + its number.
  *
  * Apart from the order of keys, the form must not change: migration 18 compares it with the digests of former rows
  * (`former_steps.ts`), whose maps are sorted by UTF-16 code units. Golden vectors test it.
@@ -50,12 +51,22 @@ export function stepDigest(step: Step, keyOrder: KeyOrder = compareText): Digest
 /** Compares two different keys of a map. */
 type KeyOrder = (a: string, b: string) => number;
 
+/**
+ * Later fields of an action have tags, so that they do not change the form of actions without them. Such a tag differs
+ * from those of a step, and from the first byte of the next action, which is 0.
+ */
+const ADDED = 64;
+
 function writeAction(out: CanonicalWriter, action: Action): void {
   out.text(action.type).text(action.name).text(action.callId);
   writeContent(out, action.content);
   out.words(action.tokenIds);
   out.count(action.logprobs.length);
   for (const logprob of action.logprobs) out.double(logprob);
+  if (action.promptTokenIds.length > 0) out.tag(ADDED + 7).words(action.promptTokenIds);
+  if (action.keptTokens !== undefined) out.tag(ADDED + 8).word(action.keptTokens);
+  if (action.tokenIdsState !== undefined) out.tag(ADDED + 9).text(action.tokenIdsState);
+  if (action.promptTokenIdsState !== undefined) out.tag(ADDED + 10).text(action.promptTokenIdsState);
 }
 
 function writeObservation(out: CanonicalWriter, observation: Observation): void {
@@ -130,6 +141,12 @@ class CanonicalWriter {
   count(value: number): this {
     this.#reserve(4);
     this.#length = scratch.writeUInt32BE(value, this.#length);
+    return this;
+  }
+
+  word(value: number): this {
+    this.#reserve(4);
+    this.#length = scratch.writeInt32BE(value, this.#length);
     return this;
   }
 

@@ -17,7 +17,10 @@ export const NAMED: { readonly [R in Reason]?: Named } = {
   TRAJECTORY_NOT_FOUND: { key: 'trajectory_id', fields: ['trajectory_id', 'other_trajectory_id'] },
   STEP_NOT_FOUND: { key: 'step_number', fields: ['step_number'] },
   TAG_NOT_FOUND: { key: 'tag', fields: ['tag', 'name'] },
-  STATE_NOT_FOUND: { key: 'digest', fields: ['digest', 'other_digest', 'state_digest'] },
+  STATE_NOT_FOUND: {
+    key: 'digest',
+    fields: ['digest', 'other_digest', 'state_digest', 'token_ids_state', 'prompt_token_ids_state'],
+  },
   TRAJECTORY_EXISTS: { key: 'trajectory_id', fields: ['branch_trajectory_id', 'branch_id', 'trajectory_id'] },
   REQUEST_ID_REUSED: { key: 'request_id', fields: ['request_id'] },
   BRANCH_POINT_BEYOND_END: { key: 'step_number', fields: ['step_number'] },

@@ -80,6 +80,18 @@ describe('RD5: the difference between two steps', () => {
       ['actions[1]', '', '{"type":"text","call_id":"c1","content":{"text":"b"},"token_ids":[1,2]}'],
     ],
     [
+      'kept tokens, of which 0 is not none',
+      { actions: [textAction('', { keptTokens: 0 })] },
+      { actions: [textAction('')] },
+      ['actions[0].kept_tokens', '0', ''],
+    ],
+    [
+      'a state of token ids',
+      { actions: [textAction('', { tokenIdsState: 'ab' })] },
+      { actions: [textAction('', { tokenIdsState: 'cd' })] },
+      ['actions[0].token_ids_state', '"ab"', '"cd"'],
+    ],
+    [
       'token ids',
       { actions: [textAction('', { tokenIds: [1, 2] })] },
       { actions: [textAction('', { tokenIds: [1, 3] })] },

@@ -38,20 +38,21 @@ const storedStep: fc.Arbitrary<StoredStep> = fc
     step: anyStep,
     states: fc.array(state, { maxLength: 3 }),
     content: fc.option(stateContent, { nil: undefined }),
+    tokens: fc.record({
+      tokenIdsState: fc.option(digest, { nil: undefined }),
+      promptTokenIdsState: fc.option(digest, { nil: undefined }),
+    }),
     infoJson: fc.option(longText, { nil: undefined }),
     commitTime: anyInstant,
     writerEpoch: fc.bigInt(0n, 2n ** 63n - 1n),
     rewardSum: anyDouble,
   })
-  .map(({ step, states, content, infoJson, ...stored }) => ({
+  .map(({ step, states, content, tokens, infoJson, ...stored }) => ({
     ...step,
     ...stored,
     states,
     infoJson: infoJson ?? step.infoJson,
-    actions:
-      content === undefined
-        ? step.actions
-        : [...step.actions, { type: '', name: '', callId: '', content, tokenIds: [], logprobs: [] }],
+    actions: content === undefined ? step.actions : [...step.actions, textAction('', { content, ...tokens })],
   }));
 
 /** Small, so that growing is part of the test. */
@@ -304,6 +305,8 @@ describe('the codec of steps, reading', () => {
     ['a tensor of two forms of items', '0801120d220b42090a033c66341a002200'],
     ['a media type of a text', '08011208220 60a01613201 61'],
     ['a token of more than 32 bits', '080112082a06ffffffffff01'],
+    ['a negative count of kept tokens', '0801120b40ffffffffffffffffff01'],
+    ['a count of kept tokens beyond 32 bits', '08011206408080808010'],
     ['a part of a float', '080112053203000000'],
   ])('refuses %s', (_, digits) => {
     const bytes = Buffer.from(digits.replaceAll(' ', ''), 'hex');

@@ -111,10 +111,31 @@ describe('stepDigest, different steps', () => {
     'bytes with the same letters as the text': withAction({
       content: { kind: 'data', data: Buffer.from('go'), mediaType: '' },
     }),
+    'a tensor with the same letters as the text': withAction({
+      content: { kind: 'tensor', dtype: '|S2', shape: [], data: Buffer.from('go') },
+    }),
+    'dtype of a tensor': withAction({
+      content: { kind: 'tensor', dtype: '|u1', shape: [2], data: Buffer.from('go') },
+    }),
+    'shape of a tensor': withAction({
+      content: { kind: 'tensor', dtype: '|u1', shape: [1, 2], data: Buffer.from('go') },
+    }),
+    'a tensor whose items a state has': withAction({
+      content: { kind: 'tensor', dtype: '|u1', shape: [2], digest: state.digest },
+    }),
     'a uri with the same letters as the text': withAction({ content: { kind: 'uri', uri: 'go', mediaType: '' } }),
     'token_ids in another order': withAction({ tokenIds: [2, 1] }),
     'no token_ids': withAction({ tokenIds: [] }),
     logprobs: withAction({ logprobs: [-2] }),
+    'prompt_token_ids in place of token_ids': withAction({ tokenIds: [], promptTokenIds: [1, 2] }),
+    prompt_token_ids: withAction({ promptTokenIds: [1, 2] }),
+    'kept_tokens 0': withAction({ keptTokens: 0 }),
+    'kept_tokens 1': withAction({ keptTokens: 1 }),
+    'a state of token_ids': withAction({ tokenIds: [], tokenIdsState: state.digest }),
+    'a state of prompt_token_ids': withAction({ promptTokenIdsState: state.digest }),
+    'a state of prompt_token_ids of another action': {
+      actions: [action, { ...action, promptTokenIdsState: state.digest }],
+    },
     'a logprob more': withAction({ logprobs: [-1, -1] }),
     'no observation': { observations: [] },
     'type of an observation': withObservation({ type: 'image' }),

@@ -28,6 +28,7 @@ const NOT_NAMED = [
   'environment_name',
   'external_id',
   'parent_id',
+  'prompt_token_ids',
   'token_ids',
   'trajectory_ids',
   'tree_id',

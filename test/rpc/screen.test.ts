@@ -59,6 +59,10 @@ const action = record({
   callId: text(256),
   content: maybe(content, 1),
   tokenIds: fc.array(fc.integer()),
+  promptTokenIds: fc.array(fc.integer(), { maxLength: 3 }),
+  keptTokens: maybe(fc.integer()),
+  tokenIdsState: maybe(about(64)),
+  promptTokenIdsState: maybe(about(64)),
 });
 const observation = record({ type: text(128), callId: text(256), content: maybe(content, 1) });
 const state = record({ name: text(64), data: maybe(bytes), digest: text(64), mediaType: text(128) });

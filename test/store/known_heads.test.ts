@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { NO_PROMPT } from '../../src/domain/step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { makeStep, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
@@ -115,6 +116,7 @@ describeStore('trajectories whose end a store caches', (on) => {
             callId: '',
             content: { kind: 'data', data: new Uint8Array([0, 1, 255]), mediaType: 'x/y' },
             tokenIds: [1, -2],
+            ...NO_PROMPT,
             logprobs: [0.5],
           },
         ],

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import type { Step } from '../../src/domain/step.ts';
+import { NO_PROMPT, type Step } from '../../src/domain/step.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
@@ -15,12 +15,16 @@ it.each(ENGINES)(
     await using database = await createDatabase(engine);
     const store = await openOn(database);
     const scene = new Scene(store);
-    // Former steps have neither labels nor tensors.
+    // Former steps have neither labels, nor tensors, nor prompts.
     const former = anyStep
       .filter(({ actions, observations }) =>
         [...actions, ...observations].every((part) => part.content?.kind !== 'tensor'),
       )
-      .map((step) => ({ ...step, labels: new Map() }));
+      .map((step) => ({
+        ...step,
+        actions: step.actions.map((action) => ({ ...action, ...NO_PROMPT })),
+        labels: new Map(),
+      }));
     const drawn = fc.sample(former, { numRuns: 300, seed: 18 });
     const numbered = (from: number, steps: readonly Step[]) =>
       steps.map((step, i) => makeStep(BigInt(from + i), { ...step, stepNumber: BigInt(from + i) }));

@@ -56,15 +56,20 @@ describeStore('states of steps', (on) => {
     expect((await scene.steps(made))[0]?.step.observations[0]?.content).toEqual({ ...content, size: shot.data.length });
   });
 
-  it('FM4, S2: a state that has the items of a tensor must exist too', async () => {
+  const items = newState('items');
+  const tensor = { kind: 'tensor', dtype: '|S5', shape: [], digest: items.digest } as const;
+  it.each([
+    ['the items of a tensor', { content: tensor }],
+    ['token ids', { tokenIdsState: items.digest }],
+    ['the token ids of a prompt', { promptTokenIdsState: items.digest }],
+  ])('FM4, S2: a state that has %s must exist too', async (_, fields) => {
     const scene = on.scene();
     const made = await scene.create();
-    const items = newState('items');
-    const content = { kind: 'tensor', dtype: '|S5', shape: [], digest: items.digest } as const;
-    const step = makeStep(0n, { actions: [textAction('', { content })] });
+    const action = textAction('', fields);
+    const step = makeStep(0n, { actions: [action] });
     expect((await refusalOf(scene.append(made, [step]))).metadata).toEqual({ digest: items.digest });
     await scene.append(made, [step], { states: [items] });
-    expect((await scene.steps(made))[0]?.step.actions[0]?.content).toEqual(content);
+    expect((await scene.steps(made))[0]?.step.actions).toEqual([action]);
     await collectUnused(scene.store);
     expect(await scene.store.findStates(scene.namespace, [items.digest], false)).toHaveLength(1);
   });

@@ -171,6 +171,26 @@ describe('an invalid step is refused, and the error names the field', () => {
         `actions[0].content.tensor.${field}`,
       ];
     }),
+    [
+      'a negative number of kept tokens',
+      step(0n, '', { actions: [textAction('', { keptTokens: -1 })] }),
+      'actions[0].kept_tokens',
+    ],
+    [
+      'tokens and their state',
+      step(0n, '', { actions: [textAction('', { tokenIds: [1], tokenIdsState: 'ab'.repeat(32) })] }),
+      'actions[0]',
+    ],
+    [
+      'the tokens of a prompt and their state',
+      step(0n, '', { actions: [textAction('', { promptTokenIds: [1], promptTokenIdsState: 'ab'.repeat(32) })] }),
+      'actions[0]',
+    ],
+    [
+      'FM1: an upper-case digest of tokens',
+      step(0n, '', { actions: [textAction('', { promptTokenIdsState: 'AB'.repeat(32) })] }),
+      'actions[0].prompt_token_ids_state',
+    ],
     ['a negative number', step(-1n, ''), 'step_number'],
     ['an empty key of a label', step(0n, '', { labels: new Map([['', 'x']]) }), 'labels[""]'],
     ['17 labels', step(0n, '', { labels: new Map(Array.from({ length: 17 }, (_, i) => [`l${i}`, ''])) }), 'labels'],

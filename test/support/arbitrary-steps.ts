@@ -81,12 +81,18 @@ const content: fc.Arbitrary<Content> = fc.oneof(
   anyTensor.map((tensor): Content => ({ kind: 'tensor', ...tensor })),
 );
 
+const anyTokens = fc.array(fc.oneof(fc.constantFrom(0, -1, 2 ** 31 - 1, -(2 ** 31)), fc.nat()), { maxLength: 4 });
+
 const action: fc.Arbitrary<Action> = fc.record({
   type: anyText,
   name: anyText,
   callId: anyText,
   content: fc.option(content, { nil: undefined }),
-  tokenIds: fc.array(fc.oneof(fc.constantFrom(0, -1, 2 ** 31 - 1, -(2 ** 31)), fc.nat()), { maxLength: 4 }),
+  tokenIds: anyTokens,
+  promptTokenIds: anyTokens,
+  keptTokens: fc.option(fc.oneof(fc.constantFrom(0, 2 ** 31 - 1), fc.nat()), { nil: undefined }),
+  tokenIdsState: fc.constant(undefined),
+  promptTokenIdsState: fc.constant(undefined),
   logprobs: fc.array(fc.oneof(fc.constantFrom(0, -0, Number.NaN, -Infinity), fc.float()), { maxLength: 4 }),
 });
 

@@ -89,13 +89,18 @@ const anyItems: fc.Arbitrary<Init> = fc.oneof(
 );
 
 function anyFields(schema: DescMessage): fc.Arbitrary<Init> {
-  const oneof = hasOption(schema, messageRules) ? getOption(schema, messageRules).oneof[0]?.fields : undefined;
-  const values = Object.fromEntries(schema.fields.map((field) => [field.localName, anyOptional(field)]));
-  const chosen =
-    oneof === undefined ? fc.constant(undefined) : mostly(fc.constantFrom(...oneof), fc.constant(undefined));
-  return fc.tuple(fc.record(values), chosen).map(([init, only]) => {
+  const oneofs = hasOption(schema, messageRules) ? getOption(schema, messageRules).oneof : [];
+  const needed = oneofs.filter(({ required }) => required).flatMap(({ fields }) => fields);
+  const anyValue = (field: DescField) =>
+    needed.includes(field.name) ? mostly(anyField(field), fc.constant(undefined)) : anyOptional(field);
+  const values = Object.fromEntries(schema.fields.map((field) => [field.localName, anyValue(field)]));
+  const chosen = oneofs.map(({ fields }) => mostly(fc.constantFrom(...fields), fc.constant(undefined)));
+  return fc.tuple(fc.record(values), fc.tuple(...chosen)).map(([init, only]) => {
+    const left = oneofs.flatMap(({ fields }, i) =>
+      only[i] === undefined ? [] : fields.filter((name) => name !== only[i]),
+    );
     const entries = schema.fields
-      .filter(({ name }) => only === undefined || only === name || !oneof?.includes(name))
+      .filter(({ name }) => !left.includes(name))
       .map(({ localName }): [string, unknown] => [localName, init[localName]])
       .filter(([, value]) => value !== undefined);
     return Object.fromEntries(entries);
@@ -118,6 +123,8 @@ function mostly<A, B>(often: fc.Arbitrary<A>, seldom: fc.Arbitrary<B>): fc.Arbit
 function anyOptional(field: DescField): fc.Arbitrary<unknown> {
   const unset = fc.constant(undefined);
   if (OUTPUT_ONLY.has(field.name)) return mostly(mostly(unset, anyField(field)), unset);
+  // Three forms of content have none.
+  if (field.name === 'media_type') return mostly(unset, anyField(field));
   return fc.oneof(unset, anyField(field));
 }
 
@@ -160,8 +167,10 @@ function anyScalar(field: DescField, type: ScalarType | undefined): fc.Arbitrary
       return fc.oneof(fc.constantFrom(0, -0, Number.NaN, -Infinity), fc.float());
     case ScalarType.BOOL:
       return fc.boolean();
-    case ScalarType.INT32:
-      return fc.oneof(fc.constantFrom(0, -1, 127, 128, 2 ** 31 - 1, -(2 ** 31)), fc.integer());
+    case ScalarType.INT32: {
+      const any = fc.oneof(fc.constantFrom(0, -1, 127, 128, 2 ** 31 - 1, -(2 ** 31)), fc.integer());
+      return field.name === 'kept_tokens' ? mostly(fc.nat(), any) : any;
+    }
     case ScalarType.INT64:
       return mostly(
         fc.oneof(fc.constantFrom(0n, 127n, 128n, 2n ** 53n, 2n ** 63n - 1n), fc.bigInt(0n, 999n)),
@@ -175,13 +184,15 @@ function anyScalar(field: DescField, type: ScalarType | undefined): fc.Arbitrary
 function anyString(field: DescField): fc.Arbitrary<string> {
   if (field.name.endsWith('json'))
     return mostly(anyJson, fc.constantFrom('', '{', 'NaN', '"\u0000"', '[1,]', '\ufeff1'));
-  if (field.name.endsWith('digest')) return mostly(fc.constant(sha256(DATA)), anyText);
+  if (field.name.endsWith('digest') || field.name.endsWith('_state')) return mostly(fc.constant(sha256(DATA)), anyText);
   const rule = hasOption(field, fieldRules) ? getOption(field, fieldRules).type : undefined;
   const most = rule?.case === 'string' ? Number(rule.value.maxBytes) : 100;
-  const long = fc.tuple(fc.constantFrom('a', 'é', '中', '🌊'), fc.constantFrom(0, 1)).map(([letter, over]) => {
-    const width = Buffer.byteLength(letter);
-    return letter.repeat(Math.floor(most / width) + over);
-  });
+  const long = fc
+    .tuple(fc.constantFrom('a', 'é', '中', '🌊'), mostly(fc.constant(0), fc.constant(1)))
+    .map(([letter, over]) => {
+      const width = Buffer.byteLength(letter);
+      return letter.repeat(Math.floor(most / width) + over);
+    });
   return mostly(fc.oneof(fc.constantFrom('a', 'env', 'tool_call'), anyText, long), fc.constantFrom('a\0', '\0'));
 }
 

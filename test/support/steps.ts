@@ -1,6 +1,13 @@
 import { createHash } from 'node:crypto';
 import type { Digest } from '../../src/domain/ids.ts';
-import type { Action, NewState, Observation, StateRef, Step } from '../../src/domain/step.ts';
+import {
+  type Action,
+  type NewState,
+  NO_PROMPT,
+  type Observation,
+  type StateRef,
+  type Step,
+} from '../../src/domain/step.ts';
 
 /** A step with only the given fields. */
 export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
@@ -35,6 +42,7 @@ export function textAction(text: string, fields: Partial<Action> = {}): Action {
     content: { kind: 'text', text },
     tokenIds: [],
     logprobs: [],
+    ...NO_PROMPT,
     ...fields,
   };
 }

@@ -514,7 +514,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
       expect(await show(basic)).toMatchObject(small);
       const whole = await show(full);
       expect(whole).toMatchObject({ infoJson, metadataJson, reward: 0.5 });
-      expect([whole?.actions.length, whole?.observations.length]).toEqual([2, 5]);
+      expect([whole?.actions.length, whole?.observations.length]).toEqual([3, 5]);
       expect(await show({})).toEqual(await show(show === listed ? basic : full));
     }
     const one = async (asked: object) => (await trajectories.getTrajectory({ trajectoryId, ...asked })).trajectory;

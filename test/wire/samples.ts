@@ -51,6 +51,8 @@ function unicode(): Step {
         content: { text: 'héllo 🌊 中文 e\u0301 \u202e\u2028 \\u0000 "\n\t' },
         tokenIds: [0, 2147483647, -1],
         logprobs: [-0.5, -Infinity, 0],
+        promptTokenIds: [-2147483648, 128],
+        keptTokens: 0,
       },
       { type: 'noop' },
     ],
@@ -110,7 +112,15 @@ function states(): Step {
 function contents(): Step {
   return create(StepSchema, {
     stepNumber: 6n,
-    actions: [{ type: 'upload', content: { data: new Uint8Array([0, 255, 0, 128]), mediaType: 'image/png' } }],
+    actions: [
+      { type: 'upload', content: { data: new Uint8Array([0, 255, 0, 128]), mediaType: 'image/png' } },
+      {
+        type: 'reply',
+        tokenIdsState: sha256(PUT_STATE),
+        promptTokenIdsState: sha256(PUT_STATE),
+        keptTokens: 2147483647,
+      },
+    ],
     observations: [
       { type: 'empty', content: { data: new Uint8Array(), mediaType: 'text/plain' } },
       { type: 'screenshot', content: { data: SCREENSHOT, mediaType: 'image/png' } },

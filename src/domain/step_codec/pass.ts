@@ -58,7 +58,7 @@ class Pass {
   readonly #checked: CheckedReader;
   readonly #bytes: Buffer;
   readonly #input: WireReader;
-  /** States that contents of the current step refer to. */
+  /** States that contents and actions of the current step refer to. */
   #contentStates: Set<Digest> | undefined;
   /** Number of contents of the current step that refer to a state. */
   #contentRefs = 0;
@@ -161,9 +161,26 @@ class Pass {
     if (input.has(ACTION.name)) this.#checked.text(1, NAME_BYTES);
     if (input.has(ACTION.callId)) this.#checked.text(1, NAME_BYTES);
     if (input.has(ACTION.content)) this.#content();
-    if (input.has(ACTION.tokenIds)) demand(input.skipPackedInts() > 0);
+    const hasTokens = this.#tokens(ACTION.tokenIds);
     if (input.has(ACTION.logprobs)) this.#checked.floats();
+    const hasPrompt = this.#tokens(ACTION.promptTokenIds);
+    if (input.has(ACTION.keptTokens)) demand(input.int() >= 0);
+    if (input.has(ACTION.tokenIdsState)) this.#tokensState(hasTokens);
+    if (input.has(ACTION.promptTokenIdsState)) this.#tokensState(hasPrompt);
     input.leave(outer);
+  }
+
+  /** Returns whether the action has a list of tokens under the tag. */
+  #tokens(tag: number): boolean {
+    if (!this.#input.has(tag)) return false;
+    demand(this.#input.skipPackedInts() > 0);
+    return true;
+  }
+
+  /** `hasList`: the tokens are in the action too, which is against the rules. */
+  #tokensState(hasList: boolean): void {
+    demand(!hasList);
+    this.#contentState();
   }
 
   #observation(index: number): void {
@@ -202,7 +219,7 @@ class Pass {
     input.leave(outer);
   }
 
-  /** Reads the digest of a state that a content refers to. */
+  /** Reads the digest of a state that a content or an action refers to. */
   #contentState(): void {
     this.#contentStates ??= new Set();
     this.#contentStates.add(this.#checked.digest());

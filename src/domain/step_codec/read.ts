@@ -78,6 +78,10 @@ function readAction(input: WireReader): Action {
     content: input.has(ACTION.content) ? readContent(input) : undefined,
     tokenIds: input.has(ACTION.tokenIds) ? input.packedInts() : NONE,
     logprobs: input.has(ACTION.logprobs) ? input.packedFloats() : NONE,
+    promptTokenIds: input.has(ACTION.promptTokenIds) ? input.packedInts() : NONE,
+    keptTokens: input.has(ACTION.keptTokens) ? readCount(input) : undefined,
+    tokenIdsState: input.has(ACTION.tokenIdsState) ? digestHere(input) : undefined,
+    promptTokenIdsState: input.has(ACTION.promptTokenIdsState) ? digestHere(input) : undefined,
   };
   input.leave(outer);
   return action;
@@ -182,8 +186,19 @@ function readState(input: WireReader): StateRef {
   return state;
 }
 
+/** An int32 of at least 0. */
+function readCount(input: WireReader): number {
+  const count = input.int();
+  if (count < 0) throw new DamagedStep('a count is negative');
+  return count;
+}
+
 function readDigest(input: WireReader, tag: number): string {
   input.expect(tag);
+  return digestHere(input);
+}
+
+function digestHere(input: WireReader): string {
   const digest = input.text();
   if (digest.length !== DIGEST_LENGTH) throw new DamagedStep('a digest has another length');
   return digest;

@@ -26,7 +26,18 @@ export const LABEL = { key: 0x0a, value: 0x12 } as const;
 /** Responses that return encoded steps: of ReadSteps, ReadRollouts and ReadTrajectories. */
 export const RESPONSE = { steps: 0x12 } as const;
 export const ENTRY = { key: 0x0a, value: 0x11 } as const;
-export const ACTION = { type: 0x0a, name: 0x12, callId: 0x1a, content: 0x22, tokenIds: 0x2a, logprobs: 0x32 } as const;
+export const ACTION = {
+  type: 0x0a,
+  name: 0x12,
+  callId: 0x1a,
+  content: 0x22,
+  tokenIds: 0x2a,
+  logprobs: 0x32,
+  promptTokenIds: 0x3a,
+  keptTokens: 0x40,
+  tokenIdsState: 0x4a,
+  promptTokenIdsState: 0x52,
+} as const;
 export const OBSERVATION = { type: 0x0a, callId: 0x12, isError: 0x18, content: 0x22 } as const;
 export const CONTENT = {
   text: 0x0a,

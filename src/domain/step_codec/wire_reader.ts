@@ -114,6 +114,13 @@ export class WireReader {
     return high >= 0 && high < 2 ** 21 ? BigInt(high * 2 ** 32 + low) : BigInt(high) * TWO_TO_32 + BigInt(low);
   }
 
+  /** An int32. */
+  int(): number {
+    this.#varint();
+    if (this.#high !== this.#low >> 31) throw this.#fault('a number has more than 32 bits');
+    return this.#low;
+  }
+
   double(): number {
     const from = this.#at;
     this.#move(8);
@@ -124,7 +131,7 @@ export class WireReader {
   packedInts(): number[] {
     const outer = this.enter();
     const values: number[] = [];
-    while (this.#at < this.#end) values.push(this.#int());
+    while (this.#at < this.#end) values.push(this.int());
     this.leave(outer);
     return values;
   }
@@ -133,7 +140,7 @@ export class WireReader {
   skipPackedInts(): number {
     const outer = this.enter();
     let count = 0;
-    for (; this.#at < this.#end; count += 1) this.#int();
+    for (; this.#at < this.#end; count += 1) this.int();
     this.leave(outer);
     return count;
   }
@@ -145,12 +152,6 @@ export class WireReader {
     if ((end - this.#at) % 4 !== 0) throw this.#fault('a list of floats ends within a float');
     for (; this.#at < end; this.#at += 4) values.push(this.#bytes.readFloatLE(this.#at));
     return values;
-  }
-
-  #int(): number {
-    this.#varint();
-    if (this.#high !== this.#low >> 31) throw this.#fault('a number has more than 32 bits');
-    return this.#low;
   }
 
   #byte(): number {

@@ -53,6 +53,10 @@ function writeAction(out: WireWriter, action: Action): void {
   if (action.content !== undefined) writeContent(out, ACTION.content, action.content);
   if (action.tokenIds.length > 0) out.packedInts(ACTION.tokenIds, action.tokenIds);
   if (action.logprobs.length > 0) out.packedFloats(ACTION.logprobs, action.logprobs);
+  if (action.promptTokenIds.length > 0) out.packedInts(ACTION.promptTokenIds, action.promptTokenIds);
+  if (action.keptTokens !== undefined) out.unsigned(ACTION.keptTokens, action.keptTokens);
+  if (action.tokenIdsState !== undefined) out.text(ACTION.tokenIdsState, action.tokenIdsState);
+  if (action.promptTokenIdsState !== undefined) out.text(ACTION.promptTokenIdsState, action.promptTokenIdsState);
   out.end(begun);
 }
 

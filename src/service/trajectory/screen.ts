@@ -1,4 +1,4 @@
-import type { Content, Step, Tensor } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Action, Content, Step, Tensor } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
 
 /** Result of `screenStep` for a step that the full validator must check. */
@@ -16,11 +16,13 @@ export function screenStep(step: Step): number {
   let bytes = 128 + 3 * (step.infoJson.length + step.metadataJson.length);
   for (let i = 0; i < actions.length; i += 1) {
     const { type, name, callId, content, tokenIds, logprobs } = actions[i]!;
+    const tokensBytes = screenTokens(actions[i]!);
+    if (tokensBytes === SUSPECT) return SUSPECT;
     if (!fits(type, 128) || !fits(name, 256) || !fits(callId, 256)) return SUSPECT;
     const contentBytes = screenContent(content);
     if (contentBytes === SUSPECT) return SUSPECT;
     bytes += 40 + 3 * (type.length + name.length + callId.length) + contentBytes;
-    bytes += 10 * tokenIds.length + 4 * logprobs.length;
+    bytes += 10 * tokenIds.length + 4 * logprobs.length + tokensBytes;
   }
   for (let i = 0; i < observations.length; i += 1) {
     const { type, callId, content } = observations[i]!;
@@ -48,6 +50,16 @@ export function screenStep(step: Step): number {
     bytes += 20 + 3 * (key.length + value.length);
   }
   return metrics > LIMITS.metrics || labels > LIMITS.stepLabels ? SUSPECT : bytes;
+}
+
+/** Returns an upper bound of the encoded size of the fields behind `logprobs`. */
+function screenTokens(action: Action): number {
+  const { tokenIds, promptTokenIds, keptTokens = 0, tokenIdsState, promptTokenIdsState } = action;
+  if (keptTokens < 0) return SUSPECT;
+  if (tokenIdsState !== undefined && (tokenIds.length > 0 || !isDigestLong(tokenIdsState))) return SUSPECT;
+  if (promptTokenIdsState !== undefined && (promptTokenIds.length > 0 || !isDigestLong(promptTokenIdsState)))
+    return SUSPECT;
+  return 20 + 10 * promptTokenIds.length + 4 * ((tokenIdsState?.length ?? 0) + (promptTokenIdsState?.length ?? 0));
 }
 
 function screenContent(content: Content | undefined): number {

@@ -9,7 +9,7 @@ import type {
   Tensor as WireTensor,
 } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import { digestMismatch, parseDigest, shorten } from '../../domain/ids.ts';
+import { type Digest, digestMismatch, parseDigest, shorten } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { stateDigest } from '../../domain/state_digest.ts';
@@ -98,7 +98,7 @@ function toSentStep(step: WireStep, place: Place): SentStep {
 
 function toAction(action: WireAction, place: Place, index: number, contentData: NewState[]): Action {
   refuseUnknown(action.$unknown, place, '.actions', index);
-  const { type, name, callId, content } = action;
+  const { type, name, callId, content, promptTokenIds, keptTokens, tokenIdsState, promptTokenIdsState } = action;
   checkText(type, place, '.actions', index, '.type');
   checkText(name, place, '.actions', index, '.name');
   checkText(callId, place, '.actions', index, '.call_id');
@@ -110,7 +110,16 @@ function toAction(action: WireAction, place: Place, index: number, contentData: 
     tokenIds: action.tokenIds,
     // JSON may have more digits than the float that is stored, and a repeated step must be equal to it.
     logprobs: action.logprobs.length === 0 ? NONE : action.logprobs.map(Math.fround),
+    promptTokenIds,
+    keptTokens,
+    tokenIdsState: toDigest(tokenIdsState, place, index, '.token_ids_state'),
+    promptTokenIdsState: toDigest(promptTokenIdsState, place, index, '.prompt_token_ids_state'),
   };
+}
+
+/** Returns the digest of an action's field, if it is set. */
+function toDigest(digest: string | undefined, place: Place, index: number, field: string): Digest | undefined {
+  return digest === undefined ? undefined : parseDigest(digest, pathOf(place, '.actions', index, field));
 }
 
 function toObservation(

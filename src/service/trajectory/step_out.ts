@@ -55,6 +55,10 @@ function fromAction(action: Action): WireAction {
   if (action.content !== undefined) wire.content = fromContent(action.content);
   if (action.tokenIds.length > 0) wire.tokenIds = [...action.tokenIds];
   if (action.logprobs.length > 0) wire.logprobs = [...action.logprobs];
+  if (action.promptTokenIds.length > 0) wire.promptTokenIds = [...action.promptTokenIds];
+  if (action.keptTokens !== undefined) wire.keptTokens = action.keptTokens;
+  if (action.tokenIdsState !== undefined) wire.tokenIdsState = action.tokenIdsState;
+  if (action.promptTokenIdsState !== undefined) wire.promptTokenIdsState = action.promptTokenIdsState;
   return wire;
 }
 

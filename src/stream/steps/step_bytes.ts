@@ -3,9 +3,11 @@ import type { Content, Step } from '../../domain/step.ts';
 /** Returns an upper bound of the encoded size of a step, without the data of its states (RD3). */
 export function stepBytes(step: Step): number {
   let bytes = 256 + utf8(step.infoJson) + utf8(step.metadataJson);
-  for (const { type, name, callId, content, tokenIds, logprobs } of step.actions) {
+  for (const action of step.actions) {
+    const { type, name, callId, content, tokenIds, logprobs, promptTokenIds } = action;
     bytes += 64 + utf8(type) + utf8(name) + utf8(callId) + contentBytes(content);
-    bytes += tokenIds.length * 10 + logprobs.length * 4; // a negative int32 takes ten bytes
+    bytes += (tokenIds.length + promptTokenIds.length) * 10 + logprobs.length * 4; // a negative int32 takes ten bytes
+    for (const digest of [action.tokenIdsState, action.promptTokenIdsState]) if (digest !== undefined) bytes += 66;
   }
   for (const { type, callId, content } of step.observations) {
     bytes += 64 + utf8(type) + utf8(callId) + contentBytes(content);

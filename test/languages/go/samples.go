@@ -68,6 +68,9 @@ func sampleSteps() []*pb.Step {
 					Content:  text("héllo 🌊 中文 e\u0301 \u202e\u2028 \\u0000 \"\n\t"),
 					TokenIds: []int32{0, math.MaxInt32, -1},
 					Logprobs: []float32{-0.5, float32(math.Inf(-1)), 0},
+
+					PromptTokenIds: []int32{math.MinInt32, 128},
+					KeptTokens:     proto.Int32(0),
 				},
 				{Type: "noop"},
 			},
@@ -120,7 +123,15 @@ func sampleSteps() []*pb.Step {
 		},
 		{
 			StepNumber: 6,
-			Actions:    []*pb.Action{{Type: "upload", Content: bytesOf([]byte{0, 255, 0, 128}, "image/png")}},
+			Actions: []*pb.Action{
+				{Type: "upload", Content: bytesOf([]byte{0, 255, 0, 128}, "image/png")},
+				{
+					Type:                "reply",
+					TokenIdsState:       proto.String(put),
+					PromptTokenIdsState: proto.String(put),
+					KeptTokens:          proto.Int32(math.MaxInt32),
+				},
+			},
 			Observations: []*pb.Observation{
 				{Type: "empty", Content: bytesOf([]byte{}, "text/plain")},
 				{Type: "screenshot", Content: bytesOf(screenshot, "image/png")},

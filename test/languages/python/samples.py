@@ -48,6 +48,8 @@ def sample_steps() -> list[Step]:
                     content=text,
                     token_ids=[0, 2147483647, -1],
                     logprobs=[-0.5, -math.inf, 0],
+                    prompt_token_ids=[-2147483648, 128],
+                    kept_tokens=0,
                 ),
                 Action(type="noop"),
             ],
@@ -100,7 +102,10 @@ def sample_steps() -> list[Step]:
         ),
         Step(
             step_number=6,
-            actions=[Action(type="upload", content=Content(data=b"\x00\xff\x00\x80", media_type="image/png"))],
+            actions=[
+                Action(type="upload", content=Content(data=b"\x00\xff\x00\x80", media_type="image/png")),
+                Action(type="reply", token_ids_state=put, prompt_token_ids_state=put, kept_tokens=2147483647),
+            ],
             observations=[
                 Observation(type="empty", content=Content(data=b"", media_type="text/plain")),
                 Observation(type="screenshot", content=Content(data=SCREENSHOT, media_type="image/png")),

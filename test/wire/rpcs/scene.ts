@@ -62,7 +62,14 @@ export function richStep(stepNumber: bigint): Step {
     stepNumber,
     actions: [
       { type: 'tool_call', name: 'look', callId: 'c1', content: { text: 'around' }, tokenIds: [1], logprobs: [-0.5] },
-      { type: 'code', content: { json: '{"a":1}' } },
+      {
+        type: 'code',
+        content: { json: '{"a":1}' },
+        promptTokenIds: [7, 8],
+        keptTokens: 3,
+        tokenIdsState: sha256(FILE),
+      },
+      { type: 'plan', promptTokenIdsState: sha256(FILE) },
     ],
     observations: [
       { type: 'tool_result', callId: 'c1', isError: true, content: { data: bytes('png'), mediaType: 'image/png' } },

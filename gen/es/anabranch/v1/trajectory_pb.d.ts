@@ -330,6 +330,12 @@ export declare const StepSchema: GenMessage<Step>;
 /**
  * One action of the agent, for example a key press, a tool call, a program or a message.
  *
+ * Actions can record exactly which tokens a model was given and which it returned. The full prompt of an action is the
+ * first `kept_tokens` tokens of the context so far, followed by its `prompt_token_ids`. The context so far is the full
+ * prompt of the previous such action along the lineage, followed by the `token_ids` of that action; it is empty for the
+ * first one. All tokens of a reply stand on its first action. Actions with neither a prompt nor `kept_tokens` are not
+ * part of the context.
+ *
  * @generated from message anabranch.v1.Action
  */
 export declare type Action = Message<"anabranch.v1.Action"> & {
@@ -374,6 +380,36 @@ export declare type Action = Message<"anabranch.v1.Action"> & {
    * @generated from field: repeated float logprobs = 6;
    */
   logprobs: number[];
+
+  /**
+   * Tokens of the prompt that follow the tokens which are kept of the context so far.
+   *
+   * @generated from field: repeated int32 prompt_token_ids = 7;
+   */
+  promptTokenIds: number[];
+
+  /**
+   * How many tokens of the context so far the prompt begins with. 0: the history was discarded. Unset: all of them. At
+   * least 0; the server does not compare it with the context.
+   *
+   * @generated from field: optional int32 kept_tokens = 8;
+   */
+  keptTokens?: number | undefined;
+
+  /**
+   * In place of `token_ids`: SHA-256 of a stored state that has them, 64 lower-case hex characters. The state has the
+   * items of a tensor of one dimension with the dtype `<i4`: four bytes for each token.
+   *
+   * @generated from field: optional string token_ids_state = 9;
+   */
+  tokenIdsState?: string | undefined;
+
+  /**
+   * In place of `prompt_token_ids`: SHA-256 of a stored state that has them, as in `token_ids_state`.
+   *
+   * @generated from field: optional string prompt_token_ids_state = 10;
+   */
+  promptTokenIdsState?: string | undefined;
 };
 
 /**

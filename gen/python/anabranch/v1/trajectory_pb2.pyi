@@ -385,7 +385,14 @@ Global___Step: typing_extensions.TypeAlias = Step
 
 @typing.final
 class Action(google.protobuf.message.Message):
-    """One action of the agent, for example a key press, a tool call, a program or a message."""
+    """One action of the agent, for example a key press, a tool call, a program or a message.
+
+    Actions can record exactly which tokens a model was given and which it returned. The full prompt of an action is the
+    first `kept_tokens` tokens of the context so far, followed by its `prompt_token_ids`. The context so far is the full
+    prompt of the previous such action along the lineage, followed by the `token_ids` of that action; it is empty for the
+    first one. All tokens of a reply stand on its first action. Actions with neither a prompt nor `kept_tokens` are not
+    part of the context.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -395,12 +402,26 @@ class Action(google.protobuf.message.Message):
     CONTENT_FIELD_NUMBER: builtins.int
     TOKEN_IDS_FIELD_NUMBER: builtins.int
     LOGPROBS_FIELD_NUMBER: builtins.int
+    PROMPT_TOKEN_IDS_FIELD_NUMBER: builtins.int
+    KEPT_TOKENS_FIELD_NUMBER: builtins.int
+    TOKEN_IDS_STATE_FIELD_NUMBER: builtins.int
+    PROMPT_TOKEN_IDS_STATE_FIELD_NUMBER: builtins.int
     type: builtins.str
     """Kind of action, chosen by the client, for example `tool_call`, `code` or `text`. At most 128 bytes."""
     name: builtins.str
     """Name of the tool or function. Optional, at most 256 bytes."""
     call_id: builtins.str
     """Id by which observations refer to this action. Optional, at most 256 bytes."""
+    kept_tokens: builtins.int
+    """How many tokens of the context so far the prompt begins with. 0: the history was discarded. Unset: all of them. At
+    least 0; the server does not compare it with the context.
+    """
+    token_ids_state: builtins.str
+    """In place of `token_ids`: SHA-256 of a stored state that has them, 64 lower-case hex characters. The state has the
+    items of a tensor of one dimension with the dtype `<i4`: four bytes for each token.
+    """
+    prompt_token_ids_state: builtins.str
+    """In place of `prompt_token_ids`: SHA-256 of a stored state that has them, as in `token_ids_state`."""
     @property
     def content(self) -> Global___Content:
         """Content of the action. Optional."""
@@ -413,6 +434,10 @@ class Action(google.protobuf.message.Message):
     def logprobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
         """Natural logarithm of the probability of each token, in the order of `token_ids`."""
 
+    @property
+    def prompt_token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Tokens of the prompt that follow the tokens which are kept of the context so far."""
+
     def __init__(
         self,
         *,
@@ -422,9 +447,19 @@ class Action(google.protobuf.message.Message):
         content: Global___Content | None = ...,
         token_ids: collections.abc.Iterable[builtins.int] | None = ...,
         logprobs: collections.abc.Iterable[builtins.float] | None = ...,
+        prompt_token_ids: collections.abc.Iterable[builtins.int] | None = ...,
+        kept_tokens: builtins.int | None = ...,
+        token_ids_state: builtins.str | None = ...,
+        prompt_token_ids_state: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["content", b"content"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["call_id", b"call_id", "content", b"content", "logprobs", b"logprobs", "name", b"name", "token_ids", b"token_ids", "type", b"type"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_kept_tokens", b"_kept_tokens", "_prompt_token_ids_state", b"_prompt_token_ids_state", "_token_ids_state", b"_token_ids_state", "content", b"content", "kept_tokens", b"kept_tokens", "prompt_token_ids_state", b"prompt_token_ids_state", "token_ids_state", b"token_ids_state"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_kept_tokens", b"_kept_tokens", "_prompt_token_ids_state", b"_prompt_token_ids_state", "_token_ids_state", b"_token_ids_state", "call_id", b"call_id", "content", b"content", "kept_tokens", b"kept_tokens", "logprobs", b"logprobs", "name", b"name", "prompt_token_ids", b"prompt_token_ids", "prompt_token_ids_state", b"prompt_token_ids_state", "token_ids", b"token_ids", "token_ids_state", b"token_ids_state", "type", b"type"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_kept_tokens", b"_kept_tokens"]) -> typing.Literal["kept_tokens"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_prompt_token_ids_state", b"_prompt_token_ids_state"]) -> typing.Literal["prompt_token_ids_state"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_token_ids_state", b"_token_ids_state"]) -> typing.Literal["token_ids_state"] | None: ...
 
 Global___Action: typing_extensions.TypeAlias = Action
 

@@ -1,4 +1,4 @@
-import type { Action, Content, Observation } from '../../../domain/step.ts';
+import { type Action, type Content, NO_PROMPT, type Observation } from '../../../domain/step.ts';
 
 /**
  * JSON of actions and observations in the former table `steps`: a readable array. Absent fields are omitted, and bytes
@@ -39,6 +39,7 @@ export function readActions(text: string): Action[] {
     callId: json.call_id ?? '',
     content: json.content === undefined ? undefined : contentFromJson(json.content),
     tokenIds: json.token_ids_i32 === undefined ? [] : Array.from(new Int32Array(unpack(json.token_ids_i32))),
+    ...NO_PROMPT,
     logprobs: json.logprobs_f32 === undefined ? [] : Array.from(new Float32Array(unpack(json.logprobs_f32))),
   }));
 }
