@@ -67,3 +67,10 @@ def test_the_server_answers_the_stubs(server: Server) -> None:
 
     stubs = anabranch.connect(server.address).connection.stubs
     assert len(stubs.trajectories.ListTrajectories(ListTrajectoriesRequest()).trajectories) >= 0
+
+
+def test_the_package_has_types_and_one_style() -> None:
+    folder = ROOT / "clients/python"
+    for command in (["pyright", "--pythonpath", sys.executable], ["ruff", "check"], ["ruff", "format", "--check"]):
+        done = subprocess.run([sys.executable, "-m", *command], check=False, cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout
