@@ -1,0 +1,119 @@
+"""`turn()`: replies of three formats, as objects and as dicts, and the conversation that they make."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from conftest import Server, stored_steps
+
+import anabranch as ab
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": '{"code": "1+1"}'}}
+CHAT: dict[str, Any] = {
+    "model": "m",
+    "prompt_token_ids": [1, 2, 3],
+    "choices": [
+        {
+            "finish_reason": "tool_calls",
+            "message": {"role": "assistant", "content": "Let me see.", "tool_calls": [CALL], "refusal": None},
+            "token_ids": [10, 11],
+            "logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -0.25}]},
+        }
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 0}},
+}
+RESPONSES: dict[str, Any] = {
+    "model": "m",
+    "status": "completed",
+    "output": [
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Let me see."}]},
+        {"type": "function_call", "call_id": "c1", "name": "run", "arguments": '{"code": "1+1"}'},
+    ],
+    "usage": {"input_tokens": 3, "output_tokens": 2},
+}
+ANTHROPIC: dict[str, Any] = {
+    "model": "m",
+    "role": "assistant",
+    "stop_reason": "tool_use",
+    "content": [
+        {"type": "text", "text": "Let me see."},
+        {"type": "tool_use", "id": "c1", "name": "run", "input": {"code": "1+1"}},
+    ],
+    "usage": {"input_tokens": 3, "output_tokens": 2},
+}
+RESULTS = {
+    "chat": {"role": "tool", "tool_call_id": "c1", "content": "2"},
+    "responses": {"type": "function_call_output", "call_id": "c1", "output": "2"},
+    "anthropic": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "2"}]},
+}
+
+
+def as_object(value: Any) -> Any:
+    """Returns dicts as objects with attributes, as the client libraries do."""
+    if isinstance(value, dict):
+        return SimpleNamespace(**{key: as_object(each) for key, each in value.items()})
+    return [as_object(each) for each in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("kind", ["dict", "object"])
+@pytest.mark.parametrize(("name", "reply"), [("chat", CHAT), ("responses", RESPONSES), ("anthropic", ANTHROPIC)])
+def test_a_turn_is_one_step_and_continues_the_conversation(server: Server, name: str, reply: Any, kind: str) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    start = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "1+1?"}]
+    t.reset(messages=start)
+    with t.turn(as_object(reply) if kind == "object" else reply) as turn:
+        assert turn.text == "Let me see."
+        (call,) = turn.tool_calls
+        assert (call.id, call.name, call.input) == ("c1", "run", {"code": "1+1"})
+        turn.result(call, "2")
+        assert t.messages[-1] == RESULTS[name]
+        turn.reward, turn.terminated = 1.0, True
+    assert t.done
+    assert t.messages[:2] == start
+    t.flush(30)
+    step = stored_steps(server, t.id)[1]
+    assert [(action.type, action.name, action.call_id) for action in step.actions][1:] == [("tool_call", "run", "c1")]
+    (result,) = step.observations
+    assert (result.type, result.call_id, result.is_error, result.content.text) == ("tool_result", "c1", False, "2")
+    assert (step.reward, step.terminated) == (1.0, True)
+    usage = {key: value for key, value in step.metrics.items() if key.startswith("usage.")}
+    assert sorted(usage.values()) == [2.0, 3.0]
+    if name == "chat":
+        assert (list(step.actions[0].token_ids), list(step.actions[0].logprobs)) == ([10, 11], [-0.5, -0.25])
+    again = client.branch(t.id, at=1)
+    assert again.messages == t.messages
+
+
+def test_an_exception_of_a_tool_is_stored_as_its_result(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    with t.turn(CHAT) as turn:
+        turn.result("c1", ValueError("no such file"))
+    with pytest.raises(ZeroDivisionError), t.turn(CHAT) as turn:
+        turn.result(turn.tool_calls[0], 1 / 0)
+    t.flush(30)
+    _, first, second = stored_steps(server, t.id)
+    assert (first.observations[0].is_error, first.observations[0].content.text) == (True, "ValueError: no such file")
+    assert (second.observations[0].is_error, second.observations[0].call_id) == (True, "c1")
+
+
+def test_a_branch_of_an_unsent_conversation_has_its_messages(own_server: Server) -> None:
+    t = ab.connect(own_server.address).trajectory()
+    t.reset(messages=[{"role": "user", "content": "hello"}])
+    branch = t.branch()
+    assert branch.messages == t.messages
+    with branch.turn(CHAT):
+        pass
+    assert len(branch.messages) == len(t.messages) + 1
+
+
+def test_unknown_replies_and_calls_are_named(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    with pytest.raises(TypeError, match="reply is a int"):
+        t.turn(3)
+    with pytest.raises(ValueError, match="no tool call 'c9'"):
+        t.turn(CHAT).result("c9", "")
