@@ -14,7 +14,7 @@ import pytest
 
 from anabranch._connection import Stubs, open_stubs
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
-from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest, ReadStepsRequest
+from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest, ListTrajectoriesRequest, ReadStepsRequest
 
 ROOT = Path(__file__).resolve().parents[3]
 NODE = ROOT / "node_modules/.bin/node"
@@ -67,6 +67,10 @@ class Server:
         """Returns what the server has of a trajectory."""
         request = GetTrajectoryRequest(trajectory_id=trajectory_id)
         return self.stubs().trajectories.GetTrajectory(request).trajectory
+
+    def listed(self) -> list[Trajectory]:
+        """Returns all trajectories."""
+        return list(self.stubs().trajectories.ListTrajectories(ListTrajectoriesRequest()).trajectories)
 
     def _end(self, how: signal.Signals) -> None:
         if self.process is None:

@@ -1,0 +1,56 @@
+"""The programs of examples/python run as they are, after the preamble that defines what they leave undefined."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from conftest import ROOT, Server, stored_steps
+
+EXAMPLES = ROOT / "examples/python"
+
+
+def run(name: str, server: Server, *, fails: bool = False, **environment: str) -> str:
+    """Runs a program and returns its output."""
+    program = (EXAMPLES / "preambles" / name).read_text() + (EXAMPLES / name).read_text()
+    environ = {**os.environ, "ANABRANCH_ADDRESS": server.address, "ANABRANCH_EXIT_SECONDS": "30", **environment}
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, env=environ, check=False, capture_output=True, text=True, timeout=110
+    )
+    assert (done.returncode != 0) == fails, done.stderr
+    return done.stdout
+
+
+def test_every_program_has_a_preamble() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == {path.name for path in EXAMPLES.glob("preambles/*.py")}
+
+
+def test_an_llm_agent(own_server: Server) -> None:
+    own_server.start()
+    printed = run("llm_agent.py", own_server)
+    main, again = sorted(own_server.listed(), key=lambda each: each.next_step_number, reverse=True)
+    assert (main.task_id, dict(main.labels), main.status, main.reward_sum) == (
+        "swe-42",
+        {"model": "counting-model"},
+        5,
+        1,
+    )
+    assert (main.next_step_number, again.next_step_number, again.branch_point) == (6, 4, 3)
+    steps = stored_steps(own_server, again.id)
+    assert [list(step.actions[0].token_ids) for step in steps[1:]] == [[1, 2], [2, 3], [3, 4]]
+    assert [step.observations[0].call_id for step in steps[1:]] == ["call-1", "call-2", "call-3"]
+    assert printed.startswith("Tokens(1 rows, 6 tokens")
+
+
+def test_checkpoints_of_environment_and_agent(own_server: Server) -> None:
+    own_server.start()
+    for crash_at in ("150", "420"):
+        run("checkpoints.py", own_server, fails=True, CRASH_AT=crash_at)
+    run("checkpoints.py", own_server)
+    (t,) = own_server.listed()
+    assert (t.name, t.next_step_number) == ("run 7", 5000)
+    steps = stored_steps(own_server, t.id)
+    totals = [number * (number + 1) // 2 for number in range(5000)]
+    assert [step.observations[0].content.text for step in steps] == [f"total {total}" for total in totals]
+    assert [state.name for state in steps[4999].states] == ["agent", "env"]
