@@ -322,8 +322,9 @@ def open_run(
 ) -> Run:
     """Returns the run with this name. Creates and starts it if it does not exist."""
     from anabranch.errors import RunNotFound
-    from anabranch.v1.run_service_pb2 import IF_EXISTS_RETURN_EXISTING, CreateRunRequest, GetRunRequest
+    from anabranch.v1.run_service_pb2 import CreateRunRequest, GetRunRequest
     from anabranch.v1.status_pb2 import STATUS_RUNNING
+    from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING
 
     if config is None and plan is None:
         lookup = GetRunRequest(run_name=name, experiment_name=experiment)
