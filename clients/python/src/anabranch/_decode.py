@@ -42,6 +42,10 @@ def decode_content(content: Content, fetch: Fetch) -> Any:
         return content.text
     if content.HasField("uri"):
         return Uri(content.uri, content.media_type)
+    if content.HasField("tensor"):
+        tensor = content.tensor
+        items = fetch(tensor.state_digest) if tensor.HasField("state_digest") else tensor.data
+        return array_of(Tensor(tensor.dtype, tuple(tensor.shape), items))
     data = fetch(content.state_digest) if content.HasField("state_digest") else content.data
     return _decode_bytes(data, content.media_type)
 
@@ -68,7 +72,8 @@ def decode_items(items: Sequence[Observation] | Sequence[Action], fetch: Fetch) 
 
 def digests_of(items: Iterable[Observation] | Iterable[Action]) -> list[str]:
     """Returns the digests of all states that `decode_items` fetches."""
-    return [item.content.state_digest for item in items if item.content.HasField("state_digest")]
+    named = [item.content.tensor if item.content.HasField("tensor") else item.content for item in items]
+    return [content.state_digest for content in named if content.HasField("state_digest")]
 
 
 def _decode_bytes(data: bytes, media_type: str) -> Any:

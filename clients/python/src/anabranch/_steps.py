@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from anabranch._values import JSON_TYPE, TEXT_TYPE
+from anabranch._values import JSON_TYPE, content_bytes
 
 if TYPE_CHECKING:
     from anabranch._values import ValueEncoder
-    from anabranch.v1.trajectory_pb2 import Content, Step, StepState
+    from anabranch.v1.trajectory_pb2 import Content, Step, StepState, Tensor
 
 #: Larger bytes are uploaded as states. The server accepts no larger inline bytes.
 _INLINE_BYTES = 512 * 1024
@@ -58,12 +58,11 @@ def _parts_of(step: Step) -> list[_Part]:
     parts: list[_Part] = [(state.data, _replace_state(state)) for state in step.states if state.HasField("data")]
     for item in (*step.actions, *step.observations):
         content = item.content
-        if content.HasField("data"):
-            parts.append((content.data, _replace_content(content, content.media_type)))
-        elif content.HasField("text"):
-            parts.append((content.text.encode(), _replace_content(content, TEXT_TYPE)))
-        elif content.HasField("json"):
-            parts.append((content.json.encode(), _replace_content(content, JSON_TYPE)))
+        if content.HasField("tensor"):
+            parts.append((content.tensor.data, _replace_tensor(content.tensor)))
+        elif content.HasField("text") or content.HasField("json") or content.HasField("data"):
+            data, media_type = content_bytes(content)
+            parts.append((data, _replace_content(content, media_type)))
     if step.info_json:
         parts.append((step.info_json.encode(), _replace_info(step)))
     return parts
@@ -73,6 +72,14 @@ def _replace_state(state: StepState) -> Callable[[str], None]:
     def replace(digest: str) -> None:
         state.ClearField("data")
         state.digest = digest
+
+    return replace
+
+
+def _replace_tensor(tensor: Tensor) -> Callable[[str], None]:
+    def replace(digest: str) -> None:
+        tensor.ClearField("data")
+        tensor.state_digest = digest
 
     return replace
 
@@ -119,17 +126,4 @@ def fill(
             if isinstance(value, (bytes, bytearray)):
                 state.data = bytes(value)
             else:
-                _set_state(state, values, value)
-
-
-def _set_state(state: StepState, values: ValueEncoder, value: object) -> None:
-    from anabranch.v1.trajectory_pb2 import Content
-
-    content = Content()
-    values.set_content(content, value, f"states[{state.name!r}]")
-    if content.HasField("text"):
-        state.data, state.media_type = content.text.encode(), TEXT_TYPE
-    elif content.HasField("json"):
-        state.data, state.media_type = content.json.encode(), JSON_TYPE
-    else:
-        state.data, state.media_type = content.data, content.media_type
+                state.data, state.media_type = values.state(value, f"states[{name!r}]")

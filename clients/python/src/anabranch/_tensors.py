@@ -3,9 +3,11 @@ in C order."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 import io
 import math
+import re
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -34,11 +36,19 @@ class UnsupportedValue(Exception):
 
 # Booleans, integers, floats, complex numbers, text, bytes and times. Others have Python objects or fields.
 _KINDS = frozenset("biufcUSMm")
+# The server has a form for these dtypes; times and wider numbers are JSON with their bytes.
+_FORMS = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SU][0-9]+)")
 # PNG has these modes of Pillow without loss.
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
 _FORMATS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQN", "u"), **dict.fromkeys("efd", "f")}
 _ORDERS = {"@": "", "=": "", "<": "<", ">": ">", "!": ">"}
 _NATIVE_ORDER = "<" if sys.byteorder == "little" else ">"
+
+
+@functools.lru_cache(maxsize=1024)
+def form_of(dtype: Any) -> str:
+    """Returns the name that the server has for a dtype; empty if it stores no tensors of it."""
+    return dtype.str if _FORMS.fullmatch(dtype.str) and dtype.fields is None else ""
 
 
 def tensor_of(value: Any, kind: Kind) -> Tensor:

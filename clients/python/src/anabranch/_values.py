@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch._kinds import CONTAINERS, Kind, kind_of, type_name
 from anabranch._paths import Path, format_path, subject_of
-from anabranch._tensors import Tensor, UnsupportedValue, array_tensor, png_of, tensor_of
+from anabranch._tensors import UnsupportedValue, form_of, png_of, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +45,7 @@ TENSOR_TYPE = "application/vnd.anabranch.tensor"
 MAX_ITEMS = 1024
 MAX_TYPE_BYTES = 128
 MAX_DEPTH = 64
+MAX_DIMENSIONS = 32
 MAX_CONTENT_BYTES = 256 * 1024 * 1024
 _SMALL = 1 << 63
 
@@ -84,6 +85,14 @@ class ValueEncoder:
         else:
             self.set_content(content, value, root)
 
+    def state(self, value: object, root: str) -> tuple[bytes, str]:
+        """Returns the bytes and the media type of a value as a state of a step."""
+        from anabranch.v1.trajectory_pb2 import Content
+
+        content = Content()
+        self.set_content(content, value, root)
+        return content_bytes(content)
+
     def marker(self, unsupported: UnsupportedValue, root: str, path: Iterable[object]) -> dict[str, str]:
         """Returns what replaces a value that cannot be stored. Raises TypeError with `strict`."""
         subject = subject_of(root, path)
@@ -107,8 +116,8 @@ class ValueEncoder:
 
     def _fill(self, content: Content, value: Any, kind: Kind, root: str, path: Path) -> None:
         try:
-            if kind is Kind.ARRAY and value.dtype.kind not in "OT":
-                _set_tensor(content, array_tensor(value))
+            if kind is Kind.ARRAY and (form := form_of(value.dtype)) and value.ndim <= MAX_DIMENSIONS:
+                _set_tensor(content, form, value.shape, value.tobytes())
             elif kind is Kind.TEXT:
                 _set_text(content, value)
             elif kind is Kind.NUMBER and type(value) is int and -_SMALL < value < _SMALL:
@@ -118,7 +127,7 @@ class ValueEncoder:
             elif kind is Kind.IMAGE:
                 _set_data(content, png_of(value), PNG_TYPE)
             elif kind is Kind.TORCH or kind is Kind.OTHER:
-                _set_tensor(content, tensor_of(value, kind))
+                _set_tensor(content, *tensor_of(value, kind))
             else:
                 _set_json(content, self._tree_json(_Tree(self, root), value, path))
         except UnsupportedValue as unsupported:
@@ -297,10 +306,26 @@ def _set_data(content: Content, data: bytes, media_type: str) -> None:
     content.media_type = media_type
 
 
-def _set_tensor(content: Content, tensor: Tensor) -> None:
-    dtype, shape, data = tensor
-    sizes = ",".join(map(str, shape))
-    _set_data(content, data, f"{TENSOR_TYPE};dtype={dtype};shape={sizes}")
+def _set_tensor(content: Content, dtype: str, shape: tuple[int, ...], data: bytes) -> None:
+    if len(data) > MAX_CONTENT_BYTES:
+        raise UnsupportedValue(f"array of {len(data)} bytes")
+    tensor = content.tensor
+    tensor.dtype = dtype
+    tensor.shape.extend(shape)
+    tensor.data = data
+
+
+def content_bytes(content: Content) -> tuple[bytes, str]:
+    """Returns the bytes and the media type of a content, from which `_decode` reads the value as a state."""
+    if content.HasField("tensor"):
+        tensor = content.tensor
+        sizes = ",".join(map(str, tensor.shape))
+        return tensor.data, f"{TENSOR_TYPE};dtype={tensor.dtype};shape={sizes}"
+    if content.HasField("text"):
+        return content.text.encode(), TEXT_TYPE
+    if content.HasField("json"):
+        return content.json.encode(), JSON_TYPE
+    return content.data, content.media_type
 
 
 def _is_empty_dict(value: object) -> bool:
