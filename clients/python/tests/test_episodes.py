@@ -13,10 +13,10 @@ from PIL import Image
 from recorded import append, branch, end, episode_steps, new_step, record
 
 from anabranch._connection import Connection
-from anabranch._read import Selection
+from anabranch._read import Selection, fetch_states
 from anabranch._shuffle import shuffled
 from anabranch.episodes import Episodes, episode_of, steps_of
-from anabranch.errors import RangeBeyondEnd, TrajectoryNotFound
+from anabranch.errors import RangeBeyondEnd, StateNotFound, TrajectoryNotFound
 
 
 @pytest.fixture(scope="module")
@@ -161,12 +161,23 @@ def test_reads_continue_after_the_server_was_restarted(own_server: Server) -> No
     assert next(following).number == 1
 
 
+def test_more_states_than_one_call_returns_are_fetched_in_several(connection: Connection) -> None:
+    large = np.arange(2048, dtype=np.int64)
+    steps = [new_step(number, observation=large + number) for number in range(12)]
+    episode = episode_of(connection, record(connection, steps))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anabranch._read._DIGESTS", 5)
+        assert np.array_equal(episode.observations, np.stack([large + number for number in range(12)]))
+
+
 def test_errors_of_reads(connection: Connection) -> None:
     with pytest.raises(TrajectoryNotFound):
         episode_of(connection, str(uuid.uuid4()))
     trajectory_id = record(connection, [])
     with pytest.raises(RangeBeyondEnd):
         list(steps_of(connection, trajectory_id, 1))
+    with pytest.raises(StateNotFound):
+        fetch_states(connection, ["0" * 64])
 
 
 def test_a_buffer_shuffles_and_loses_nothing() -> None:

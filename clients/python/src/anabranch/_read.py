@@ -20,6 +20,7 @@ Status = Literal["running", "completed", "failed", "cancelled"]
 Message = TypeVar("Message")
 
 _PAGE_SIZE = 200
+_DIGESTS = 1000
 _UNARY_SECONDS = 60.0
 #: A stream that fails this often in a row without a message is given up, unless it follows a live trajectory.
 _ATTEMPTS = 5
@@ -105,13 +106,12 @@ def read_steps(
 
 def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
     """Returns the bytes of states by their digests. Raises StateNotFound if one is not stored."""
-    from anabranch.v1.state_service_pb2 import GetStateRequest
-
-    def fetch(digest: str) -> bytes:
-        with raising_reasons():
-            return b"".join(part.chunk for part in connection.stubs.states.GetState(GetStateRequest(digest=digest)))
-
-    return {digest: _retried(lambda digest=digest: fetch(digest)) for digest in dict.fromkeys(digests)}
+    wanted = list(dict.fromkeys(digests))
+    found: dict[str, bytes] = {}
+    for start in range(0, len(wanted), _DIGESTS):
+        batch = wanted[start : start + _DIGESTS]
+        found |= _retried(lambda batch=batch: _read_states(connection, batch))
+    return found
 
 
 def fetch_state_of(connection: Connection, trajectory_id: str, step_number: int, name: str) -> bytes:
@@ -167,6 +167,21 @@ def read_stage(
             return
         except AnabranchError as error:
             failures = _count(error, failures, endless=follow)
+
+
+def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]:
+    from anabranch.errors import StateNotFound
+    from anabranch.v1.state_service_pb2 import ReadStatesByDigestRequest
+
+    pieces: dict[str, list[bytes]] = {}
+    with raising_reasons():
+        for response in connection.stubs.states.ReadStatesByDigest(ReadStatesByDigestRequest(digests=digests)):
+            for unknown in response.unknown_digests:
+                metadata = {"digest": unknown}
+                raise StateNotFound(f"no state {unknown} is stored", reason="STATE_NOT_FOUND", metadata=metadata)
+            for piece in response.pieces:
+                pieces.setdefault(piece.digest, []).append(piece.data)
+    return {digest: b"".join(parts) for digest, parts in pieces.items()}
 
 
 def _by_ids(connection: Connection, ids: Sequence[str]) -> Iterator[Trajectory]:
