@@ -75,6 +75,15 @@ def test_selections_match_all_filters(connection: Connection, task: str) -> None
     assert names(labels={"a": "c"}) == set()
 
 
+def test_ids_are_read_in_their_order_and_unknown_ones_left_out(connection: Connection, task: str) -> None:
+    ids = [episode.id for episode in select(connection, task=task)]
+    wanted = [ids[2], str(uuid.uuid4()), ids[0], ids[3]]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("anabranch._read._BATCH", 2)
+        assert [episode.id for episode in select(connection, ids=tuple(wanted))] == [ids[2], ids[0], ids[3]]
+    assert [episode.id for episode in select(connection, ids=(ids[0], ids[1]), min_reward=1e9)] == []
+
+
 def test_each_episode_is_in_one_shard(connection: Connection, task: str) -> None:
     episodes = select(connection, task=task)
     shards = [[episode.name for episode in episodes.shard(index, 3)] for index in range(3)]
@@ -168,6 +177,18 @@ def test_more_states_than_one_call_returns_are_fetched_in_several(connection: Co
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("anabranch._read._DIGESTS", 5)
         assert np.array_equal(episode.observations, np.stack([large + number for number in range(12)]))
+
+
+def test_episodes_continue_after_the_server_was_restarted(own_server: Server) -> None:
+    own_server.start()
+    connection = Connection(own_server.address)
+    text = "x" * 8000
+    for length in (300, 301, 302):  # more than the transport buffers
+        record(connection, [new_step(number, observation=text) for number in range(length)], seal="")
+    episodes = iter(select(connection))
+    assert len(next(episodes).steps) == 302
+    own_server.restart()
+    assert [len(episode.steps) for episode in episodes] == [301, 300]
 
 
 def test_errors_of_reads(connection: Connection) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import time
 import uuid
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anabranch._errors import AnabranchError, Unreachable, raising_reasons
@@ -14,13 +14,16 @@ from anabranch._errors import AnabranchError, Unreachable, raising_reasons
 if TYPE_CHECKING:
     from anabranch._connection import Connection, Stubs
     from anabranch.v1.rollout_pb2 import Rollout
+    from anabranch.v1.status_pb2 import Status as StatusEnum
     from anabranch.v1.trajectory_pb2 import Step, Trajectory
+    from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 Message = TypeVar("Message")
 
 _PAGE_SIZE = 200
 _DIGESTS = 1000
+_BATCH = 50
 _UNARY_SECONDS = 60.0
 #: A stream that fails this often in a row without a message is given up, unless it follows a live trajectory.
 _ATTEMPTS = 5
@@ -43,14 +46,10 @@ class Selection:
     #: Part of the selection and count of parts. A trajectory belongs to one part for ever, by its id.
     shard: tuple[int, int] = (0, 1)
 
-    def matches(self, trajectory: Trajectory) -> bool:
-        """Returns whether the filters hold that the server does not have."""
+    def has_id(self, trajectory_id: str) -> bool:
+        """Returns whether a trajectory belongs to the part."""
         index, count = self.shard
-        return (
-            uuid.UUID(trajectory.id).int % count == index
-            and (self.min_reward is None or trajectory.reward_sum >= self.min_reward)
-            and (self.max_reward is None or trajectory.reward_sum <= self.max_reward)
-        )
+        return uuid.UUID(trajectory_id).int % count == index
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,23 +60,21 @@ class OwnedStep:
     message: Step
 
 
-def read_trajectories(
-    connection: Connection, selection: Selection
-) -> Generator[tuple[Trajectory, list[OwnedStep]], None, None]:
-    """Yields the trajectories that match, newest first, each with all of its steps. Trajectories that are deleted
-    meanwhile are left out."""
-    for trajectory in list_trajectories(connection, selection):
-        try:
-            yield trajectory, list(read_steps(connection, trajectory.id))
-        except AnabranchError as error:
-            if error.reason not in ("TRAJECTORY_DELETED", "TRAJECTORY_NOT_FOUND"):
-                raise
-
-
-def list_trajectories(connection: Connection, selection: Selection) -> Iterator[Trajectory]:
-    """Yields the trajectories that match, newest first, or in the order of the ids."""
-    found = _by_ids(connection, selection.ids) if selection.ids is not None else _listed(connection, selection)
-    return (trajectory for trajectory in found if selection.matches(trajectory))
+def read_trajectories(connection: Connection, selection: Selection) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
+    """Yields the trajectories that match, newest first, or in the order of the ids, each with all of its steps.
+    Trajectories that are deleted meanwhile and ids that do not exist are left out."""
+    ids = selection.ids
+    if ids is None and not selection.name and selection.shard == (0, 1):
+        yield from _stream(connection, _request_of(selection))
+        return
+    if ids is None:
+        ids = [trajectory.id for trajectory in _listed(connection, selection)]
+    own = [trajectory_id for trajectory_id in ids if selection.has_id(trajectory_id)]
+    for start in range(0, len(own), _BATCH):
+        request = _request_of(selection)
+        request.trajectory_ids.extend(own[start : start + _BATCH])
+        found = {trajectory.id: (trajectory, steps) for trajectory, steps in _stream(connection, request)}
+        yield from (found[trajectory_id] for trajectory_id in request.trajectory_ids if trajectory_id in found)
 
 
 def read_steps(
@@ -184,19 +181,49 @@ def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]
     return {digest: b"".join(parts) for digest, parts in pieces.items()}
 
 
-def _by_ids(connection: Connection, ids: Sequence[str]) -> Iterator[Trajectory]:
-    from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
+def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
+    """Yields whole trajectories. Continues after the last message if the connection is lost."""
+    trajectory: Trajectory | None = None
+    steps: list[OwnedStep] = []
+    failures = 0
+    while True:
+        try:
+            with raising_reasons():
+                for response in connection.stubs.trajectories.ReadTrajectories(request):
+                    failures = 0
+                    request.resume_token = response.resume_token
+                    if response.HasField("trajectory"):
+                        trajectory, steps = response.trajectory, []
+                    steps += [OwnedStep(response.owner_id, step) for step in response.steps]
+                    if response.trajectory_done and trajectory is not None and not response.deleted:
+                        yield trajectory, steps
+            return
+        except AnabranchError as error:
+            failures = _count(error, failures, endless=False)
 
-    for trajectory_id in ids:
-        request = GetTrajectoryRequest(trajectory_id=trajectory_id)
-        yield call(
-            connection, lambda stubs, request=request: stubs.trajectories.GetTrajectory(request, timeout=_UNARY_SECONDS)
-        ).trajectory
+
+def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
+    from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
+
+    return ReadTrajectoriesRequest(
+        task_id=selection.task,
+        run_id=selection.run,
+        experiment_id=selection.experiment,
+        labels=selection.labels,
+        statuses=_statuses(selection),
+        min_reward_sum=selection.min_reward,
+        max_reward_sum=selection.max_reward,
+        descending=True,
+    )
+
+
+def _statuses(selection: Selection) -> list[StatusEnum.ValueType]:
+    from anabranch.v1.status_pb2 import Status as StatusEnum
+
+    return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in selection.statuses]
 
 
 def _listed(connection: Connection, selection: Selection) -> Iterator[Trajectory]:
-    from anabranch.v1.status_pb2 import Status as StatusEnum
-    from anabranch.v1.trajectory_pb2 import VIEW_FULL
     from anabranch.v1.trajectory_service_pb2 import ListTrajectoriesRequest
 
     request = ListTrajectoriesRequest(
@@ -206,8 +233,7 @@ def _listed(connection: Connection, selection: Selection) -> Iterator[Trajectory
         experiment_id=selection.experiment,
         name=selection.name,
         labels=selection.labels,
-        statuses=[StatusEnum.Value(f"STATUS_{status.upper()}") for status in selection.statuses],
-        view=VIEW_FULL,
+        statuses=_statuses(selection),
     )
     while True:
         page = call(connection, lambda stubs: stubs.trajectories.ListTrajectories(request, timeout=_UNARY_SECONDS))

@@ -48,7 +48,7 @@ class ClientReading:
         """Selects trajectories. A trajectory must match all filters that are set.
 
         `status` is one or several of `running`, `completed`, `failed`, `cancelled`. `min_reward` and `max_reward` bound
-        the sum of the rewards, both inclusive. The episodes are read newest first; `ids` are read in their order.
+        the sum of the rewards, both inclusive. The episodes are read newest first; `ids` are read in their order, and those that do not exist are left out.
         """
         from anabranch.episodes import Episodes
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch._decode import decode_items, decode_json, digests_of
 from anabranch._read import OwnedStep, Selection, fetch_state_of, fetch_states, read_steps, read_trajectories
 from anabranch._stack import stack
+from anabranch.errors import TrajectoryNotFound
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -319,7 +320,10 @@ def steps_of(
 
 def episode_of(connection: Connection, trajectory_id: str) -> Episode:
     """Reads one trajectory. Raises TrajectoryNotFound."""
-    return next(iter(Episodes(connection, Selection(ids=(trajectory_id,)))))
+    for episode in Episodes(connection, Selection(ids=(trajectory_id,))):
+        return episode
+    message, metadata = f"trajectory {trajectory_id} does not exist", {"trajectory_id": trajectory_id}
+    raise TrajectoryNotFound(message, reason="TRAJECTORY_NOT_FOUND", metadata=metadata)
 
 
 def _episodes_at(address: str, selection: Selection) -> Episodes:
