@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { AnabranchError } from '../../src/domain/errors.ts';
 import type { AppendStore } from '../../src/store/contract/append.ts';
-import { Contended } from '../../src/store/contract/store.ts';
+import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
 import { appWithin } from '../../src/stream/app.ts';
 import { commitEntries, type EntryOutcome, type NewEntry } from '../../src/stream/append/entries.ts';
-import { describeApp, step } from '../service/on_app.ts';
+import { all, describeApp, frame, step } from '../service/on_app.ts';
 import { outsideSql } from '../store/sql.ts';
 import { newSteps } from '../support/given_steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
@@ -101,6 +101,43 @@ describeApp('the entries of a call', (on) => {
     await app.committer.idle();
     expect(groups.length).toBeLessThanOrEqual(2);
     expect(await scene.words({ id })).toEqual([]);
+    await app.close();
+  });
+
+  it('W14, W7: what others send to a locked trajectory follows the entry that has failed', async () => {
+    const begun = Promise.withResolvers<void>();
+    const { app } = recorded(async (batches, wait) => {
+      if (!batches.some(({ independent }) => independent)) return on.store.append(batches, wait);
+      begun.resolve();
+      return batches.map(() => ({ kind: 'busy' }));
+    });
+    const scene = on.scene(app);
+    const { id } = await scene.create();
+    const session = await scene.open({ id });
+    const outcomes = commitEntries(app, scene.caller, [entry(id, 0n, { writerEpoch: 1n })], 50);
+    await begun.promise;
+    session.push(frame([step(0n, 'stream')]));
+    session.end();
+    expect((await outcomes).map(reasonOf)).toEqual(['DATABASE_UNAVAILABLE']);
+    expect(await all(session.events())).toMatchObject([{ kind: 'ack', nextStepNumber: 1n }]);
+    await app.close();
+  });
+
+  it('W14, A1: all that wait for locks fail at once when the database falls silent', async () => {
+    let calls = 0;
+    const silent = new DatabaseSilent('DATABASE_UNAVAILABLE', 'silent');
+    const { app } = recorded(async (batches) => {
+      calls += 1;
+      if (calls > 1) throw silent;
+      return batches.map(() => ({ kind: 'busy' }));
+    });
+    const scene = on.scene(app);
+    const [one, two] = [await scene.create(), await scene.create()];
+    const outcomes = await commitEntries(app, scene.caller, [entry(one.id, 0n), entry(two.id, 0n)], FOREVER);
+    expect(outcomes).toEqual([
+      { kind: 'failed', error: silent },
+      { kind: 'failed', error: silent },
+    ]);
     await app.close();
   });
 

@@ -257,7 +257,13 @@ export class Committer {
       return;
     }
     this.#locked.push({ ...portion, waitEnd });
-    if (this.#locked.length === 1) setTimeout(() => void this.#commitGroup(this.#locked.splice(0)), LOCK_RETRY_MS);
+    if (this.#locked.length === 1) setTimeout(() => this.#commitLocked(), LOCK_RETRY_MS);
+  }
+
+  /** Commits the portions that wait with `lockWaitMs`. Those whose trajectories are still locked wait again. */
+  #commitLocked(): void {
+    const portions = this.#locked.splice(0);
+    if (portions.length > 0) void this.#commitGroup(portions).finally(() => this.#gather());
   }
 
   /** Commits portions whose trajectories other transactions hold, each in a transaction that waits for the lock. */
