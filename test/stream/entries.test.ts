@@ -4,8 +4,10 @@ import type { AnabranchError } from '../../src/domain/errors.ts';
 import type { AppendStore } from '../../src/store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
 import { appWithin } from '../../src/stream/app.ts';
+import { Committer } from '../../src/stream/append/committer.ts';
 import { commitEntries, type EntryOutcome, type NewEntry } from '../../src/stream/append/entries.ts';
 import { all, describeApp, frame, step } from '../service/on_app.ts';
+import { logger } from '../store/on_store.ts';
 import { outsideSql } from '../store/sql.ts';
 import { newSteps } from '../support/given_steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
@@ -137,6 +139,30 @@ describeApp('the entries of a call', (on) => {
     expect(outcomes).toEqual([
       { kind: 'failed', error: silent },
       { kind: 'failed', error: silent },
+    ]);
+    await app.close();
+  });
+
+  it('W14, A1: one that waits for another group when the database falls silent is not stored later', async () => {
+    const app = on.app();
+    const scene = on.scene(app);
+    const [one, two] = [await scene.create(), await scene.create()];
+    const silent = new DatabaseSilent('DATABASE_UNAVAILABLE', 'silent');
+    let calls = 0;
+    let idle: Promise<void> | undefined;
+    const append: AppendStore['append'] = async (batches, wait) => {
+      calls += 1;
+      if (calls > 1) return on.store.append(batches, wait);
+      idle = committer.idle();
+      throw silent;
+    };
+    const committer = new Committer({ append }, logger, { lanes: 1, groupSteps: 1 });
+    const outcomes = await commitEntries({ ...app, committer }, scene.caller, [entry(one.id, 0n), entry(two.id, 0n)]);
+    expect(outcomes.map(reasonOf)).toEqual(['DATABASE_UNAVAILABLE', 'DATABASE_UNAVAILABLE']);
+    await idle;
+    expect([await scene.words(one), await scene.words(two), calls]).toEqual([[], [], 1]);
+    expect((await commitEntries({ ...app, committer }, scene.caller, [entry(two.id, 0n)])).map(reasonOf)).toEqual([
+      'committed',
     ]);
     await app.close();
   });

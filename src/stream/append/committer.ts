@@ -233,14 +233,18 @@ export class Committer {
     return outage;
   }
 
-  /** A1: fails all sources that wait for a silent database. Their later batches are dropped when they are taken. */
+  /** A1: fails all batches that wait for a silent database. */
   #failWaiting(error: DatabaseSilent): void {
-    for (const { entries, taken } of this.#queues.values()) {
-      for (const { source, batch, bytes } of entries.slice(taken)) {
-        if (!source.over) source.failed(batch, bytes, error);
-      }
+    for (const queue of this.#queues.values()) {
+      const waiting = queue.entries.splice(queue.taken);
+      this.pending -= waiting.length;
+      for (const { source, batch, bytes } of waiting) if (!source.over) source.failed(batch, bytes, error);
+      if (queue.inFlight) continue;
+      this.#ready.delete(queue);
+      this.#queues.delete(queue.key);
     }
     for (const portion of [...this.#busy.splice(0), ...this.#locked.splice(0)]) this.#fail(portion, error);
+    this.#resolveIdle();
   }
 
   /** Keeps a portion whose trajectory another transaction holds, or fails it. */
