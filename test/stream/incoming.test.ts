@@ -153,7 +153,7 @@ describe('an invalid step is refused, and the error names the field', () => {
         ['objects', { dtype: '|O8' }, 'dtype'],
         ['a dtype without byte order', { dtype: 'f4' }, 'dtype'],
         ['the native byte order', { dtype: '=f4' }, 'dtype'],
-        ['a long double', { dtype: '<f16' }, 'dtype'],
+        ['a unit that there is not', { dtype: '<M8[weeks]' }, 'dtype'],
         ['no dtype', { dtype: '' }, 'dtype'],
         ['a byte less', { data: new Uint8Array(7) }, 'data'],
         ['a byte more', { data: new Uint8Array(9) }, 'data'],

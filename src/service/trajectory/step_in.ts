@@ -202,7 +202,7 @@ function toTensor(tensor: WireTensor, { place, list, index }: Within, contentDat
 }
 
 function unknownDtype(dtype: string): string {
-  return `must be a type of NumPy's array interface, with a byte order and one of the kinds b, i, u, f, c, S and U, for example "<f4", not "${shorten(dtype)}"`;
+  return `must be a type of NumPy's array interface, with a byte order and one of the kinds b, i, u, f, c, S, U, M and m, for example "<f4", not "${shorten(dtype)}"`;
 }
 
 /** Rejects a media type of text, JSON or a tensor, because it would not be stored (FM5). */

@@ -539,8 +539,9 @@ export declare const ContentSchema: GenMessage<Content>;
 export declare type Tensor = Message<"anabranch.v1.Tensor"> & {
   /**
    * Type of the items, as in NumPy's array interface: byte order (`<`, `>`, or `|` if items have no order), kind and
-   * bytes per item, for example `<f4`. Kinds: `b` (1 byte), `i` and `u` (1, 2, 4, 8), `f` (2, 4, 8), `c` (8, 16), `S`
-   * (0 to 9,999,999), and `U` (0 to 9,999,999 characters of 4 bytes). Others, such as objects, are rejected. Required.
+   * bytes per item, for example `<f4`. Kinds: `b` (1 byte), `i` and `u` (1, 2, 4, 8), `f` (2, 4, 8, 16), `c` (8, 16,
+   * 32), `S` (0 to 9,999,999), `U` (0 to 9,999,999 characters of 4 bytes), `M` and `m` (8; with a unit, `<M8[ns]`).
+   * Others, such as objects and records, are rejected. Required.
    *
    * @generated from field: string dtype = 1;
    */

@@ -573,8 +573,9 @@ class Tensor(google.protobuf.message.Message):
     STATE_DIGEST_FIELD_NUMBER: builtins.int
     dtype: builtins.str
     """Type of the items, as in NumPy's array interface: byte order (`<`, `>`, or `|` if items have no order), kind and
-    bytes per item, for example `<f4`. Kinds: `b` (1 byte), `i` and `u` (1, 2, 4, 8), `f` (2, 4, 8), `c` (8, 16), `S`
-    (0 to 9,999,999), and `U` (0 to 9,999,999 characters of 4 bytes). Others, such as objects, are rejected. Required.
+    bytes per item, for example `<f4`. Kinds: `b` (1 byte), `i` and `u` (1, 2, 4, 8), `f` (2, 4, 8, 16), `c` (8, 16,
+    32), `S` (0 to 9,999,999), `U` (0 to 9,999,999 characters of 4 bytes), `M` and `m` (8; with a unit, `<M8[ns]`).
+    Others, such as objects and records, are rejected. Required.
     """
     data: builtins.bytes
     """The items. Must have as many bytes as `dtype` and `shape` say. Data of 16 KiB or more is stored as a state, once per
