@@ -185,6 +185,29 @@ describeStore('use of storage', (on) => {
     expect(progress.at(-1)).toEqual({ done: 17_001n, total: 17_001n });
   });
 
+  it('S12: a state of many trajectories is shared as soon as one of them is not measured', async () => {
+    const scene = new RunScene(on.store);
+    const { id: runId, key } = await scene.makeRunWith(['a']);
+    const states = [1, 2, 3].map((i) => newState(`${i}`.repeat(5000)));
+    const made = [];
+    for (let i = 0; i < 300; i += 100)
+      made.push(...(await Promise.all(Array.from({ length: 100 }, () => scene.create({ runId })))));
+    const steps = [makeStep(0n, { states: states.map((state, i) => stateRef(state, `${i}`)) })];
+    await scene.store.append(
+      made.map((each) => scene.batch(each, steps, { states })),
+      'bounded',
+    );
+    const sharedOf = async () => {
+      const naive = await naiveUsage(on.sql, scene.namespace);
+      const { usage } = await resultOf(on.store.measureUsage(scene.namespace, { run: key }));
+      expect(usage).toEqual(naive({ run: key }));
+      return usage.states.shared > 0n;
+    };
+    expect(await sharedOf()).toBe(false);
+    await scene.append(await scene.create(), [makeStep(0n, { states: [stateRef(states[1]!)] })]);
+    expect(await sharedOf()).toBe(true);
+  });
+
   it('N1: other namespaces measure nothing of a trajectory or run', async () => {
     const scene = new RunScene(on.store);
     const { key, mainTrajectory } = await scene.makeRunWith(['a']);

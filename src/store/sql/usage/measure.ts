@@ -79,7 +79,7 @@ interface ReferenceRow {
 }
 
 /** References that one statement reads. */
-const REFERENCES = 1000;
+const REFERENCES = 256;
 
 const STATE_COLUMNS = sql`s.key, s.size, cast(octet_length(s.data) as bigint) as bytes, s.upload`;
 
@@ -185,32 +185,32 @@ class Measurement {
     const shared = new Set<bigint>();
     const { isOutside } = this.#parts;
     if (isOutside === undefined) return shared;
-    for (const some of chunksOf(states)) {
-      let left = some;
-      for (let after: ReferenceRow | undefined; left.length > 0; ) {
-        const rows = await this.#references(left, after);
+    for (let left of chunksOf(states)) {
+      // The last state of a page may have more references.
+      let open: ReferenceRow | undefined;
+      while (left.length > 0 || open !== undefined) {
+        const rows = await this.#references(open === undefined ? left : [open.state], open);
         for (const { state, trajectory, step_number } of rows) {
           if (isOutside(trajectory, step_number)) shared.add(state);
         }
-        after = rows.length < REFERENCES ? undefined : rows.at(-1);
-        const from = after?.state;
-        left = from === undefined ? [] : left.filter((key) => key > from || (key === from && !shared.has(key)));
+        const last = rows.length < REFERENCES ? undefined : rows.at(-1);
+        if (open === undefined) left = last === undefined ? [] : left.filter((key) => key > last.state);
+        open = last === undefined || shared.has(last.state) ? undefined : last;
       }
     }
     return shared;
   }
 
-  /** Returns the first reference of each trajectory to these states. */
+  /** Returns the first reference of each trajectory to these states, or to the rest of one. */
   async #references(states: readonly bigint[], after: ReferenceRow | undefined): Promise<ReferenceRow[]> {
     const { engine, db } = this.#scope;
-    const beyond =
+    const which =
       after === undefined
-        ? sql``
-        : sql`and (r.state, r.tree, r.trajectory) > (cast(${after.state} as bigint), cast(${after.tree} as bigint), cast(${after.trajectory} as bigint))`;
+        ? engine.among(sql.ref('r.state'), states)
+        : sql`r.state = ${after.state} and (r.tree, r.trajectory) > (${after.tree}, ${after.trajectory})`;
     const { rows } = await sql<ReferenceRow>`
       select r.state, r.tree, r.trajectory, min(r.step_number) as step_number from ${engine.table('state_refs')} as r
-      where ${engine.among(sql.ref('r.state'), states)} ${beyond}
-      group by r.state, r.tree, r.trajectory order by r.state, r.tree, r.trajectory
+      where ${which} group by r.state, r.tree, r.trajectory order by r.state, r.tree, r.trajectory
       limit ${sql.lit(REFERENCES)}`.execute(db);
     return rows;
   }
