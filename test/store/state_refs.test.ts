@@ -43,6 +43,23 @@ describeStore('references to states', (on) => {
     expect(await marks()).toEqual([false, false, false]);
   });
 
+  it('S2: of two deletions at once that delete the last references, one leaves the states unreferenced', async () => {
+    const scene = on.scene();
+    for (let round = 0; round < 15; round += 1) {
+      const states = ['a', 'b', 'c'].map((name) => large(`${name} ${round}`));
+      const made = await Promise.all([scene.create(), scene.create(), scene.create()]);
+      for (const [i, each] of made.entries()) {
+        const named = i === 1 ? states.toReversed() : states;
+        const step = makeStep(0n, { states: named.map((state, k) => stateRef(state, `${k}`)) });
+        await scene.append(each, [step], { states });
+      }
+      await Promise.all(made.map((each) => scene.delete(each)));
+      for (const state of states) expect(await isMarked(scene, state)).toBe(false);
+    }
+    await collectUnused(scene.store);
+    expect(await countRows(on.sql, scene.namespace)).toMatchObject({ states: 0, state_refs: 0 });
+  });
+
   it('S2: a collection looks for references to its candidates only', async () => {
     const scene = on.scene();
     const many = Array.from({ length: 20 }, (_, i) => `(1, 1, ${i}, 'env', 'elsewhere', 999999999)`);
