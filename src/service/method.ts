@@ -79,3 +79,6 @@ export type Method<M extends DescMethod> = M extends DescMethodUnary
 export type Methods<S extends DescService, Names extends keyof S['method']> = {
   readonly [N in Names]: Method<S['method'][N]>;
 };
+
+/** The methods of a noun: some of those of its service. `services.ts` requires that none is missing. */
+export type SomeMethods<S extends DescService> = Partial<Methods<S, keyof S['method']>>;

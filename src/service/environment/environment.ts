@@ -12,25 +12,14 @@ import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses } from '../convert/values.ts';
-import type { Call, Methods } from '../method.ts';
+import type { Call, SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 
 const rpc = RolloutService.method;
 const environmentBytes = sizerOf(EnvironmentSchema);
 
-export const environmentMethods: Methods<
-  typeof RolloutService,
-  | 'createEnvironment'
-  | 'getEnvironment'
-  | 'listEnvironments'
-  | 'startEnvironment'
-  | 'pauseEnvironment'
-  | 'resumeEnvironment'
-  | 'completeEnvironment'
-  | 'failEnvironment'
-  | 'cancelEnvironment'
-> = {
+export const environmentMethods = {
   async createEnvironment(request, { app, caller }) {
     const newEnvironment = toNewEnvironment(request, request.environmentId || app.ids.uuid());
     const key = idempotencyKeyOf(rpc.createEnvironment, request);
@@ -64,7 +53,7 @@ export const environmentMethods: Methods<
   completeEnvironment: (request, call) => move('complete', request, call),
   failEnvironment: (request, call) => move('fail', request, call),
   cancelEnvironment: (request, call) => move('cancel', request, call),
-};
+} satisfies SomeMethods<typeof RolloutService>;
 
 type MoveRequest = Omit<StartEnvironmentRequest, '$typeName' | '$unknown'>;
 

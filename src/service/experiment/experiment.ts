@@ -11,7 +11,7 @@ import { sizerOf } from '../answer/size.ts';
 import { setFilters } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
 import { fromInstant, toBranchPolicy, toView } from '../convert/values.ts';
-import type { Methods } from '../method.ts';
+import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 import { announceDeletion } from '../run/deletion.ts';
@@ -20,10 +20,7 @@ import { requireNewName } from '../run/requests.ts';
 const rpc = RunService.method;
 const experimentBytes = sizerOf(ExperimentSchema);
 
-export const experimentMethods: Methods<
-  typeof RunService,
-  'createExperiment' | 'getExperiment' | 'listExperiments' | 'updateExperiment' | 'deleteExperiment'
-> = {
+export const experimentMethods = {
   async createExperiment(request, { app, caller }) {
     const { experimentId, maxSteps, seed, ifExists, requestId: _, $typeName: __, $unknown: ___, ...fields } = request;
     requireConfig(fields.defaultConfigJson, 'default_config_json');
@@ -67,7 +64,7 @@ export const experimentMethods: Methods<
     const policy = toBranchPolicy(onBranches);
     return announceDeletion(app, await app.store.deleteExperiment(caller.namespace, experimentId, policy, cancelLive));
   },
-};
+} satisfies SomeMethods<typeof RunService>;
 
 /** BASIC omits fields with JSON (FM7). */
 function toMessage(experiment: Experiment, view: View): WireExperiment {

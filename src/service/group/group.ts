@@ -20,15 +20,12 @@ import { sizerOf } from '../answer/size.ts';
 import { maskedFields } from '../convert/mask.ts';
 import { required } from '../convert/required.ts';
 import { fromInstant, fromMap, fromStatus, toMap, toView } from '../convert/values.ts';
-import type { Methods } from '../method.ts';
+import type { SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 
 const groupBytes = sizerOf(GroupSchema);
 
-export const groupMethods: Methods<
-  typeof RolloutService,
-  'getOrCreateGroup' | 'getGroup' | 'listGroups' | 'updateGroup'
-> = {
+export const groupMethods = {
   async getOrCreateGroup(request, { app, caller }) {
     const { stageId, batch, metadataJson } = request;
     const { group, created } = await app.store.getOrCreateGroup(caller.namespace, {
@@ -71,7 +68,7 @@ export const groupMethods: Methods<
     });
     return { group: groupMessage(await app.store.updateGroup(caller.namespace, request.groupId, changes), 'FULL') };
   },
-};
+} satisfies SomeMethods<typeof RolloutService>;
 
 /** Returns the id, or stage and number. Errors: INVALID_REQUEST if both are set. */
 function toGroupReference({ groupId, stageId = '', number }: GetGroupRequest): GroupReference {

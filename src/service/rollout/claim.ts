@@ -14,7 +14,7 @@ import { messageOf } from '../answer/message.ts';
 import { countFitting, sizerOf, totalBytes } from '../answer/size.ts';
 import { fromMillis, toMillis } from '../convert/duration.ts';
 import { fromStatus, toMap } from '../convert/values.ts';
-import type { Methods } from '../method.ts';
+import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { taskMessage } from '../task/task.ts';
 import { validatorMessage } from '../task/validator.ts';
@@ -26,7 +26,7 @@ const DEFAULT_LEASE_MS = 60_000;
 const claimBytes = sizerOf(ClaimSchema);
 
 /** Methods of workers: claims and heartbeats. */
-export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'heartbeatRollouts'> = {
+export const claimMethods = {
   async claimRollouts(request, { app, caller, signal }) {
     const { runId, stageId, taskIds, rolloutIds, minPriority, maxRollouts, workerId } = request;
     const { claims, drained } = await claimRollouts(app, {
@@ -55,7 +55,7 @@ export const claimMethods: Methods<typeof RolloutService, 'claimRollouts' | 'hea
     const states = await app.store.heartbeatRollouts(caller.namespace, tokens, toMillis(leaseDuration));
     return { leases: states.map(leaseMessage) };
   },
-};
+} satisfies SomeMethods<typeof RolloutService>;
 
 /** Returns how the rollouts of a creation are claimed; undefined if they are not. */
 export function toNewClaims({ claim, rollouts }: CreateRolloutsRequest, { uuid, uid }: Ids): NewClaims | undefined {

@@ -6,7 +6,7 @@ import type { Rollout } from '../../domain/rollout.ts';
 import { type RolloutCursor, rolloutCursor } from '../../store/contract/rollout.ts';
 import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
-import type { Call, Methods } from '../method.ts';
+import type { Call, SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { cursorInt, pageArgsOf } from '../request/page_token.ts';
 import { fitClaims, toNewClaims, withoutInput } from './claim.ts';
@@ -25,20 +25,7 @@ import {
   toRolloutFilter,
 } from './requests.ts';
 
-export const rolloutMethods: Methods<
-  typeof RolloutService,
-  | 'createRollouts'
-  | 'getRollout'
-  | 'listRollouts'
-  | 'updateRollout'
-  | 'setRolloutPhase'
-  | 'startRollout'
-  | 'completeRollout'
-  | 'failRollout'
-  | 'cancelRollout'
-  | 'releaseRollout'
-  | 'retryRollout'
-> = {
+export const rolloutMethods = {
   /** Creates the rollouts that do not exist yet, all or none (Q6). */
   async createRollouts(request, { app, caller }) {
     requireRepeatable(request);
@@ -113,7 +100,7 @@ export const rolloutMethods: Methods<
       rollout: fromRollout(await app.store.retryRollout(caller, tokenOf(request), toMoveDetails(request)), 'FULL'),
     };
   },
-};
+} satisfies SomeMethods<typeof RolloutService>;
 
 function readPosition(cursor: readonly string[]): RolloutCursor {
   return { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) };

@@ -3,7 +3,7 @@ import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { required } from '../convert/required.ts';
-import type { Methods } from '../method.ts';
+import type { SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 import { fromOverride, fromRollout, fromValidation } from './messages.ts';
 import { toNewValidation } from './requests.ts';
@@ -11,10 +11,7 @@ import { toNewValidation } from './requests.ts';
 const overrideBytes = sizerOf(ValidationOverrideSchema);
 
 /** Validations and overrides of verdicts (M3). */
-export const validationMethods: Methods<
-  typeof RolloutService,
-  'recordValidation' | 'overrideValidation' | 'listValidationOverrides'
-> = {
+export const validationMethods = {
   /** Records one validation per name and attempt, and updates the verdict. */
   async recordValidation({ rolloutId, attempt, validation: given }, { app, caller }) {
     const found = toNewValidation(required(given, 'validation'), 'validation');
@@ -39,4 +36,4 @@ export const validationMethods: Methods<
     });
     return { overrides: page.items, nextPageToken: page.nextPageToken };
   },
-};
+} satisfies SomeMethods<typeof RolloutService>;

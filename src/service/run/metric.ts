@@ -9,7 +9,7 @@ import {
 import { invalidField } from '../../domain/errors.ts';
 import type { MetricPoints, MetricRange, Series, SeriesExtent, SeriesFilter } from '../../store/contract/metric.ts';
 import { requireDistinct } from '../convert/distinct.ts';
-import type { Call, Methods } from '../method.ts';
+import type { Call, SomeMethods } from '../method.ts';
 
 /** A series, and the extent of all of its points. */
 interface Measured {
@@ -43,7 +43,7 @@ export const metricMethods = {
   },
 
   readMetrics: { messages: readMetrics, isLarge: true },
-} satisfies Methods<typeof RunService, 'logMetrics' | 'readMetrics'>;
+} satisfies SomeMethods<typeof RunService>;
 
 /**
  * Returns series by run (in the order of the request), stage and key, in full or downsampled to `max_points` numbers

@@ -10,7 +10,7 @@ import { pageOf } from '../answer/page.ts';
 import { countFitting, sizerOf } from '../answer/size.ts';
 import { toStepReference } from '../convert/step_reference.ts';
 import { toBranchPolicy, toView } from '../convert/values.ts';
-import type { Methods } from '../method.ts';
+import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { makePageToken, pageArgsOf } from '../request/page_token.ts';
 import { stageBytes, stageMessage } from '../stage/stage.ts';
@@ -26,10 +26,7 @@ import { requireNewName, toExperimentReference, toNewRunFields, toRunChanges, to
 const rpc = RunService.method;
 const runBytes = sizerOf(RunSchema);
 
-export const runMethods: Methods<
-  typeof RunService,
-  'createRun' | 'branchRun' | 'getRun' | 'listRuns' | 'updateRun' | 'deleteRun' | 'getRunTree' | 'compareRuns'
-> = {
+export const runMethods = {
   async createRun(request, { app, caller }) {
     const { runId, experimentName, mainTrajectory } = request;
     const own = { configJson: request.configJson, field: ROOT_CONFIG.own };
@@ -136,7 +133,7 @@ export const runMethods: Methods<
   },
 
   compareRuns: (request, { app, caller }) => compareRuns(app, caller, request),
-};
+} satisfies SomeMethods<typeof RunService>;
 
 /** Returns the run in FULL view, or in BASIC view if the response would be too large (RD3). */
 function fromCreated({ run: row, mainTrajectory: main }: CreatedRun, resumable: Stage | undefined) {

@@ -24,7 +24,7 @@ import { messageOf } from '../answer/message.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { fromSeconds } from '../convert/duration.ts';
 import { toInstant, toMap } from '../convert/values.ts';
-import type { Methods } from '../method.ts';
+import type { SomeMethods } from '../method.ts';
 import { toStageKinds } from '../stage/stage.ts';
 
 interface TrajectoryCounts {
@@ -46,7 +46,7 @@ const MAX_SUMS = LIMITS.metrics;
 /** Maximum size of the tag and length of a summary. */
 const SUMMARY_BYTES = 8;
 
-export const summaryMethods: Methods<typeof RunService, 'summarize'> = {
+export const summaryMethods = {
   /** Returns summaries in the order of their values, as many as fit into one response (M3, RD3). */
   async summarize(request, { app, caller }) {
     const by = request.dimensions.map(toKey);
@@ -62,7 +62,7 @@ export const summaryMethods: Methods<typeof RunService, 'summarize'> = {
     const summaries = summariesThatFit(combinations.slice(0, LIMITS.summaries), passAt);
     return { summaries, truncated: summaries.length < combinations.length };
   },
-};
+} satisfies SomeMethods<typeof RunService>;
 
 function toFilter(request: SummarizeRequest): SummaryFilter {
   return {

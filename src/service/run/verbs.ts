@@ -10,7 +10,7 @@ import { findRun } from '../../stream/find.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
-import type { Call, Methods } from '../method.ts';
+import type { Call, SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 import { cancelRollouts } from './cancel_rollouts.ts';
 import { fromRun, fromStatusChange } from './messages.ts';
@@ -19,19 +19,7 @@ import { progressesOf } from './progress.ts';
 const statusChangeBytes = sizerOf(StatusChangeSchema);
 
 /** The verbs of a run, its heartbeat, its progress, and the history of statuses. */
-export const runVerbs: Methods<
-  typeof RunService,
-  | 'startRun'
-  | 'pauseRun'
-  | 'resumeRun'
-  | 'completeRun'
-  | 'failRun'
-  | 'cancelRun'
-  | 'reopenRun'
-  | 'heartbeatRun'
-  | 'getProgress'
-  | 'listStatusChanges'
-> = {
+export const runVerbs = {
   startRun: (request, call) => move('start', request, call),
   pauseRun: (request, call) => move('pause', request, call),
   resumeRun: (request, call) => move('resume', request, call),
@@ -72,7 +60,7 @@ export const runVerbs: Methods<
     });
     return { changes: page.items, nextPageToken: page.nextPageToken };
   },
-};
+} satisfies SomeMethods<typeof RunService>;
 
 type MoveRequest = Omit<StartRunRequest, '$typeName' | '$unknown'> & {
   readonly resultJson?: string;

@@ -18,28 +18,13 @@ import { maskedFields } from '../convert/mask.ts';
 import { required } from '../convert/required.ts';
 import { fromTimings, toTimings } from '../convert/timings.ts';
 import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses, toView } from '../convert/values.ts';
-import type { Call, Methods } from '../method.ts';
+import type { Call, SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 import { cancelRollouts } from '../run/cancel_rollouts.ts';
 
 export const stageBytes = sizerOf(StageSchema);
 
-export const stageMethods: Methods<
-  typeof RunService,
-  | 'getOrCreateStage'
-  | 'getStage'
-  | 'listStages'
-  | 'updateStage'
-  | 'getLatestCheckpointedStage'
-  | 'closeQueue'
-  | 'startStage'
-  | 'pauseStage'
-  | 'resumeStage'
-  | 'completeStage'
-  | 'failStage'
-  | 'cancelStage'
-  | 'reopenStage'
-> = {
+export const stageMethods = {
   async getOrCreateStage(request, { app, caller }) {
     const { batch, totalSubsteps, $typeName: _, $unknown: __, ...fields } = request;
     const { stage, created } = await app.store.getOrCreateStage(caller, {
@@ -117,7 +102,7 @@ export const stageMethods: Methods<
     const cancelledRollouts = request.cancelRollouts ? await cancelRollouts(call.app, call.caller, { stageId }) : 0n;
     return { ...moved, cancelledRollouts };
   },
-};
+} satisfies SomeMethods<typeof RunService>;
 
 type MoveRequest = Omit<StartStageRequest, '$typeName' | '$unknown'> & { readonly cancelRollouts?: boolean };
 

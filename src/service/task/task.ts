@@ -10,12 +10,12 @@ import { sizerOf } from '../answer/size.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { setFilters } from '../convert/filter.ts';
 import { fromInstant, toView } from '../convert/values.ts';
-import type { Methods } from '../method.ts';
+import type { SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 
 const taskBytes = sizerOf(TaskSchema);
 
-export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTask' | 'listTasks'> = {
+export const taskMethods = {
   /** Creates or updates all tasks or none. Unset fields of existing tasks stay unchanged. */
   async upsertTasks({ tasks }, { app, caller }) {
     requireDistinct(tasks, ({ id }) => [id], 'tasks[].id');
@@ -43,7 +43,7 @@ export const taskMethods: Methods<typeof RolloutService, 'upsertTasks' | 'getTas
     });
     return { tasks: page.items, nextPageToken: page.nextPageToken };
   },
-};
+} satisfies SomeMethods<typeof RolloutService>;
 
 function toUpsert({ tags, prerequisites, $typeName: _, $unknown: __, ...fields }: WireUpsert): TaskUpsert {
   return { ...fields, tags: tags?.values, prerequisites: prerequisites?.values };
