@@ -68,9 +68,10 @@ class RolloutCreation {
     const groups = await this.#groups();
     const old = [...groups.values()].filter(({ created }) => !created).map(({ key }) => key);
     // The locks let one call at a time number the rollouts of a group. Behind them, a concurrent call with the same key
-    // has committed, and leases begin.
+    // has committed, and leases begin. Calls with numbers meet at unique indexes.
+    const numbers = this.#request.rollouts.some(({ number }) => number === undefined);
     const [, , earlier] = await inOneRoundTrip([
-      lockGroups(this.#tx, old),
+      lockGroups(this.#tx, numbers ? old : []),
       this.#tx.readNow(),
       findCreation(this.#tx, this.#request.key),
     ]);
