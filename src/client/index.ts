@@ -19,6 +19,7 @@ export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from '
 export { downloadState, type StateOptions, type StateReference, uploadState } from './states.ts';
 export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';
 export { parseStepReference, resolveStep, type StepReference } from './step_reference.ts';
+export { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps } from './trajectories.ts';
 export { type RunPicture, type WatchOptions, watchRun } from './watch.ts';
 export type {
   AppendResult,

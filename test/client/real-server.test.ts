@@ -8,6 +8,7 @@ import {
   errorMetadata,
   openWriter,
   readSteps,
+  readTrajectories,
   reasonOf,
   uploadState,
 } from '../../src/client/index.ts';
@@ -59,6 +60,31 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
   }
 
   const upTo = (count: number) => Array.from({ length: count }, (_, i) => i);
+
+  it('RD6, RD7: reads trajectories with their steps and states, also if connections break', async () => {
+    const [taskId, bytes] = [randomUUID(), Buffer.alloc(200_000, 'x')];
+    const ids = [randomUUID(), randomUUID(), randomUUID()];
+    for (const id of ids) {
+      await client.trajectories.createTrajectory({ trajectoryId: id, taskId });
+      const writer = await openWriter(client, { trajectoryId: id });
+      for (let n = 0; n < 5; n += 1) {
+        const states = { env: { data: Buffer.concat([bytes, Buffer.from(`${id} ${n}`)]), mediaType: 'text/plain' } };
+        await writer.append({ ...numbered(n), states });
+      }
+      await writer.close();
+    }
+    const found: string[] = [];
+    for await (const { trajectory, steps, blobs } of readTrajectories(client, { taskId, inlineBytes: 262_144 })) {
+      if (found.length === 1) proxy.cut();
+      found.push(trajectory.id);
+      expect(steps.map(({ reward }) => reward)).toEqual([0, 1, 2, 3, 4]);
+      for (const { stepNumber, states } of steps) {
+        const data = Buffer.from(blobs.get(states[0]!.digest)!);
+        expect(data.toString('latin1', 200_000)).toBe(`${trajectory.id} ${stepNumber}`);
+      }
+    }
+    expect(found).toEqual(ids);
+  });
 
   it('R1: acked steps are read back, in order', async () => {
     const writer = await openWriter(client, { trajectoryId });

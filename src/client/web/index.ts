@@ -1,5 +1,5 @@
 /**
- * The Anabranch client for browsers: unary calls, appendBatch(), readSteps() and watchRun().
+ * The Anabranch client for browsers: unary calls, appendBatch(), readSteps(), readTrajectories() and watchRun().
  *
  *     import { connectClient, readSteps } from 'anabranch/client/web';
  *
@@ -14,5 +14,6 @@ export { appendBatch, type EntryInit, type EntryResult } from '../append_batch.t
 export { errorMetadata, reasonOf, retryDelayMs } from '../errors.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from '../reader.ts';
 export { parseStepReference, resolveStep, type StepReference } from '../step_reference.ts';
+export { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps } from '../trajectories.ts';
 export { type RunPicture, type WatchOptions, watchRun } from '../watch.ts';
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
