@@ -4,12 +4,14 @@ import { expect, it } from 'vitest';
 import type { Step } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
+  ListStepsResponseSchema,
   ReadStepsRequestSchema,
   type ReadStepsResponse,
   ReadStepsResponseSchema,
   ReadTrajectoriesRequestSchema,
   type ReadTrajectoriesResponse,
   ReadTrajectoriesResponseSchema,
+  StepOrder,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { putState } from '../../src/service/state/put.ts';
@@ -200,6 +202,66 @@ describeApp('inline_bytes', (on) => {
       expect(steps([...messages.slice(0, i + 1), ...rest])).toEqual(steps(messages));
       check(rest, 60_000);
     }
+  });
+
+  it.each([StepOrder.NUMBER, StepOrder.TIME, StepOrder.REWARD])(
+    'RD7: a page of ListSteps has the states that its steps name, and ends earlier so that they fit (order %s)',
+    async (order) => {
+      const scene = on.scene();
+      const [trajectoryId] = await createAll(scene);
+      for (const inlineBytes of [4_000, 60_000, 262_144]) {
+        const request = { trajectoryId: trajectoryId!, order, view: View.FULL, inlineBytes, pageSize: 4 };
+        const numbers: bigint[] = [];
+        let pageToken = '';
+        do {
+          const { steps, blobs, nextPageToken } = await scene.rpc.listSteps({ ...request, pageToken });
+          const listed = steps.map((owned) => owned.step!);
+          check(
+            [
+              { blobs, steps: [] },
+              { blobs: [], steps: listed },
+            ],
+            inlineBytes,
+          );
+          numbers.push(...listed.map(({ stepNumber }) => stepNumber));
+          pageToken = nextPageToken;
+        } while (pageToken !== '');
+        expect(numbers.toSorted()).toEqual([0n, 1n, 2n, 3n, 4n, 5n]);
+      }
+    },
+  );
+
+  it('RD7: a page of ListSteps with large contents is at most 1 MiB, and has at least one step', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const contents = await Promise.all(Array.from({ length: 12 }, () => put(scene, randomBytes(250_000))));
+    const observations = (of: readonly string[]) =>
+      of.map((digest) => {
+        const content = { kind: 'state', digest, mediaType: 'image/png', size: 250_000 } as const;
+        return { type: 'screenshot', callId: '', isError: false, content };
+      });
+    await scene.write(made, [
+      step(0n, 'two', { observations: observations(contents.slice(0, 2)) }),
+      step(1n, 'one', { observations: observations(contents.slice(2, 3)) }),
+      step(2n, 'text', { infoJson: `"${'x'.repeat(400_000)}"` }),
+      step(3n, 'five', { observations: observations(contents.slice(3, 8)) }),
+      step(4n, 'four', { observations: observations(contents.slice(8)) }),
+    ]);
+    const pages: [bigint[], number][] = [];
+    let pageToken = '';
+    do {
+      const request = { trajectoryId: made.id, view: View.FULL, inlineBytes: 262_144, pageToken };
+      const response = await scene.rpc.listSteps(request);
+      expect(toBinary(ListStepsResponseSchema, response).length).toBeLessThanOrEqual(LIMITS.messageBytes);
+      pages.push([response.steps.map((owned) => owned.step!.stepNumber), response.blobs.length]);
+      pageToken = response.nextPageToken;
+    } while (pageToken !== '');
+    expect(pages).toEqual([
+      [[0n, 1n], 3],
+      [[2n], 0],
+      [[3n], 4],
+      [[4n], 4],
+    ]);
   });
 
   it('RD7: states of many trajectories are read together', async () => {

@@ -13,8 +13,9 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
 import { findExperiment, findRun, findTrajectory, requireStillThere } from '../../stream/find.ts';
+import { type Blob, blobBytes, InlineStates } from '../../stream/steps/inline_states.ts';
 import { stepBytes } from '../../stream/steps/step_bytes.ts';
-import { countFitting } from '../answer/size.ts';
+import { countFitting, totalBytes } from '../answer/size.ts';
 import { setFilters, toBound } from '../convert/filter.ts';
 import { toInstant, toMap, toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
@@ -38,7 +39,7 @@ const MANY_STEPS = 32;
 /** Lists steps (RD4). Pages of large steps are shorter, but have at least one step. Errors: as ListSteps. */
 export async function listSteps(request: ListStepsRequest, { app, caller }: Call): Promise<ListStepsResponse> {
   const { namespace } = caller;
-  const { trajectoryId } = request;
+  const { trajectoryId, inlineBytes } = request;
   const trajectory = trajectoryId === '' ? undefined : await findTrajectory(app, caller, trajectoryId);
   const filter = { ...toFilter(request), of: await toStepsOf(app, caller, request, trajectory) };
   const order = toOrder(request);
@@ -46,12 +47,14 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const args = pageArgsOf(caller, TrajectoryService.method.listSteps, request);
   const binding = `${args.binding}/${trajectory?.ref.key}`;
   const list = (limit: number, after: StepCursor | undefined): Promise<OwnedStep[]> =>
-    app.store.listSteps(namespace, filter, order, { limit, after, maxBytes: PAGE_BYTES }, view);
+    app.store.listSteps(namespace, filter, order, { limit, after, maxBytes: PAGE_BYTES, inlineBytes }, view);
 
   const limit = pageLimit(args.pageSize);
   const found = await list(limit + 1, cursorOf(readPageToken({ ...args, binding })));
   const fitting = countFitting(found, ({ step }) => stepBytes(step), MESSAGE_BYTES);
-  const page = found.slice(0, Math.min(limit, Math.max(1, fitting)));
+  const inline = new InlineStates(app.store, namespace, inlineBytes);
+  const { count, blobs } = await withBlobs(found.slice(0, Math.min(limit, Math.max(1, fitting))), inline);
+  const page = found.slice(0, count);
   const last = page.at(-1);
   // Fewer steps may have been found because of their size. Then only another read tells whether there are more.
   const more =
@@ -61,7 +64,32 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   return create(ListStepsResponseSchema, {
     steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
     nextPageToken: more ? makePageToken(binding, cursorText(afterStep(last, request))) : '',
+    blobs,
   });
+}
+
+/** Returns how many steps of a page fit into the response with the states that they name, at least one. */
+async function withBlobs(
+  page: readonly OwnedStep[],
+  inline: InlineStates,
+): Promise<{ readonly count: number; readonly blobs: Blob[] }> {
+  const blobs: Blob[] = [];
+  let left = MESSAGE_BYTES;
+  inline.expect(page);
+  for (const [i, owned] of page.entries()) {
+    left -= stepBytes(owned.step);
+    if (left < 0 && i > 0) return { count: i, blobs };
+    const before = blobs.length;
+    for await (const some of inline.of(owned)) {
+      const fitting = countFitting(some, blobBytes, left);
+      blobs.push(...some.slice(0, fitting));
+      left -= totalBytes(some.slice(0, fitting), blobBytes);
+      if (fitting === some.length) continue;
+      if (i === 0) return { count: 1, blobs };
+      return { count: i, blobs: blobs.slice(0, before) };
+    }
+  }
+  return { count: page.length, blobs };
 }
 
 function toFilter(request: ListStepsRequest): Omit<StepFilter, 'of'> {

@@ -117,6 +117,8 @@ export type TrajectoryRange = Pick<StepRange, 'from' | 'to'> & { readonly trajec
 export interface OwnedStep {
   readonly owner: { readonly key: bigint; readonly id: string };
   readonly step: StoredStep;
+  /** As in `EncodedSteps`. */
+  readonly states?: readonly NamedState[];
 }
 
 /** Consecutive steps of one owner, at least one. Each is encoded as the field `steps` of a response (`RESPONSE`). */
@@ -187,6 +189,6 @@ export interface StepCursor {
 }
 
 /** A page also ends at about `maxBytes`, but has at least one step if there is one. */
-export interface StepPage extends Page<StepCursor> {
+export interface StepPage extends Page<StepCursor>, Pick<StepRange, 'inlineBytes'> {
   readonly maxBytes: number;
 }

@@ -1,6 +1,6 @@
 import type { Digest } from '../../domain/ids.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
-import type { EncodedSteps } from '../../store/contract/step.ts';
+import type { NamedState } from '../../store/contract/step.ts';
 import type { Store } from '../../store/contract/store.ts';
 import { readTogether } from '../whole_states.ts';
 
@@ -18,6 +18,15 @@ const LOOKED_UP = 500;
 
 /** Bytes that a blob takes in a message besides its data. */
 const BLOB_BYTES = 80;
+
+/** Steps, with the states that they name. */
+interface Naming {
+  readonly states?: readonly NamedState[];
+}
+
+export function blobBytes({ data }: Blob): number {
+  return data.length + BLOB_BYTES;
+}
 
 type Read = readonly [Digest, Uint8Array | undefined];
 
@@ -42,7 +51,7 @@ export class InlineStates {
   }
 
   /** Has the states of these parts read together. The parts must be returned next, in this order. */
-  expect(parts: readonly EncodedSteps[]): void {
+  expect(parts: readonly Naming[]): void {
     const states = parts.flatMap((part) => part.states ?? []);
     const missing = states.filter(({ digest, data }) => data === undefined && !this.#handled.has(digest));
     this.#expected = new Set(missing.map(({ digest }) => digest));
@@ -53,7 +62,7 @@ export class InlineStates {
    * Returns the states of a part that were not returned lately, in lists that fit into a message. Leaves out larger
    * states, and those that were deleted meanwhile. Errors: STATE_CORRUPT.
    */
-  async *of(part: EncodedSteps): AsyncGenerator<readonly Blob[], void, undefined> {
+  async *of(part: Naming): AsyncGenerator<readonly Blob[], void, undefined> {
     let blobs: Blob[] = [];
     let bytes = 0;
     for (const { digest, data: small } of part.states ?? []) {
@@ -62,12 +71,13 @@ export class InlineStates {
       const data = small === undefined ? await this.#take(digest) : small;
       this.#remember(digest);
       if (data === undefined) continue;
-      bytes += data.length + BLOB_BYTES;
+      const blob = { digest, data };
+      bytes += blobBytes(blob);
       if (blobs.length > 0 && bytes > ANSWER_BYTES) {
         yield blobs;
-        [blobs, bytes] = [[], data.length + BLOB_BYTES];
+        [blobs, bytes] = [[], blobBytes(blob)];
       }
-      blobs.push({ digest, data });
+      blobs.push(blob);
     }
     if (blobs.length > 0) yield blobs;
   }

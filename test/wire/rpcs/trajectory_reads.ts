@@ -136,7 +136,7 @@ export const TRAJECTORY_READS = {
       const order = { order: StepOrder.REWARD, descending: true, view: View.FULL };
       return [
         [{ trajectoryId: id, ...filter, ...order, pageSize: 1 }],
-        [{ trajectoryId: id, hasState: 'memory', hasAnyState: true, labels: { phase: 'train' } }],
+        [{ trajectoryId: id, hasState: 'memory', hasAnyState: true, labels: { phase: 'train' }, inlineBytes: 4 }],
         [{ runId }],
         [{ experimentId, order: StepOrder.METRIC, metricKey: 'score' }],
         [{ taskId: task, pageSize: 4, pageToken: first.nextPageToken }],

@@ -1861,6 +1861,14 @@ export declare type ListStepsRequest = Message<"anabranch.v1.ListStepsRequest"> 
    * @generated from field: map<string, string> labels = 18;
    */
   labels: { [key: string]: string };
+
+  /**
+   * Also return the bytes of states and contents with at most this many bytes, in `blobs`. A page then has fewer steps, so
+   * that they fit. At most 262,144. Default: 0 (none).
+   *
+   * @generated from field: int32 inline_bytes = 19;
+   */
+  inlineBytes: number;
 };
 
 /**
@@ -1915,6 +1923,14 @@ export declare type ListStepsResponse = Message<"anabranch.v1.ListStepsResponse"
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
+
+  /**
+   * With `inline_bytes`: states and contents that the steps name, each once. If those of the first step do not fit into
+   * the page, only the first of them.
+   *
+   * @generated from field: repeated anabranch.v1.Blob blobs = 3;
+   */
+  blobs: Blob[];
 };
 
 /**

@@ -1751,6 +1751,7 @@ class ListStepsRequest(google.protobuf.message.Message):
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     METRIC_KEY_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    INLINE_BYTES_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Maximum number of steps in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: builtins.str
@@ -1783,6 +1784,10 @@ class ListStepsRequest(google.protobuf.message.Message):
     """List the own steps of all trajectories of this experiment."""
     metric_key: builtins.str
     """Key of the metric that order METRIC sorts by. Required with that order, rejected with any other. At most 128 bytes."""
+    inline_bytes: builtins.int
+    """Also return the bytes of states and contents with at most this many bytes, in `blobs`. A page then has fewer steps, so
+    that they fit. At most 262,144. Default: 0 (none).
+    """
     @property
     def commit_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match steps committed at or after this time."""
@@ -1816,9 +1821,10 @@ class ListStepsRequest(google.protobuf.message.Message):
         experiment_id: builtins.str = ...,
         metric_key: builtins.str = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        inline_bytes: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "labels", b"labels", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "inline_bytes", b"inline_bytes", "labels", b"labels", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_reward", b"_max_reward"]) -> typing.Literal["max_reward"] | None: ...
     @typing.overload
@@ -1859,19 +1865,27 @@ class ListStepsResponse(google.protobuf.message.Message):
 
     STEPS_FIELD_NUMBER: builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    BLOBS_FIELD_NUMBER: builtins.int
     next_page_token: builtins.str
     """Token for the next page. Empty on the last page."""
     @property
     def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___OwnedStep]:
         """The steps, in the requested order."""
 
+    @property
+    def blobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.state_pb2.Blob]:
+        """With `inline_bytes`: states and contents that the steps name, each once. If those of the first step do not fit into
+        the page, only the first of them.
+        """
+
     def __init__(
         self,
         *,
         steps: collections.abc.Iterable[Global___OwnedStep] | None = ...,
         next_page_token: builtins.str = ...,
+        blobs: collections.abc.Iterable[anabranch.v1.state_pb2.Blob] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "steps", b"steps"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "next_page_token", b"next_page_token", "steps", b"steps"]) -> None: ...
 
 Global___ListStepsResponse: typing_extensions.TypeAlias = ListStepsResponse
 

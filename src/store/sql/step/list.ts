@@ -1,6 +1,5 @@
 import { sql } from 'kysely';
 import { clipRanges } from '../../../domain/lineage.ts';
-import type { StoredStep } from '../../../domain/step.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
@@ -11,6 +10,7 @@ import { cursorRank, stepConditions } from './list_conditions.ts';
 import { partsOf } from './list_parts.ts';
 import { bodyBytes, searchPart } from './list_search.ts';
 import { FirstSteps, type ListedStep, type SearchOrder } from './listed_step.ts';
+import { NamedStates } from './named_states.ts';
 import { attachedTo, readStored } from './read_stored.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import { MANY_STEPS, searchedSegments } from './steps.ts';
@@ -25,7 +25,7 @@ export async function listSteps(
 ): Promise<OwnedStep[]> {
   for (;;) {
     const listed = await findListed(scope, where, order, page);
-    const steps = await readListed(scope.engine, listed, page.maxBytes, view);
+    const steps = await readListed(scope.engine, listed, page, view);
     // Undefined: steps were deleted between the statements, so the page is read again.
     if (steps !== undefined) return steps;
   }
@@ -137,19 +137,20 @@ const BYTES_PER_READ = 1024 * 1024;
 async function readListed(
   engine: Engine,
   listed: readonly ListedStep[],
-  maxBytes: number,
+  { maxBytes, inlineBytes = 0 }: StepPage,
   view: StepView,
 ): Promise<OwnedStep[] | undefined> {
   const steps: OwnedStep[] = [];
   let bytes = 0;
   for (const some of bySegments(listed)) {
-    const found = await readSegments(engine, some, view);
+    const found = await readSegments(engine, some, view, inlineBytes);
     for (const { key, ownerId, stepNumber } of some) {
       const step = found.get(tupleKey(key, stepNumber));
       if (step === undefined) return undefined;
       bytes += step.bytes;
       if (steps.length > 0 && bytes > maxBytes) return steps;
-      steps.push({ owner: { key: BigInt(key), id: ownerId }, step: step.step });
+      const owned = { owner: { key: BigInt(key), id: ownerId }, step: step.step };
+      steps.push(step.states === undefined ? owned : { ...owned, states: step.states });
     }
   }
   return steps;
@@ -175,8 +176,7 @@ function* bySegments(listed: readonly ListedStep[]): Generator<ListedStep[]> {
   if (some.length > 0) yield some;
 }
 
-interface FoundStep {
-  readonly step: StoredStep;
+interface FoundStep extends Pick<OwnedStep, 'step' | 'states'> {
   readonly bytes: number;
 }
 
@@ -185,6 +185,7 @@ async function readSegments(
   engine: Engine,
   listed: readonly ListedStep[],
   view: StepView,
+  inlineBytes: number,
 ): Promise<Map<string, FoundStep>> {
   const wanted = Map.groupBy(listed, ({ key, first }) => tupleKey(key, first));
   const ranges = [...wanted.values()].map((steps) => {
@@ -203,11 +204,14 @@ async function readSegments(
       where s.tree = o.tree and s.trajectory = o.key and s.first_step_number = o.first`,
     attached: sql`from g cross join ${engine.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
+    withStates: inlineBytes > 0,
   });
   const passed = ranges.reduce((steps, { from, to }) => steps + (to - from), 0n);
   if (passed >= MANY_STEPS) await engine.slots.take();
   const found = new Map<string, FoundStep>();
-  for (const { owner, segment } of stored.segments) {
+  const named = inlineBytes > 0 ? new NamedStates(view, inlineBytes) : undefined;
+  for (const row of stored.segments) {
+    const { owner, segment } = row;
     const { first_step_number: first, next_step_number: next } = segment;
     const here = listed.filter(
       ({ key, stepNumber }) => BigInt(key) === owner.key && stepNumber >= first && stepNumber < next,
@@ -216,8 +220,10 @@ async function readSegments(
     for (const steps = new SegmentCursor(segment); numbers.size > 0 && steps.next(); ) {
       const { stepNumber, frameBytes } = steps;
       if (!numbers.delete(Number(stepNumber))) continue;
-      const step = storedStep(steps, attachedTo(stored.attached, owner.key, stepNumber), view);
-      found.set(tupleKey(owner.key, stepNumber), { step, bytes: frameBytes });
+      const attached = attachedTo(stored.attached, owner.key, stepNumber);
+      const step = { step: storedStep(steps, attached, view), bytes: frameBytes };
+      const states = named?.of(row, steps, attached);
+      found.set(tupleKey(owner.key, stepNumber), states === undefined ? step : { ...step, states });
     }
   }
   return found;
