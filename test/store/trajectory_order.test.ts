@@ -1,8 +1,9 @@
 import { expect, it } from 'vitest';
 import type { TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../src/store/contract/trajectory.ts';
-import { makeStep, wordStep } from '../support/steps.ts';
+import { makeStep, sha256, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import type { Scene } from './scene.ts';
+import { sqliteTextsOf, textsOf } from './statement_count.ts';
 
 /** Sums of rewards in order of creation. The sum of both infinities is NaN. */
 const REWARDS: readonly (readonly number[])[] = [
@@ -102,5 +103,23 @@ describeStore('the order of trajectories', (on) => {
     expect(await scene.store.findTrajectories(scene.namespace, { ids: [] })).toEqual([]);
     expect(await scene.store.findTrajectories(scene.namespace, { keys: [] })).toEqual([]);
     expect(await scene.store.findTrajectories(on.scene().namespace, { keys })).toEqual([]);
+  });
+
+  it('lists of any length have few texts of statements, because engines cache a limited number of them', async () => {
+    const { namespace } = on.scene();
+    const order = { by: 'CREATION', descending: false } as const;
+    const read = async () => {
+      for (let count = 1; count <= 40; count += 1) {
+        const ids = Array.from({ length: count }, () => crypto.randomUUID());
+        const digests = ids.map((id) => sha256(id));
+        await on.store.findTrajectories(namespace, { ids });
+        await on.store.orderTrajectories(namespace, { ids }, order, { limit: 1, after: undefined });
+        await on.store.locateStates(namespace, digests);
+        await on.store.readWholeStates(namespace, digests);
+      }
+    };
+    const texts = await (on.engine === 'postgres' ? textsOf(read) : sqliteTextsOf(read));
+    expect(texts.length).toBeGreaterThanOrEqual(160);
+    expect(new Set(texts).size).toBeLessThan(4 * 8);
   });
 });

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { Digest } from '../../../domain/ids.ts';
 import type { LocatedState } from '../../contract/state.ts';
 import { nextIteration } from '../reading/event_loop.ts';
+import { padded } from '../statement_shapes.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { decodeBytes, stateCorrupt, verified } from './bytes.ts';
@@ -17,7 +18,7 @@ export async function locateStates(
     .selectFrom('states')
     .select(['digest', 'size', 'base_bytes', 'upload'])
     .where('namespace', '=', namespace)
-    .where('digest', 'in', digests.map(bindDigest))
+    .where('digest', 'in', padded(digests).map(bindDigest))
     .where('collected', '=', 0)
     .execute();
   return new Map(
@@ -54,7 +55,7 @@ export async function readWholeStates(
   const rows = await engine.byIndex().rows<StoredRow>(sql`
     with recursive c(digest, base) as (
       select s.digest, s.base from ${states} as s
-      where s.namespace = ${namespace} and s.digest in (${sql.join(digests.map(bindDigest))})
+      where s.namespace = ${namespace} and s.digest in (${sql.join(padded(digests).map(bindDigest))})
         and s.collected = ${0} and s.upload is null
       union
       select s.digest, s.base from c cross join ${states} as s where s.namespace = ${namespace} and s.digest = c.base

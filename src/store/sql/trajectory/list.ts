@@ -3,6 +3,7 @@ import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Page } from '../../contract/page.ts';
 import type { SizedTrajectory, TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
+import { padded } from '../statement_shapes.ts';
 import type { Tables, TrajectoriesTable } from '../tables.ts';
 import type { ReadScope } from '../transaction.ts';
 import { bindReal, bindTimeBound, readReal } from '../values.ts';
@@ -68,7 +69,7 @@ export async function findTrajectories(
     .where('t.hidden', '=', 0);
   if ('ids' in which) {
     if (which.ids.length === 0) return [];
-    query = query.where('t.id', 'in', which.ids);
+    query = query.where('t.id', 'in', padded(which.ids));
   } else query = query.where(engine.among(sql.ref('t.key'), which.keys));
   const rows = await query.execute();
   return rows.map((row) => ({
@@ -88,7 +89,7 @@ async function matching<Row>(
 ): Promise<Query<Row> | undefined> {
   if (filter.statuses?.length === 0) return undefined;
   let query = from.where('t.namespace', '=', scope.namespace).where('t.hidden', '=', 0);
-  if (filter.ids !== undefined) query = query.where('t.id', 'in', filter.ids);
+  if (filter.ids !== undefined) query = query.where('t.id', 'in', padded(filter.ids));
   if (filter.newest !== undefined) query = query.where('t.key', '<=', filter.newest);
   if (filter.taskId !== undefined) query = query.where('t.task_id', '=', filter.taskId);
   if (filter.runId !== undefined) query = query.where('t.run', '=', keyOf(scope, 'runs', filter.runId));
