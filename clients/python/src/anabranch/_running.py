@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -38,9 +39,10 @@ class ClientRuns:
         experiment: str = "",
         labels: Mapping[str, str] | None = None,
     ) -> Run:
-        """Returns the run with this name in the experiment. Creates and starts it if it does not exist.
+        """Returns the run with this name in the experiment.
 
-        Raises ConfigMismatch if it exists with another config or plan.
+        With a config or a plan (which may be empty), creates and starts the run if it does not exist; raises
+        ConfigMismatch if it exists with another config or plan. Without both, raises RunNotFound if it does not exist.
         """
         from anabranch.runs import open_run
 
@@ -66,7 +68,7 @@ class ClientRuns:
     ) -> Iterator[Rollout]:
         """Claims rollouts one by one and yields them, until the run has ended or nothing more can come.
 
-        `run` is a run, its id or its name. The leases are renewed until a rollout has ended. `worker` names this worker;
+        `run` is a run, its id or its name; the worker waits until a run of this name exists. The leases are renewed until a rollout has ended. `worker` names this worker;
         the default has the host and the process.
         """
         from anabranch import rollouts
@@ -119,7 +121,19 @@ def _run_id(client: ClientRuns, run: HasId | str | None) -> str:
     try:
         return str(uuid.UUID(run))
     except ValueError:
-        return client.run(run).id
+        return _wait_for_run(client, run)
+
+
+def _wait_for_run(client: ClientRuns, name: str) -> str:
+    """Returns the id of the run with this name. Waits until it exists: workers may start before their trainer."""
+    from anabranch.errors import RunNotFound
+    from anabranch.runs import find_run
+
+    while True:
+        try:
+            return find_run(client.connection, name).id
+        except RunNotFound:
+            time.sleep(1)
 
 
 def _worker_name() -> str:

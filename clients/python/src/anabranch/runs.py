@@ -320,18 +320,13 @@ _TUPLE = ("group", "number", "task")
 def open_run(
     connection: Connection, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
 ) -> Run:
-    """Returns the run with this name. Creates and starts it if it does not exist."""
-    from anabranch.errors import RunNotFound
-    from anabranch.v1.run_service_pb2 import CreateRunRequest, GetRunRequest
+    """Returns the run with this name. With a config or a plan, creates and starts it if it does not exist."""
+    from anabranch.v1.run_service_pb2 import CreateRunRequest
     from anabranch.v1.status_pb2 import STATUS_RUNNING
     from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING
 
     if config is None and plan is None:
-        lookup = GetRunRequest(run_name=name, experiment_name=experiment)
-        try:
-            return Run(connection, call(connection, lambda stubs: stubs.runs.GetRun(lookup, timeout=_SECONDS)).run)
-        except RunNotFound:
-            pass
+        return find_run(connection, name, experiment)
     request = CreateRunRequest(
         name=name,
         experiment_name=experiment,
@@ -342,6 +337,14 @@ def open_run(
         plan=None if plan is None else _plan_message(plan),
     )
     return Run(connection, call(connection, lambda stubs: stubs.runs.CreateRun(request, timeout=_SECONDS)).run)
+
+
+def find_run(connection: Connection, name: str, experiment: str = "") -> Run:
+    """Returns the run with this name. Raises RunNotFound."""
+    from anabranch.v1.run_service_pb2 import GetRunRequest
+
+    request = GetRunRequest(run_name=name, experiment_name=experiment)
+    return Run(connection, call(connection, lambda stubs: stubs.runs.GetRun(request, timeout=_SECONDS)).run)
 
 
 def _plan_message(plan: Plan) -> Any:
