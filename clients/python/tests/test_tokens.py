@@ -13,10 +13,7 @@ from anabranch._connection import Connection
 from anabranch._read import Selection
 from anabranch.episodes import Episodes, episode_of
 from anabranch.tokens import TokenRow
-from anabranch.v1.trajectory_pb2 import Action
-
-if "prompt_token_ids" not in Action.DESCRIPTOR.fields_by_name:
-    pytest.skip("the server has no prompt_token_ids yet", allow_module_level=True)
+from anabranch.v1.state_service_pb2 import PutStateRequest
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +60,21 @@ def test_missing_logprobs_are_nan(connection: Connection) -> None:
     (row,) = episode_of(connection, record(connection, [step])).tokens().rows
     assert row.logprobs[0] == 0
     assert np.isnan(row.logprobs[1])
+
+
+def put(connection: Connection, tokens: list[int]) -> str:
+    data = np.array(tokens, "<i4").tobytes()
+    return connection.stubs.states.PutState(iter([PutStateRequest(chunk=data)]), timeout=20).state.digest
+
+
+def test_tokens_that_are_stored_as_states_are_the_same(connection: Connection) -> None:
+    prompt, reply = list(range(5000)), [7, 8]
+    steps = [token_step(0, [], []), token_step(1, [1], [2])]
+    steps[0].actions[0].prompt_token_ids_state = put(connection, prompt)
+    steps[0].actions[0].token_ids_state = put(connection, reply)
+    (row,) = episode_of(connection, record(connection, steps)).tokens().rows
+    assert row.input_ids == [*prompt, *reply, 1, 2]
+    assert sum(row.loss_mask) == 3
 
 
 def test_an_episode_without_tokens_has_no_row(connection: Connection) -> None:

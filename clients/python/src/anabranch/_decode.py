@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from anabranch._tensors import Tensor, array_of, image_of
 from anabranch._values import JSON_TYPE, SURROGATES_TYPE, TENSOR_TYPE, TEXT_TYPE
 
 if TYPE_CHECKING:
-    from anabranch.v1.trajectory_pb2 import Action, Content, Observation
+    from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step
 
 Fetch = Callable[[str], bytes]
 """Returns the bytes of the state with a digest."""
@@ -70,10 +70,16 @@ def decode_items(items: Sequence[Observation] | Sequence[Action], fetch: Fetch) 
         return values
 
 
-def digests_of(items: Iterable[Observation] | Iterable[Action]) -> list[str]:
-    """Returns the digests of all states that `decode_items` fetches."""
-    named = [item.content.tensor if item.content.HasField("tensor") else item.content for item in items]
-    return [content.state_digest for content in named if content.HasField("state_digest")]
+def digests_of(step: Step) -> list[str]:
+    """Returns the digests of all states that the values and the tokens of a step need."""
+    digests: list[str] = []
+    for item in (*step.observations, *step.actions):
+        content = item.content.tensor if item.content.HasField("tensor") else item.content
+        if content.HasField("state_digest"):
+            digests.append(content.state_digest)
+    for action in step.actions:
+        digests += [digest for digest in (action.token_ids_state, action.prompt_token_ids_state) if digest]
+    return digests
 
 
 def _decode_bytes(data: bytes, media_type: str) -> Any:

@@ -102,6 +102,10 @@ class Step:
         """Returns the bytes of a state. Raises StateNotFound if the step has none of this name."""
         return fetch_state_of(self._blobs.connection, self.owner_id, self.number, name)
 
+    def blob(self, digest: str) -> bytes:
+        """Returns the bytes of a state that the actions or observations name by its digest."""
+        return self._blobs.get(digest)
+
     @property
     def commit_time(self) -> datetime.datetime:
         return self.message.commit_time.ToDatetime(datetime.timezone.utc)
@@ -200,6 +204,7 @@ class Episode:
         """Returns the token ids of the model's context, with masks, logprobs and rewards."""
         from anabranch.tokens import tokens_of
 
+        self.prefetch()
         return tokens_of([self])
 
     def to_numpy(self) -> dict[str, Any]:
@@ -218,10 +223,7 @@ class Episode:
         return f"Episode({self.name or self.id!r}, {len(self)} steps, reward {self.reward_sum:g}, {self.status})"
 
     def prefetch(self) -> None:
-        digests: list[str] = []
-        for step in self.steps:
-            digests += digests_of(step.message.observations) + digests_of(step.message.actions)
-        self._blobs.prefetch(digests)
+        self._blobs.prefetch([digest for step in self.steps for digest in digests_of(step.message)])
 
 
 class Episodes:

@@ -7,7 +7,8 @@ Each row is one context: where `kept_tokens` shortens the context, a new row beg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import struct
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +207,7 @@ def _rows_with_ends(episode: Episode) -> list[tuple[TokenRow, Ends]]:
 
 def _add(rows: list[tuple[TokenRow, Ends]], step: Step, action: Action) -> None:
     context = rows[-1][0].input_ids if rows else []
-    kept = _kept_tokens(action)
+    kept = action.kept_tokens if action.HasField("kept_tokens") else None
     if kept is not None and kept > len(context):
         raise ValueError(
             f"`kept_tokens` of step {step.number} of trajectory {step.trajectory_id} is {kept}, "
@@ -217,20 +218,27 @@ def _add(rows: list[tuple[TokenRow, Ends]], step: Step, action: Action) -> None:
         row.extend(context[:kept])
         rows.append((row, []))
     row, ends = rows[-1]
-    row.extend(_prompt_of(action))
-    if action.token_ids:
-        row.extend(action.token_ids, action.logprobs)
+    row.extend(_prompt_of(step, action))
+    if reply := _reply_of(step, action):
+        row.extend(reply, action.logprobs)
     ends.append((step.owner_id, step.number, len(row.input_ids)))
 
 
-def _is_in_context(action: Any) -> bool:
-    return bool(action.token_ids) or bool(_prompt_of(action)) or _kept_tokens(action) is not None
+def _is_in_context(action: Action) -> bool:
+    is_prompted = action.prompt_token_ids or action.HasField("prompt_token_ids_state") or action.HasField("kept_tokens")
+    return bool(action.token_ids or action.HasField("token_ids_state") or is_prompted)
 
 
-def _prompt_of(action: Any) -> list[int]:
-    return list(getattr(action, "prompt_token_ids", ()))
+def _prompt_of(step: Step, action: Action) -> Sequence[int]:
+    if action.HasField("prompt_token_ids_state"):
+        return _unpack(step.blob(action.prompt_token_ids_state))
+    return action.prompt_token_ids
 
 
-def _kept_tokens(action: Any) -> int | None:
-    has_field = "kept_tokens" in action.DESCRIPTOR.fields_by_name and action.HasField("kept_tokens")
-    return action.kept_tokens if has_field else None
+def _reply_of(step: Step, action: Action) -> Sequence[int]:
+    return _unpack(step.blob(action.token_ids_state)) if action.HasField("token_ids_state") else action.token_ids
+
+
+def _unpack(data: bytes) -> Sequence[int]:
+    """Returns the tokens of a state: four bytes each, in the order of `<i4`."""
+    return struct.unpack(f"<{len(data) // 4}i", data)
