@@ -11,7 +11,7 @@ from conftest import Server
 
 from anabranch import connect
 from anabranch.client import Client
-from anabranch.errors import ConfigMismatch, LeaseLost, TaskNotFound
+from anabranch.errors import ConfigMismatch, LeaseLost, RolloutConflict, RunNotFound, TaskNotFound
 from anabranch.rollouts import Rollout
 from anabranch.runs import Plan, Run
 
@@ -85,6 +85,8 @@ def test_a_run_is_found_by_its_name_and_not_replaced(client: Client, name: str) 
     run = started(client, name, config={"lr": 0.1})
     assert client.run(name).id == run.id
     assert client.run(name).config == {"lr": 0.1}
+    with pytest.raises(RunNotFound):
+        client.run(f"{name}, too")
     with pytest.raises(ConfigMismatch):
         started(client, name, config={"lr": 0.2})
 
@@ -172,3 +174,19 @@ def test_an_interrupted_rollout_returns_to_the_queue(client: Client, name: str) 
     again = next(client.claims(run=run, wait_seconds=1))
     assert (again.id, again.attempt) == (rollout.id, 2)
     again.release()
+
+
+def test_a_trainer_plays_its_own_rollouts(client: Client, name: str) -> None:
+    run = started(client, name)
+    stage = run.stage("train_step", 0)
+    stage.start()
+    with stage.rollout(0, 1, input={"seed": 7}) as rollout:
+        assert (rollout.input, rollout.number, rollout.attempt) == ({"seed": 7}, 1, 1)
+        rollout.reset(observation="a")
+    with pytest.raises(RolloutConflict):
+        stage.rollout(0, 1, input={"seed": 7})
+    stage.rollouts([{"group": 0, "number": 2}])
+    with stage.rollout(0, 2) as pending:
+        pending.reset(observation="b")
+    (group,) = stage.groups(complete=True)
+    assert [played.episode.steps[0].observation for played in group.rollouts] == ["a", "b"]

@@ -46,7 +46,7 @@ class ClientRuns:
         """
         from anabranch.runs import open_run
 
-        return open_run(self.connection, name, config, plan, experiment, labels or {})
+        return open_run(self, name, config, plan, experiment, labels or {})
 
     @property
     def tasks(self) -> Tasks:
@@ -75,7 +75,7 @@ class ClientRuns:
         from anabranch._leases import Leases
 
         leases = Leases(self.connection, lease_seconds, wait_seconds)
-        filters = rollouts.filters_of(worker or _worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        filters = rollouts.filters_of(worker or worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
         return rollouts.claims(self, leases, filters, lambda: 1)
 
     def work(
@@ -99,7 +99,7 @@ class ClientRuns:
         from anabranch._leases import Leases
 
         leases = Leases(self.connection, lease_seconds, wait_seconds)
-        filters = rollouts.filters_of(worker or _worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        filters = rollouts.filters_of(worker or worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
         rollouts.work(self, leases, play, filters, concurrency)
 
     def summarize(self, *, runs: Iterable[HasId | str] = (), by: Iterable[str] = (), **filters: Any) -> list[Summary]:
@@ -131,10 +131,10 @@ def _wait_for_run(client: ClientRuns, name: str) -> str:
 
     while True:
         try:
-            return find_run(client.connection, name).id
+            return find_run(client, name).id
         except RunNotFound:
             time.sleep(1)
 
 
-def _worker_name() -> str:
+def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch._decode import decode_json
 from anabranch._read import OwnedStep, call
-from anabranch.errors import LeaseLost
+from anabranch.errors import LeaseLost, RolloutConflict
 from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
@@ -328,6 +328,27 @@ def claims(
         yield from claimed
         if found.drained and not claimed and leases.has_ended(request.run_id):
             return
+
+
+def claim_by_id(client: ClientRuns, leases: Leases, worker_id: str, rollout_id: str) -> Rollout:
+    """Claims one rollout. Raises RolloutConflict if it is not pending."""
+    from google.protobuf.duration_pb2 import Duration
+
+    from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
+
+    request = ClaimRolloutsRequest(
+        worker_id=worker_id,
+        rollout_ids=[rollout_id],
+        lease_duration=Duration(seconds=leases.seconds),
+        request_id=str(uuid.uuid4()),
+    )
+    found = call(client.connection, lambda stubs: stubs.rollouts.ClaimRollouts(request, timeout=_SECONDS)).claims
+    if not found:
+        message, metadata = f"rollout {rollout_id} is held by a worker, or has ended", {"rollout": rollout_id}
+        raise RolloutConflict(message, reason="ROLLOUT_CONFLICT", metadata=metadata)
+    rollout = Rollout(client, found[0], leases)
+    leases.add([rollout])
+    return rollout
 
 
 def work(

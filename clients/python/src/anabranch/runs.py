@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._decode import decode_json
-from anabranch._kinds import is_a
+from anabranch._new_rollouts import new_rollout
 from anabranch._read import Selection, call, read_stage
 from anabranch.errors import StageNotFound
 from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
+    from anabranch._leases import Leases
+    from anabranch._running import ClientRuns
     from anabranch.episodes import Episodes
-    from anabranch.rollouts import Group
+    from anabranch.rollouts import Group, Rollout
     from anabranch.v1.run_pb2 import Run as RunMessage
     from anabranch.v1.run_pb2 import Stage as StageMessage
     from anabranch.v1.run_service_pb2 import WatchRunResponse
@@ -45,8 +49,9 @@ class Plan:
 class Run:
     """A run. `message` is the run as the server returned it last."""
 
-    def __init__(self, connection: Connection, message: RunMessage) -> None:
-        self._connection = connection
+    def __init__(self, client: ClientRuns, message: RunMessage) -> None:
+        self._client = client
+        self._connection = client.connection
         self.message = message
 
     @property
@@ -103,7 +108,7 @@ class Run:
             run_id=self.id, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number
         )
         found = call(self._connection, lambda stubs: stubs.runs.GetOrCreateStage(request, timeout=_SECONDS))
-        return Stage(self._connection, found.stage)
+        return Stage(self._client, found.stage)
 
     def rollouts(
         self, *, stage: int | None = None, kind: Kind = "train_step", success: bool | None = None, task: str = ""
@@ -192,8 +197,9 @@ class Run:
 class Stage:
     """A stage of a run: a training step, an evaluation or a baseline."""
 
-    def __init__(self, connection: Connection, message: StageMessage) -> None:
-        self._connection = connection
+    def __init__(self, client: ClientRuns, message: StageMessage) -> None:
+        self._client = client
+        self._connection = client.connection
         self.message = message
 
     @property
@@ -224,7 +230,7 @@ class Stage:
         """
         from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest
 
-        new = [_new_rollout(rollout) for rollout in rollouts]
+        new = [new_rollout(rollout) for rollout in rollouts]
         ids: list[str] = []
         for start in range(0, len(new), _BATCH):
             request = CreateRolloutsRequest(stage_id=self.id, rollouts=new[start : start + _BATCH])
@@ -234,6 +240,41 @@ class Stage:
             )
             ids += [rollout.rollout_id for rollout in created.rollouts]
         return ids
+
+    def rollout(self, group: int, number: int, task: Task | str = "", **fields: Any) -> Rollout:
+        """Creates a rollout and claims it in the same transaction, for a trainer that plays its own rollouts.
+
+        `fields` are those of `rollouts`. A rollout that exists with the same values is claimed if it is pending; raises
+        RolloutConflict if it is not.
+        """
+        from google.protobuf.duration_pb2 import Duration
+
+        from anabranch.rollouts import Rollout, claim_by_id
+        from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim
+
+        new = new_rollout({"group": group, "number": number, "task": task, **fields})
+        claim = NewClaim(worker_id=self._worker, lease_duration=Duration(seconds=self._leases.seconds))
+        request = CreateRolloutsRequest(stage_id=self.id, rollouts=[new], claim=claim, request_id=str(uuid.uuid4()))
+        created = call(self._connection, lambda stubs: stubs.rollouts.CreateRollouts(request, timeout=_SECONDS))
+        if not created.claims:
+            return claim_by_id(self._client, self._leases, self._worker, created.rollouts[0].rollout_id)
+        # The response leaves out what the request has.
+        created.claims[0].rollout.input_json = new.input_json
+        rollout = Rollout(self._client, created.claims[0], self._leases)
+        self._leases.add([rollout])
+        return rollout
+
+    @functools.cached_property
+    def _leases(self) -> Leases:
+        from anabranch._leases import Leases
+
+        return Leases(self._connection)
+
+    @functools.cached_property
+    def _worker(self) -> str:
+        from anabranch._running import worker_name
+
+        return worker_name()
 
     def close_queue(self) -> None:
         """Declares that no further rollouts follow."""
@@ -295,30 +336,8 @@ def log_metrics(connection: Connection, run_id: str, stage_id: str, step: int, m
         call(connection, lambda stubs: stubs.runs.LogMetrics(request, timeout=_SECONDS))
 
 
-def _new_rollout(rollout: Any) -> Any:
-    from anabranch.v1.rollout_service_pb2 import NewRollout
-
-    fields: dict[str, Any] = dict(zip(_TUPLE, rollout, strict=True) if is_a(rollout, tuple) else rollout)
-    new = NewRollout(group_number=fields.pop("group"), number=fields.pop("number"))
-    task = fields.pop("task", "")
-    new.task_id = task if is_a(task, str) else task["id"] if is_a(task, dict) else task.id
-    for name, value in fields.items():
-        if name == "labels":
-            new.labels.update(value)
-        elif name in ("input", "metadata"):
-            setattr(new, f"{name}_json", json_text(value, name))
-        elif name in ("priority", "max_turns", "max_attempts", "model_uri"):
-            setattr(new, name, value)
-        else:
-            raise TypeError(f"a rollout has no field {name!r}")
-    return new
-
-
-_TUPLE = ("group", "number", "task")
-
-
 def open_run(
-    connection: Connection, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
+    client: ClientRuns, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
 ) -> Run:
     """Returns the run with this name. With a config or a plan, creates and starts it if it does not exist."""
     from anabranch.v1.run_service_pb2 import CreateRunRequest
@@ -326,7 +345,7 @@ def open_run(
     from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING
 
     if config is None and plan is None:
-        return find_run(connection, name, experiment)
+        return find_run(client, name, experiment)
     request = CreateRunRequest(
         name=name,
         experiment_name=experiment,
@@ -336,15 +355,15 @@ def open_run(
         initial_status=STATUS_RUNNING,
         plan=None if plan is None else _plan_message(plan),
     )
-    return Run(connection, call(connection, lambda stubs: stubs.runs.CreateRun(request, timeout=_SECONDS)).run)
+    return Run(client, call(client.connection, lambda stubs: stubs.runs.CreateRun(request, timeout=_SECONDS)).run)
 
 
-def find_run(connection: Connection, name: str, experiment: str = "") -> Run:
+def find_run(client: ClientRuns, name: str, experiment: str = "") -> Run:
     """Returns the run with this name. Raises RunNotFound."""
     from anabranch.v1.run_service_pb2 import GetRunRequest
 
     request = GetRunRequest(run_name=name, experiment_name=experiment)
-    return Run(connection, call(connection, lambda stubs: stubs.runs.GetRun(request, timeout=_SECONDS)).run)
+    return Run(client, call(client.connection, lambda stubs: stubs.runs.GetRun(request, timeout=_SECONDS)).run)
 
 
 def _plan_message(plan: Plan) -> Any:
