@@ -155,6 +155,16 @@ def test_a_lost_lease_ends_the_rollout(client: Client, name: str) -> None:
         rollout.log(a=1.0)
 
 
+def test_a_rollout_whose_run_was_cancelled_ends_without_an_error(client: Client, name: str) -> None:
+    run = started(client, name)
+    (rollout,) = claimed(client, run)
+    with rollout:
+        rollout.reset(observation="a")
+        rollout.trajectory.flush(20)
+        run.cancel("enough")
+    assert (rollout.cancelled, rollout.ended) == (True, False)
+
+
 def test_leases_of_ended_rollouts_are_not_renewed(client: Client, name: str) -> None:
     run = started(client, name)
     one, two = claimed(client, run, 2)

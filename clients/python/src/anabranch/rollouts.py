@@ -1,18 +1,18 @@
-"""Rollouts: what a worker plays, and the groups that a trainer reads."""
+"""Rollouts as a worker claims and plays them."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import BoundedSemaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from anabranch._decode import decode_json
-from anabranch._read import OwnedStep, call
+from anabranch._errors import AnabranchError
+from anabranch._read import call
 from anabranch.errors import LeaseLost, RolloutConflict
 from anabranch.tasks import Task, json_text
 
@@ -25,13 +25,10 @@ if TYPE_CHECKING:
     from anabranch._leases import Leases
     from anabranch._running import ClientRuns
     from anabranch._turns import Turn
-    from anabranch.episodes import Episode
     from anabranch.receipt import Receipt
-    from anabranch.tokens import Tokens
     from anabranch.trajectory import Trajectory
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage
     from anabranch.v1.rollout_service_pb2 import Claim
-    from anabranch.v1.trajectory_pb2 import Step as StepMessage
 
 _SECONDS = 60
 _MESSAGE_CHARACTERS = 1000
@@ -157,8 +154,7 @@ class Rollout:
         from anabranch.v1.rollout_service_pb2 import CompleteRolloutRequest
 
         self.start()
-        self.trajectory.flush()
-        self._check()
+        self._flush()
         request = CompleteRolloutRequest(
             rollout_id=self.id,
             attempt=self.attempt,
@@ -176,7 +172,7 @@ class Rollout:
 
         self._check()
         if self._trajectory is not None:
-            self._trajectory.flush()
+            self._flush()
         request = FailRolloutRequest(
             rollout_id=self.id,
             attempt=self.attempt,
@@ -204,11 +200,13 @@ class Rollout:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         try:
-            if error is None and not self.ended:
+            if self.ended or isinstance(error, LeaseLost):
+                pass
+            elif error is None:
                 self.complete()
             elif isinstance(error, KeyboardInterrupt):
                 self.release("KeyboardInterrupt", refund_attempt=True)
-            elif error is not None and not isinstance(error, LeaseLost) and not self.ended and not self.cancelled:
+            else:
                 self.fail(f"{type(error).__name__}: {error}")
         except LeaseLost:
             self.cancelled = True
@@ -223,9 +221,21 @@ class Rollout:
     def _connection(self) -> Connection:
         return self._client.connection
 
+    def _flush(self) -> None:
+        """Waits until the steps are durable. Raises LeaseLost if the server refuses them for this reason."""
+        try:
+            self.trajectory.flush()
+        except AnabranchError:
+            self._leases.renew()
+            self._check()
+            raise
+        self._check()
+
     def _check(self) -> None:
         if self.cancelled:
-            raise LeaseLost(f"attempt {self.attempt} no longer holds rollout {self.id}: stop working on it")
+            message = f"attempt {self.attempt} no longer holds rollout {self.id}: stop working on it"
+            metadata = {"rollout": self.id, "attempt": str(self.attempt)}
+            raise LeaseLost(message, reason="LEASE_LOST", metadata=metadata)
 
     def _call(self, send: Callable[[], object]) -> None:
         try:
@@ -245,62 +255,6 @@ class Rollout:
             request.result.reward = self.reward
         if self.success is not None:
             request.result.success = self.success
-
-
-@dataclass(frozen=True)
-class PlayedRollout:
-    """A rollout that has ended, with the trajectory of its last attempt."""
-
-    message: RolloutMessage
-    episode: Episode
-
-    @property
-    def reward(self) -> float | None:
-        return self.message.reward if self.message.HasField("reward") else None
-
-    @property
-    def success(self) -> bool | None:
-        """The verdict; None if the rollout is not judged."""
-        return self.message.success if self.message.HasField("success") else None
-
-
-@dataclass(frozen=True)
-class Group:
-    """The rollouts of a group, by their number."""
-
-    number: int
-    rollouts: Sequence[PlayedRollout]
-
-    @property
-    def rewards(self) -> list[float | None]:
-        """The reward of each rollout; None for one without."""
-        return [rollout.reward for rollout in self.rollouts]
-
-    def tokens(self) -> Tokens:
-        """Returns the token rows of all rollouts."""
-        from anabranch.tokens import tokens_of
-
-        return tokens_of(rollout.episode for rollout in self.rollouts)
-
-
-def group_of(connection: Connection, rollouts: list[tuple[RolloutMessage, list[StepMessage]]]) -> Group:
-    from anabranch.episodes import Episode
-    from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
-
-    played: list[PlayedRollout] = []
-    for message, steps in rollouts:
-        trajectory = TrajectoryMessage(
-            id=message.trajectory_id,
-            task_id=message.task_id,
-            run_id=message.run_id,
-            labels=message.labels,
-            status=message.status,
-            reward_sum=steps[-1].reward_sum if steps else 0.0,
-            next_step_number=len(steps),
-        )
-        owned = [OwnedStep(message.trajectory_id, step) for step in steps]
-        played.append(PlayedRollout(message, Episode(trajectory, owned, connection)))
-    return Group(rollouts[0][0].group_number, played)
 
 
 def claims(

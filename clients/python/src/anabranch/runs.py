@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from anabranch._leases import Leases
     from anabranch._running import ClientRuns
     from anabranch.episodes import Episodes
-    from anabranch.rollouts import Group, Rollout
+    from anabranch.groups import Group
+    from anabranch.rollouts import Rollout
     from anabranch.v1.run_pb2 import Run as RunMessage
     from anabranch.v1.run_pb2 import Stage as StageMessage
     from anabranch.v1.run_service_pb2 import WatchRunResponse
@@ -160,7 +161,7 @@ class Run:
         """Cancels the run and its rollouts."""
         from anabranch.v1.run_service_pb2 import CancelRunRequest
 
-        request = CancelRunRequest(run_id=self.id, message=message)
+        request = CancelRunRequest(run_id=self.id, message=message, cancel_rollouts=True)
         self.message = call(self._connection, lambda stubs: stubs.runs.CancelRun(request, timeout=_SECONDS)).run
 
     def __repr__(self) -> str:
@@ -289,7 +290,7 @@ class Stage:
         With `complete`, only groups whose rollouts are all completed. With `follow`, waits until every group has ended;
         the queue is closed first, so all rollouts must have been created.
         """
-        from anabranch.rollouts import group_of
+        from anabranch.groups import group_of
 
         if follow:
             self.close_queue()
