@@ -51,7 +51,7 @@ def returned(output: str) -> dict[str, int]:
 
 def run_spool(*arguments: str) -> str:
     command = [sys.executable, "-m", "anabranch", "spool", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=100).stdout
 
 
 def assert_stored(server: Server, counts: dict[str, int]) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from conftest import Server, stored_steps
 
 import anabranch as ab
+from anabranch import _wire
 from anabranch.errors import AnabranchError, TrajectoryNotFound
 
 
@@ -228,3 +230,64 @@ def test_reset_must_come_first_and_seal_last(server: Server) -> None:
     assert t.done
     with pytest.raises(AnabranchError, match="sealed"):
         t.step(action=2)
+
+
+def test_a_new_trajectory_needs_no_call_of_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    call = _wire.Connections.call
+
+    def counted(self: _wire.Connections, method: str, request: bytes, done: _wire.Done) -> None:
+        calls.append(method)
+        call(self, method, request, done)
+
+    monkeypatch.setattr(_wire.Connections, "call", counted)
+    t = ab.connect(server.address).trajectory(task="counting")
+    t.reset(observation=0)
+    branch = t.branch()
+    branch.step(action=1, observation=1)
+    branch.flush(30)
+    assert (observed(server, t.id), observed(server, branch.id)) == (["0"], ["0", "1"])
+    assert not {_wire.CREATE, _wire.BRANCH} & set(calls)
+
+
+def test_a_trajectory_that_was_deleted_before_its_creation_arrived_is_not_created_again(own_server: Server) -> None:
+    from anabranch.v1 import trajectory_service_pb2 as s
+
+    t = ab.connect(own_server.address).trajectory()
+    t.reset(observation=0)
+    own_server.start()
+    t.flush(30)
+    stub = own_server.stubs().trajectories
+    stub.DeleteTrajectory(s.DeleteTrajectoryRequest(trajectory_id=t.id))
+    other = ab.connect(own_server.address, spool=False).trajectory(id=t.id)
+    other.reset(observation=0)
+    with pytest.raises(AnabranchError, match="TRAJECTORY_NOT_FOUND"):
+        other.flush(30)
+    assert own_server.listed() == []
+
+
+def test_many_trajectories_that_step_together_share_messages(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    call = _wire.Connections.call
+
+    def counted(self: _wire.Connections, method: str, request: bytes, done: _wire.Done) -> None:
+        calls.append(method)
+        call(self, method, request, done)
+
+    monkeypatch.setattr(_wire.Connections, "call", counted)
+    client = ab.connect(server.address)
+    ts = [client.trajectory() for _ in range(100)]
+    for number in range(50):
+        for t in ts:
+            t.step(action=number, observation=[t.id, number], metrics={"x" * 200: 1.0} if number == 20 else None)
+        time.sleep(0.01)
+    for t in ts:
+        t.seal()
+    for t in ts:
+        t.flush(60)
+        steps = stored_steps(server, t.id)
+        expected = ["", *(f'["{t.id}",{number}]' for number in range(50))]
+        expected[21] = ""
+        assert [step.observations[0].content.json if step.observations else "" for step in steps] == expected
+        assert server.stored(t.id).status == 5
+    assert 1 <= calls.count(_wire.APPEND_BATCH) < 500

@@ -150,7 +150,7 @@ class Abandoned:
             box.settled = each.settled
             moved = moves.get(each.track)
             if moved is not None and each.entries:
-                box.restore(moved)
+                box.moved = moved
             for entry in each.entries:
                 box.add(entry)
             self.boxes.append(box)
@@ -160,6 +160,11 @@ class Abandoned:
     def done(self) -> bool:
         """Whether nothing is left to send."""
         return not any(box.waiting for box in self.boxes)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something is left, and none of it can be sent."""
+        return not self.done and all(box.failure is not None for box in self.boxes if box.waiting)
 
     def delete(self) -> None:
         """Deletes the folder. Damaged segments are set aside."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from anabranch._retry import Failure
 from anabranch._segment import Entry
 from anabranch._wire import Connections
+
+if TYPE_CHECKING:
+    from anabranch._outbox import Outbox
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,7 @@ class Office(Protocol):
     connections: Connections
 
     def now(self) -> float: ...
+    def notify(self, box: Outbox) -> None: ...
     def later(self, work: Callable[[], None]) -> None: ...
     def acked(self, steps: int) -> None: ...
     def dropped(self, steps: int, problem: str) -> None: ...

@@ -7,13 +7,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from anabranch import _wire
+from anabranch._batch import ENTRY_BYTES, Share
+from anabranch._link import Link
 from anabranch._office import Identity, Moved, Office, Records
 from anabranch._queue import Queue
 from anabranch._retry import Failure, Patience, Situation, judge, protocol_error
 from anabranch._segment import Entry, Kind, Marks
 
 if TYPE_CHECKING:
-    from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendStepsResponse
+    from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendResult, AppendStepsResponse
 
 #: How often a branch checks whether its branch point is durable.
 _BRANCH_POINT_SECONDS = 0.05
@@ -28,6 +30,8 @@ class Outbox:
     def __init__(self, office: Office, records: Records, marks: Marks | None, track: int, identity: Identity) -> None:
         self.trajectory_id = identity.trajectory_id
         self.queued = False
+        #: Whether records were sent in a batch. Then the next ones are too, as long as that works.
+        self.shares = False
         #: Number of records that are acked or given up.
         self.settled = 0
         #: All steps below this number are durable.
@@ -47,36 +51,32 @@ class Outbox:
         self._track = track
         self._identity = identity
         self._queue = Queue()
-        self._replaced: dict[int, bytes] = {}
-        self._stream: _wire.Stream | None = None
-        self._opened = False
+        self._link = Link(office)
         self._ever_opened = False
-        self._awaits_since: float | None = None
-        self._used = 0.0
         self._busy = False
         self._unary = False
         self._one_by_one = False
+        self._batches = True
         self._comparing = False
-        self._moved: Moved | None = None
+        #: Where the rest of the records goes, until that trajectory is created.
+        self.moved: Moved | None = None
         self._uid = ""
         self._epoch: int | None = None
         self._refused_by: int | None = None
         self._reopenings = 0
         self._branch_tries = 0
+        #: The record of the creation, while the stream that creates the trajectory opens.
+        self._creating: Entry | None = None
+        #: False after a creation by open was rejected: a call of its own follows, whose errors have remedies.
+        self._creates_by_open = True
         self._patience = Patience()
         self.retry_at = 0.0
-
-    def add(self, entry: Entry) -> None:
-        """Adds a record. Threads that record call this, the sender everything else."""
-        self._queue.add(entry)
-
-    def restore(self, moved: Moved) -> None:
-        """Continues where a dead process ended: its rest was to become another trajectory."""
-        self._moved = moved
+        #: Adds a record. Threads that record call this, the sender everything else.
+        self.add = self._queue.add
 
     @property
     def streaming(self) -> bool:
-        return self._stream is not None
+        return self._link.exists
 
     @property
     def waiting(self) -> bool:
@@ -93,21 +93,25 @@ class Outbox:
                 self.retry_at = self._office.now() + _BRANCH_POINT_SECONDS
                 return
             self.waits_for = None
-        if self._moved is not None:
-            self._create_rest(self._moved)
-        elif self._stream is not None:
+        if self.moved is not None:
+            self._create_rest(self.moved)
+        elif self._link.exists:
             self._use_stream()
         elif (head := self._queue.head) is not None:
-            if head.kind != Kind.STEP or self._comparing or self._unary:
+            creates = head.kind == Kind.CREATE and self._creates_by_open
+            if self._comparing or self._unary or not (creates or head.kind == Kind.STEP):
                 self._act(head)
+            elif self.shares and self._batches and not self._one_by_one:
+                self._office.notify(self)
             else:
-                self._open()
+                self._open(head if creates else None)
         elif self.last_call is not None:
             self._make_last_call(*self.last_call)
 
     def _use_stream(self) -> None:
-        if self._opened:
-            self._send_frames()
+        if not self._link.opened:
+            return
+        self._send_frames()
         head = self._queue.head
         if self._queue.sent > 0:
             return
@@ -118,50 +122,56 @@ class Outbox:
 
     def check_silence(self, silence: float, idle: float) -> None:
         """Ends a stream on which the server owes an answer for too long, or that is not used."""
-        if self._stream is None:
-            return
-        now = self._office.now()
-        if self._awaits_since is not None and now - self._awaits_since > silence:
+        if self._link.silent(silence):
             self._ended(Failure("UNAVAILABLE", f"the server sent nothing for {silence:g} s"))
-        elif not self.waiting and now - self._used > idle:
-            self.finish()
+        elif not self.waiting and self._link.idle(idle):
+            self._link.close()
 
-    def finish(self) -> None:
-        """Ends the stream if there is one. A later record opens another one."""
-        if self._stream is not None:
-            self._stream.finish()
-            self._close_stream()
+    def share(self) -> Share | None:
+        """Returns what a message of AppendBatch has of this trajectory. None if it needs a stream or a call of its own."""
+        self._queue.collect()
+        unfit = self._busy or self._link.exists or self._comparing or self._one_by_one or not self._batches
+        if unfit or self.failure or self.moved or self.waits_for or self._office.now() < self.retry_at:
+            return None
+        entries = self._queue.share(ENTRY_BYTES)
+        if not entries or (entries[0].kind == Kind.CREATE and not self._creates_by_open):
+            return None
+        self._busy = self.shares = True
+        contents = [(entry.kind, self._load(entry)) for entry in entries]
+        writer_id = None if self._ever_opened else self._identity.writer_id
+        return Share(_wire.entry_of(self._addressee(), writer_id, contents), entries)
 
-    # Streams
+    def shared(self, share: Share, result: AppendResult | Failure) -> None:
+        """Takes the result of a batch. A stream has the remedies for what a batch cannot do."""
+        self._busy = False
+        if isinstance(result, Failure) or result.HasField("error"):
+            failure = result if isinstance(result, Failure) else _wire.failure_of_entry(result.error)
+            if failure.transient:
+                self._retry(failure)
+            else:
+                self._batches = False
+        elif self.failure is None:
+            self._uid, self._ever_opened = result.uid, True
+            if result.HasField("epoch"):
+                self._epoch = result.epoch
+            self._settle([self._queue.take_head() for _ in share.entries])
+        self.pump()
 
-    def _open(self) -> None:
-        epoch = self._epoch if self._epoch is not None else self._refused_by
-        opening = _wire.opening_of(self.trajectory_id, self._uid, self._identity.writer_id, epoch)
-        holder: list[_wire.Stream] = []
-
-        def report(response: AppendStepsResponse | Failure | None) -> None:
-            self._office.later(lambda: self._take(holder[0] if holder else None, response))
-
-        try:
-            self._stream = self._office.connections.open_stream(opening, report)
-        except RuntimeError:
+    def _open(self, creation: Entry | None) -> None:
+        """Opens a stream, which also creates the trajectory if its creation is the next record."""
+        create = None if creation is None else self._load(creation)
+        opening = _wire.opening_of(self._addressee(), self._identity.writer_id, create)
+        self._creating = creation
+        if not self._link.open(opening, self._take):
             # The interpreter is exiting and starts no threads any more.
             self._unary = True
             self._office.later(self.pump)
-            return
-        holder.append(self._stream)
-        self._opened = False
-        self._awaits_since = self._used = self._office.now()
 
     def _send_frames(self) -> None:
-        while self._stream is not None and (steps := self._queue.frame(one_by_one=self._one_by_one)):
-            self._stream.send(_wire.frame_of([self._load(entry) for entry in steps]))
-            if self._awaits_since is None:
-                self._awaits_since = self._office.now()
+        while self._link.exists and (steps := self._queue.frame(one_by_one=self._one_by_one)):
+            self._link.send(_wire.frame_of([self._load(entry) for entry in steps]))
 
-    def _take(self, stream: _wire.Stream | None, response: AppendStepsResponse | Failure | None) -> None:
-        if stream is None or stream is not self._stream:
-            return
+    def _take(self, response: AppendStepsResponse | Failure | None) -> None:
         if response is None:
             self._ended(Failure("UNAVAILABLE", "the server ended the stream"))
         elif isinstance(response, Failure):
@@ -170,16 +180,18 @@ class Outbox:
             self._take_grant(response.opened)
         elif response.HasField("ack"):
             self._take_ack(response.ack.next_step_number)
-        self._used = self._office.now()
-        self._awaits_since = self._used if self._queue.sent or (self._stream and not self._opened) else None
+        self._link.heard(owed=self._queue.sent > 0)
         self.pump()
 
     def _take_grant(self, opened: AppendOpened) -> None:
         if opened.next_step_number < self.durable:
             self._fail(protocol_error(f"has only steps below {opened.next_step_number}, but acked {self.durable}"))
             return
-        self._opened = self._ever_opened = True
+        self._link.opened = self._ever_opened = True
         self._uid, self._epoch = opened.uid, opened.epoch
+        creation, self._creating = self._creating, None
+        if creation is not None and self._queue.head is creation:
+            self._settle([self._queue.take_head()])
         self._reopenings = 0
 
     def _take_ack(self, next_step_number: int) -> None:
@@ -190,10 +202,7 @@ class Outbox:
 
     def _ended(self, failure: Failure) -> None:
         """Continues after the end of a stream."""
-        stream = self._stream
-        self._close_stream()
-        if stream is not None:
-            stream.cancel()
+        self._link.close(cancel=True)
         if not self.waiting and failure.transient:
             return
         situation = Situation(
@@ -203,12 +212,17 @@ class Outbox:
             not self._one_by_one and self._queue.sent > 1,
         )
         self._queue.unsend()
+        creating, self._creating = self._creating, None
+        if creating is not None and not failure.transient and self._create_apart(creating, failure):
+            return
         verdict = judge(failure, situation)
         if verdict in ("take_over", "reopen"):
             self._refused_by = int((failure.metadata or {}).get("writer_epoch", "0"))
             if verdict == "reopen":
                 self._epoch = self._refused_by
-            self._retry_after_refusal(failure)
+            # The first refusal in a row is retried without delay.
+            self._reopenings += 1
+            self.retry_at = self._patience.retry_at(failure) if self._reopenings > 1 else 0.0
         elif verdict == "isolate":
             self._one_by_one = True
         elif verdict == "replace":
@@ -220,24 +234,15 @@ class Outbox:
         else:
             self._retry(failure)
 
-    def _close_stream(self) -> None:
-        if self._stream is not None:
-            self._office.connections.release(self._stream)
-        self._stream = None
-        self._opened = False
-        self._awaits_since = None
-
-    def _retry_after_refusal(self, failure: Failure) -> None:
-        """The first refusal in a row is retried without delay."""
-        self._reopenings += 1
-        if self._reopenings > 1:
-            self.retry_at = self._patience.retry_at(failure)
+    def _create_apart(self, creation: Entry, failure: Failure) -> bool:
+        """Returns whether a call of its own creates the trajectory. It must not create a deleted one again."""
+        is_branch = self._load(creation).startswith(_wire.BRANCH.encode())
+        self._creates_by_open = failure.reason == "TRAJECTORY_NOT_FOUND" and not is_branch
+        return not self._creates_by_open
 
     def _retry(self, failure: Failure) -> None:
         self._office.failed(failure)
         self.retry_at = self._patience.retry_at(failure)
-
-    # Unary calls
 
     def _act(self, entry: Entry) -> None:
         """Starts the call of a record. Those after it wait for its end."""
@@ -251,11 +256,10 @@ class Outbox:
         if entry.kind == Kind.UPLOAD:
             connections.put_state(content, done)
             return
-        addressee = _wire.Addressee(self.trajectory_id, self._uid, self._epoch)
         if entry.kind == Kind.STEP and self._comparing:
             method, request = _wire.GET_STEP, _wire.get_step_of(self.trajectory_id, entry.number)
         else:
-            method, request = _wire.call_of(entry.kind, content, addressee)
+            method, request = _wire.call_of(entry.kind, content, self._addressee())
         connections.call(method, request, done)
 
     def _acted(self, entry: Entry, result: bytes | Failure) -> None:
@@ -292,24 +296,21 @@ class Outbox:
         def ended(result: bytes | Failure) -> None:
             self._busy = False
             if isinstance(result, Failure) and not self._patience.useless(result):
-                self._retry(result)
-            else:
-                self.last_call = None
-                self._office.acked(0)
+                return self._retry(result)
+            self.last_call = None
+            self._office.acked(0)
 
-        request = request_of(self.trajectory_id)
-        self._office.connections.call(method, request, lambda result: self._office.later(lambda: ended(result)))
-
-    # Steps that the trajectory does not take
+        done: _wire.Done = lambda result: self._office.later(lambda: ended(result))
+        self._office.connections.call(method, request_of(self.trajectory_id), done)
 
     def _replace_first(self, failure: Failure) -> None:
         self._one_by_one = False
         entry = self._queue.head
         assert entry is not None
-        if entry.number in self._replaced:
+        if entry.replacement is not None:
             self._fail(failure)
             return
-        self._replaced[entry.number] = _wire.marker_of(entry.number, str(failure))
+        entry.replacement = _wire.marker_of(entry.number, str(failure))
         self._office.unstored(f"step {entry.number} of trajectory {self.trajectory_id} was rejected: {failure}")
 
     def _compared(self, entry: Entry, result: bytes | Failure) -> None:
@@ -324,8 +325,8 @@ class Outbox:
                 self._retry(result)
             return
         self._comparing = False
-        self._moved = Moved(str(uuid.uuid4()), self.trajectory_id, entry.number)
-        self.moving(self._moved)
+        self.moved = Moved(str(uuid.uuid4()), self.trajectory_id, entry.number)
+        self.moving(self.moved)
 
     def _create_rest(self, moved: Moved) -> None:
         self._busy = True
@@ -341,7 +342,7 @@ class Outbox:
             else:
                 self._retry(result)
         else:
-            self._moved = None
+            self.moved = None
             self.trajectory_id, self._uid, self._epoch, self._refused_by = moved.trajectory_id, "", None, None
             self._ever_opened = False
             self._office.report(
@@ -350,17 +351,15 @@ class Outbox:
             )
         self.pump()
 
-    # The end of records
-
     def _settle(self, entries: list[Entry]) -> None:
         steps = 0
         for entry in entries:
             self._records.release(entry)
-            if entry.kind == Kind.STEP:
+            if entry.kind == Kind.SEAL:
+                self._link.close()
+            elif entry.kind == Kind.STEP:
                 steps += 1
                 self.durable = entry.number + 1
-                if self._replaced:
-                    self._replaced.pop(entry.number, None)
         if not entries:
             return
         self._mark(entries[-1])
@@ -369,13 +368,17 @@ class Outbox:
 
     def _fail(self, failure: Failure) -> None:
         """Gives the rest up. A deleted trajectory needs it no more; otherwise the spool keeps it."""
-        self._close_stream()
+        self._link.close(cancel=True)
         self._queue.collect()
         self._queue.unsend()
         steps = self._queue.steps()
         self.failed_at = self.settled
         if failure.reason == "TRAJECTORY_NOT_FOUND":
-            self._drop()
+            entries = self._queue.clear()
+            for entry in entries:
+                self._records.release(entry)
+            if entries:
+                self._mark(entries[-1])
             self._office.dropped(steps, f"trajectory {self.trajectory_id} was deleted")
         else:
             self._office.report(
@@ -383,18 +386,14 @@ class Outbox:
             )
         self.failure = failure
 
-    def _drop(self) -> None:
-        entries = self._queue.clear()
-        for entry in entries:
-            self._records.release(entry)
-        if entries:
-            self._mark(entries[-1])
-
     def _mark(self, entry: Entry) -> None:
         self.settled = entry.position + 1
         if self._marks is not None:
             self._marks.set(self._track, self.settled)
 
+    def _addressee(self) -> _wire.Addressee:
+        epoch = self._epoch if self._epoch is not None else self._refused_by
+        return _wire.Addressee(self.trajectory_id, self._uid, epoch)
+
     def _load(self, entry: Entry) -> bytes:
-        replaced = self._replaced.get(entry.number) if self._replaced and entry.kind == Kind.STEP else None
-        return replaced if replaced is not None else self._records.load(entry)
+        return self._records.load(entry) if entry.replacement is None else entry.replacement

@@ -66,6 +66,16 @@ class Queue:
             steps.append(entry)
         return steps
 
+    def share(self, size: int) -> list[Entry]:
+        """Returns the next records that one message can have: a creation, and steps. They stay pending."""
+        entries: list[Entry] = []
+        for entry in self._pending:
+            size -= entry.length
+            if entry.kind not in (Kind.CREATE, Kind.STEP) or (entries and size < 0) or len(entries) > _FRAME_STEPS:
+                break
+            entries.append(entry)
+        return entries
+
     def covers(self, next_step_number: int) -> bool:
         """Returns whether an ack covers only steps that were sent."""
         return bool(self._sent) and next_step_number <= self._sent[-1].number + 1

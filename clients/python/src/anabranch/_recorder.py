@@ -110,7 +110,12 @@ class Recorder:
     def send_abandoned(self, seconds: float) -> bool:
         """Sends everything that dead processes left. Returns whether nothing is left."""
         wanted = self.sender.scan()
-        return self.sender.wait(lambda: self.sender.scans >= wanted and not self.sender.adopted, seconds)
+
+        def settled() -> bool:
+            adopted = list(self.sender.adopted)
+            return self.sender.scans >= wanted and all(each.stuck for each in adopted)
+
+        return self.sender.wait(settled, seconds) and not self.sender.adopted
 
     def close(self, seconds: float) -> None:
         """Sends what waits, for a time. Reports what is kept."""

@@ -44,7 +44,7 @@ _MARKED = struct.Struct("<QI")
 class Entry:
     """A record that is not acked yet."""
 
-    __slots__ = ("kind", "length", "number", "offset", "payload", "position", "segment")
+    __slots__ = ("kind", "length", "number", "offset", "payload", "position", "replacement", "segment")
 
     def __init__(self, kind: Kind, position: int, number: int, payload: bytes | None, length: int) -> None:
         self.kind = kind
@@ -57,6 +57,8 @@ class Entry:
         self.length = length
         self.segment: Segment | None = None
         self.offset = 0
+        #: What is sent in place of the content, because the server rejected it.
+        self.replacement: bytes | None = None
 
 
 class Segment:

@@ -11,6 +11,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from anabranch._abandoned import Abandoned, abandoned
+from anabranch._batch import BATCH_FROM, send_batches
 from anabranch._outbox import Outbox
 from anabranch._retry import Failure
 from anabranch._spool import MemorySpool, Spool
@@ -175,11 +176,17 @@ class Sender:
                 event = self._events.get_nowait()
             except Empty:
                 break
+        ready: list[Outbox] = []
         while self._ready:
             box = self._ready.popleft()
             box.queued = False
             self._boxes.add(box)
-            box.pump()
+            ready.append(box)
+        many = sum(not box.streaming for box in ready) >= BATCH_FROM
+        send_batches(self, [box for box in ready if many or box.shares])
+        for box in ready:
+            if not (many or box.shares):
+                box.pump()
         self._check()
         if self.spool is not None:
             self.spool.maintain()

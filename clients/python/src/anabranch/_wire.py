@@ -1,6 +1,6 @@
 """The calls of the recorder: everything that knows RPCs by name. Requests and frames are bytes.
 
-Steps go over AppendSteps. A trajectory is created by a call of its own, before its first stream.
+Steps go over AppendSteps, whose first frame also creates the trajectory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     import grpc
 
     from anabranch.v1.trajectory_pb2 import Step
-    from anabranch.v1.trajectory_service_pb2 import AppendStepsResponse
+    from anabranch.v1.trajectory_service_pb2 import AppendError, AppendStepsResponse, TrajectoryCreation
+
+#: Names of the gRPC codes that errors of entries have.
+_CODES = {5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 13: "INTERNAL", 14: "UNAVAILABLE"}
 
 CREATE = "TrajectoryService/CreateTrajectory"
 BRANCH = "TrajectoryService/BranchTrajectory"
@@ -28,6 +31,7 @@ _SET_TAG = "TrajectoryService/SetTag"
 GET_STEP = "TrajectoryService/GetStep"
 UPDATE = "TrajectoryService/UpdateTrajectory"
 _APPEND_STEP = "TrajectoryService/AppendStep"
+APPEND_BATCH = "TrajectoryService/AppendBatch"
 _APPEND_STEPS = "TrajectoryService/AppendSteps"
 _PUT_STATE = "StateService/PutState"
 
@@ -142,13 +146,13 @@ class Stream:
             report(None)
 
 
-def opening_of(trajectory_id: str, uid: str, writer_id: str, epoch: int | None) -> bytes:
-    """Returns the first frame of a stream."""
+def opening_of(to: Addressee, writer_id: str, create: bytes | None) -> bytes:
+    """Returns the first frame of a stream. `create` is the content of the record that creates the trajectory."""
     from anabranch.v1.trajectory_service_pb2 import AppendOpen, AppendStepsRequest
 
-    opening = AppendOpen(trajectory_id=trajectory_id, uid=uid, writer_id=writer_id)
-    if epoch is not None:
-        opening.take_over_epoch = epoch
+    opening = AppendOpen(trajectory_id=to.trajectory_id, uid=to.uid, writer_id=writer_id, take_over_epoch=to.epoch)
+    if create is not None:
+        _set_creation(opening.create, create)
     return AppendStepsRequest(open=opening).SerializeToString()
 
 
@@ -167,6 +171,47 @@ class Addressee:
     trajectory_id: str
     uid: str
     epoch: int | None
+
+
+def entry_of(to: Addressee, writer_id: str | None, contents: Sequence[tuple[Kind, bytes]]) -> bytes:
+    """Returns an entry of AppendBatch with a creation and steps. With `writer_id`, the entry is granted an epoch."""
+    from anabranch.v1.trajectory_service_pb2 import AppendEntry
+
+    entry = AppendEntry(trajectory_id=to.trajectory_id, uid=to.uid)
+    if writer_id is None:
+        entry.writer_epoch = to.epoch or 0
+    else:
+        entry.writer_id = writer_id
+        if to.epoch is not None:
+            entry.take_over_epoch = to.epoch
+    parts: list[bytes] = []
+    for kind, content in contents:
+        if kind == Kind.CREATE:
+            _set_creation(entry.create, content)
+        else:
+            # Field 7 of AppendEntry.
+            parts += (b"\x3a", _varint(len(content)), content)
+    return entry.SerializeToString() + b"".join(parts)
+
+
+def batch_of(entries: Sequence[bytes]) -> bytes:
+    """Returns a request of AppendBatch: field 1, once for each entry."""
+    parts: list[bytes] = []
+    for entry in entries:
+        parts += (b"\x0a", _varint(len(entry)), entry)
+    return b"".join(parts)
+
+
+def failure_of_entry(error: AppendError) -> Failure:
+    """Returns what the error of an entry says."""
+    code = _CODES.get(error.code, "UNKNOWN")
+    delay = error.retry_delay.seconds + error.retry_delay.nanos / 1e9
+    return Failure(code, error.message, error.reason, dict(error.metadata), delay)
+
+
+def _set_creation(creation: TrajectoryCreation, content: bytes) -> None:
+    method, _, request = content.partition(b"\0")
+    (creation.branch if method.decode() == BRANCH else creation.trajectory).ParseFromString(request)
 
 
 def call_of(kind: Kind, content: bytes, to: Addressee) -> tuple[str, bytes]:
@@ -274,6 +319,9 @@ def _canonical(step: Step) -> bytes:
             digest = sha256(content.data).hexdigest()
             content.ClearField("data")
             content.state_digest = digest
+        if content.tensor.HasField("data") and len(content.tensor.data) >= _MOVED_BYTES:
+            content.tensor.state_digest = sha256(content.tensor.data).hexdigest()
+            content.tensor.ClearField("data")
         if part.HasField("content"):
             content.ClearField("size")
     states = sorted(step.states, key=lambda state: state.name)
