@@ -1,10 +1,21 @@
 /** Parts of the contract that earlier servers lack, sorted. A test compares the list with `docs/clients.md`. */
 export const FEATURES = Object.freeze([
+  'append_batch',
   'assigned_rollout_numbers',
   'claim_by_id',
   'claim_created_rollouts',
   'close_queue',
+  'create_by_open',
   'diff_states',
+  'inline_bytes',
   'list_steps_by_metric',
+  'prompt_tokens',
+  'read_states_by_digest',
+  'read_trajectories',
+  'return_existing',
   'states_by_get',
+  'step_labels',
+  'step_tags',
+  'storage_usage',
+  'tensors',
 ] as const);

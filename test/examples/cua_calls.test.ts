@@ -141,6 +141,22 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     for await (const { rollout } of complete) expect(rollout).toBeUndefined();
   });
 
+  it('C-49: the trajectories of a run are read with their steps, whichever rollouts they belong to', async () => {
+    const { runId, trajectoryId } = await rolloutOf(client, 1, 0);
+    const lengths = new Map<string, bigint>();
+    const read = new Map<string, number>();
+    let latest = '';
+    for await (const { trajectory, steps } of client.trajectories.readTrajectories({ runId })) {
+      if (trajectory !== undefined) {
+        latest = trajectory.id;
+        lengths.set(latest, trajectory.nextStepNumber);
+      }
+      read.set(latest, (read.get(latest) ?? 0) + steps.length);
+    }
+    expect(read.get(trajectoryId)).toBe(3);
+    expect([...read].map(([id, count]) => [id, BigInt(count)])).toEqual([...lengths]);
+  });
+
   it('C-57: a person overrides a verdict, with reason and name, and withdraws the override', async () => {
     const { id: rolloutId } = await rolloutOf(client, 1, 0);
     const by = { rolloutId, actor: 'anna' };

@@ -1,4 +1,4 @@
-import type { StorageUsage } from '../../src/store/contract/usage.ts';
+import type { StorageUsage } from '../../src/domain/usage.ts';
 import type { OutsideSql } from './sql.ts';
 
 /** What is measured: trajectories by row key, runs by row key, or the namespace. */

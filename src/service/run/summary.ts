@@ -12,14 +12,18 @@ import {
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { ANSWER_BYTES, LIMITS } from '../../domain/limits.ts';
-import { type Estimate, type FinalRewards, finalRewardsOf, type Summary, summaryOf } from '../../domain/summary.ts';
+import {
+  type Estimate,
+  type FinalRewards,
+  finalRewardsOf,
+  type SummaryKey as StoreKey,
+  type Summary,
+  type SummaryRow,
+  summaryOf,
+  type TrajectorySummaryRow,
+} from '../../domain/summary.ts';
 import { compareText } from '../../domain/text_order.ts';
-import type {
-  SummaryKey as StoreKey,
-  SummaryFilter,
-  SummaryRow,
-  TrajectorySummaryRow,
-} from '../../store/contract/summary.ts';
+import type { SummaryFilter } from '../../store/contract/summary.ts';
 import { messageOf } from '../answer/message.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import { fromSeconds } from '../convert/duration.ts';

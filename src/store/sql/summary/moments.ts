@@ -1,4 +1,4 @@
-import type { SummaryRow } from '../../contract/summary.ts';
+import type { SummaryRow } from '../../../domain/summary.ts';
 
 export type Rewards = SummaryRow['rewards'];
 

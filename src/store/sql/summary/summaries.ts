@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { runNotFound } from '../../../domain/errors.ts';
-import type { SummaryFilter, SummaryKey, SummaryRow } from '../../contract/summary.ts';
+import type { SummaryKey, SummaryRow } from '../../../domain/summary.ts';
+import type { SummaryFilter } from '../../contract/summary.ts';
 import type { Engine } from '../engine.ts';
 import { experimentKey } from '../experiment/rows.ts';
 import type { ReadScope } from '../transaction.ts';

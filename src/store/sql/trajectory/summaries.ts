@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { SummaryFilter, SummaryKey, TrajectorySummaryRow } from '../../contract/summary.ts';
+import type { SummaryKey, TrajectorySummaryRow } from '../../../domain/summary.ts';
+import type { SummaryFilter } from '../../contract/summary.ts';
 import type { Engine } from '../engine.ts';
 import { experimentKey } from '../experiment/rows.ts';
 import { momentsOf, type Rewards } from '../summary/moments.ts';

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { StorageUsage, UsageProgress, UsedBytes } from '../../contract/usage.ts';
+import type { StorageUsage, UsageProgress, UsedBytes } from '../../../domain/usage.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
 import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
