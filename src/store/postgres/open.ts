@@ -40,7 +40,7 @@ export async function openPostgres(
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
   await notifier.connect();
-  const slots = new ReadSlots(PAUSE_PER_WORK);
+  const slots = new ReadSlots();
   return new PostgresEngine({
     description: `postgres ${addressOf(url)}`,
     pool,
@@ -53,9 +53,6 @@ export async function openPostgres(
     closed: undefined,
   });
 }
-
-/** Longer than on SQLite, because Postgres uses processors of the same machine, too. */
-const PAUSE_PER_WORK = 3;
 
 /** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */
 function lanesOf(poolSize: number): { long: number; quick: number } {

@@ -6,8 +6,8 @@ import type { Store } from '../../store/contract/store.ts';
 import type { LineageCache } from '../lineage_cache.ts';
 
 /** Approximate size of a page. Small enough for the memory of many readers, large enough to be fast. */
-const PAGE_BYTES = 64 * 1024;
-const PAGE_STEPS = 256;
+const PAGE_BYTES = 128 * 1024;
+const PAGE_STEPS = 512;
 
 /** What is returned of steps. */
 export interface Shown {

@@ -6,8 +6,11 @@ const WORK_MS = 2;
 const LONGEST_REST_MS = 2000;
 /** Writes are expected to go on for this long after the last one, in milliseconds. */
 const WRITER_MS = 20;
-/** Readers pause for longer than they work while somebody writes: their clients and read threads use processors, too. */
-const PAUSE_PER_WORK = 2;
+/**
+ * Length of a pause as a multiple of the work before it. Readers pause for longer than they work while somebody writes:
+ * their clients, read threads and the processes of the database use processors, too.
+ */
+const PAUSE_PER_WORK = 3;
 /** Results with fewer rows do not wait for a slot: processing them takes less time than waiting. */
 const MANY_ROWS = 32;
 
@@ -25,18 +28,12 @@ export class ReadSlots implements Slots {
   #begunAt = Number.NEGATIVE_INFINITY;
   #endedAt = Number.NEGATIVE_INFINITY;
   #wroteAt = Number.NEGATIVE_INFINITY;
-  /** Length of a pause as a multiple of the work before it. */
-  readonly #pausePerWork: number;
   /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
   #parsedMs = 0;
   /** True from the grant of a slot until the next iteration of the event loop. */
   #working = false;
   /** True while slots are granted to waiting readers. */
   #granting = false;
-
-  constructor(pausePerWork = PAUSE_PER_WORK) {
-    this.#pausePerWork = pausePerWork;
-  }
 
   /** Records that a write was requested. */
   wrote(): void {
@@ -93,7 +90,7 @@ export class ReadSlots implements Slots {
     const now = performance.now();
     if (this.#working) return false;
     if (this.#workedMs(now) < WORK_MS) return true;
-    if (this.#isWritten(now) && now - this.#endedAt < this.#workedMs(this.#endedAt) * this.#pausePerWork) return false;
+    if (this.#isWritten(now) && now - this.#endedAt < this.#workedMs(this.#endedAt) * PAUSE_PER_WORK) return false;
     this.#beginPeriod(now);
     return true;
   }
@@ -126,7 +123,7 @@ export class ReadSlots implements Slots {
       this.#grant();
     };
     const now = performance.now();
-    if (this.#isWritten(now)) setTimeout(work, Math.ceil(this.#workedMs(now) * this.#pausePerWork));
+    if (this.#isWritten(now)) setTimeout(work, Math.ceil(this.#workedMs(now) * PAUSE_PER_WORK));
     else setImmediate(work);
   }
 
