@@ -1,6 +1,10 @@
+import process from 'node:process';
 import { defineConfig } from 'vitest/config';
 import { LARGE_DOSES } from './test/support/dose.ts';
 import { shared } from './test/support/vitest-shared.ts';
+
+/** TEST_DOSE=usual makes the suite a third as long: fewer kills, cuts and frames, and nothing that `npm test` has. */
+const DOSE = process.env.TEST_DOSE ?? 'large';
 
 /**
  * Tests that count what happened, or measure only their own process: other work on the machine only adds to what they
@@ -10,9 +14,9 @@ import { shared } from './test/support/vitest-shared.ts';
  */
 const SIDE_BY_SIDE = ['claims', 'disk-full', 'drain', 'kill-server', 'mix', 'pooler', 'two-servers', 'writer-model']
   .map((name) => `test/faults/${name}.test.ts`)
-  .concat(LARGE_DOSES);
+  .concat(DOSE === 'large' ? LARGE_DOSES : []);
 
-const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_DOSE: 'large' } };
+const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_DOSE: DOSE } };
 
 /** `npm run test:faults`: kills, cuts and full disks, and large doses of tests of `npm test`. */
 export default defineConfig({

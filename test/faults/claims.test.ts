@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { dose } from '../support/dose.ts';
 import { type ClaimsOutcome, injectFaultsIntoClaims } from './claims/injected_faults.ts';
 import { reportFigures } from './figures.ts';
 
@@ -10,21 +11,21 @@ function expectKept({ violations, surprises, faultCounts }: ClaimsOutcome): void
   expect(faultCounts['of these refused']).toBe(faultCounts['leases that ran out while stopped']);
 }
 
-it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete 1,000 rollouts exactly once each, with processes killed and stopped', async () => {
+it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete many rollouts exactly once each, with processes killed and stopped', async () => {
   const outcome = await injectFaultsIntoClaims({
     engine: 'postgres',
     servers: 2,
     processes: 10,
     workersEach: 5,
-    groups: 125,
+    groups: dose(50, 125),
     groupSize: 8,
-    doneBetween: [60, 120],
+    doneBetween: dose([24, 48], [60, 120]),
   });
   await reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
   expectKept(outcome);
 });
 
-it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete 200 rollouts exactly once each, with processes killed and stopped', async () => {
+it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete many rollouts exactly once each, with processes killed and stopped', async () => {
   const outcome = await injectFaultsIntoClaims({
     engine: 'sqlite',
     servers: 1,

@@ -11,12 +11,13 @@ import { readWhole, Scene } from '../store/scene.ts';
 import { countRows, outsideSql, sqlitePath } from '../store/sql.ts';
 import { checkChains, stateOf, storedStates } from '../store/state_chains.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, stateRef } from '../support/steps.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 
-const KILLS = 12;
+const KILLS = dose(4, 12);
 const TRAJECTORIES = 60;
 const STATES = 12;
 

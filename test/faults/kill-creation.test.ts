@@ -3,12 +3,16 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 
-const KILLS = 8;
+const KILLS = dose(4, 8);
+/** Latency of the network in ms. */
+const WAY_MS = 12;
 const WRITERS = 16;
 const STEPS = 3;
 
@@ -86,15 +90,22 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
     const random = seededRandom();
     await using database = await createMigratedDatabase(engine);
     let server = await spawnServer({ database: database.url });
-    const listen = `${server.host}:${server.port}`;
-    const client = connectClient({ address: server.url });
+    await using proxy = await startTcpProxy(server);
+    // Answers are in transit whenever the server is killed.
+    proxy.setLatency(WAY_MS);
+    const client = connectClient({ address: proxy.url });
     const creators = new Creators(client);
-    for (let kill = 0; kill < KILLS; kill += 1) {
+    let kills = 0;
+    // A kill between a creation and its answer shows when the writer has connected again.
+    for (; kills < KILLS || (creators.replayed === 0 && kills < 10 * KILLS); kills += 1) {
       // All writers have connected again, and create trajectories at full speed.
       await creators.progress(4 * WRITERS);
       await delay(random.between(0, 50));
-      await server.kill();
-      server = await spawnServer({ database: database.url, listen });
+      const killed = server.kill();
+      proxy.cut();
+      await killed;
+      server = await spawnServer({ database: database.url });
+      proxy.retarget(server);
     }
     await creators.stop();
     const { made, replayed, surprises } = creators;
@@ -107,7 +118,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
       expect(stored).toEqual(rewards);
     }
     await reportFigures(`kill -9 during creations by open on ${engine}`, {
-      kills: KILLS,
+      kills,
       trajectories: made.length,
       'creations sent again after their commit': replayed,
       'lost or duplicated': 0,

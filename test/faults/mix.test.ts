@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { reportFigures } from './figures.ts';
@@ -10,7 +11,7 @@ import { write } from './mix/writer.ts';
 import { seededRandom } from './random.ts';
 import { spawnMergingServer } from './spawn-merging.ts';
 
-const KILLS = 4;
+const KILLS = dose(2, 4);
 const WRITERS = 8;
 const READERS = 8;
 

@@ -7,7 +7,10 @@ export const LARGE_DOSES: readonly string[] = [
   'test/wire/unread_answers.test.ts',
 ];
 
-/** The usual dose of a test in `npm test`, and the large one in `npm run test:faults`, which sets TEST_DOSE=large. */
+/**
+ * The usual dose of a test, or the large one, which `npm run test:faults` takes unless TEST_DOSE=usual. CI takes the
+ * usual one everywhere.
+ */
 export function dose<T>(usual: T, large: T): T {
   return process.env.TEST_DOSE === 'large' ? large : usual;
 }
