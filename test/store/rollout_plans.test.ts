@@ -264,15 +264,12 @@ describeStoreOn(['sqlite', 'postgres'], 'plans of claims by id', (on) => {
     }
     const texts = (await sqliteTextsOf(work)).filter((text) => /^select.*"rollouts" as "r"/.test(text));
     const plans = texts.map((text) => on.sql.rows(`explain query plan ${text.replace('anabranch_now()', "''")}`));
-    return (await Promise.all(plans)).flat().flatMap(({ detail }) => String(detail).match(/^S\w+ r\b.*/) ?? []);
+    return (await Promise.all(plans))
+      .flat()
+      .flatMap(({ detail }) => String(detail).match(/^S\w+ (?:r|rollouts)\b.*/) ?? []);
   };
 
-  it('Q2: a claim by id reads no other rollouts of the queue, with and without statistics', async ({ skip }) => {
-    if (on.engine === 'postgres') {
-      const [row] = await on.sql.rows(`select current_setting('server_version_num') as version`);
-      // Postgres 15 reads the ids of the whole namespace without statistics.
-      skip(Number(row?.version) < 160_000, 'Postgres 15 has another plan without statistics');
-    }
+  it('Q2: a claim by id reads no other rollouts of the queue, with and without statistics', async () => {
     const here = new RolloutScene(on.store);
     const { stage } = await here.place();
     const ids = await here.queue(stage, 1000);
@@ -282,12 +279,13 @@ describeStoreOn(['sqlite', 'postgres'], 'plans of claims by id', (on) => {
     ] as const) {
       if (isAnalysed) await on.sql.rows('analyze');
       const rolloutIds = [ids[first]!, ids[first + 7]!, ids[first + 90]!];
-      expect(await stepsOf(() => here.claims({ rolloutIds, count: 3 }))).toEqual(
+      const steps = new Set(await stepsOf(() => here.claims({ rolloutIds, count: 3 })));
+      expect([...steps].sort()).toEqual(
         on.engine === 'postgres'
-          ? ['Index Scan rollouts_by_id of 3 rows', 'Index Scan rollouts_pkey of 3 rows']
+          ? ['Index Scan rollouts_by_id of 1 rows', 'Index Scan rollouts_pkey of 3 rows']
           : [
-              'SEARCH r USING INDEX rollouts_by_id (namespace=? AND id=?)',
               'SEARCH r USING INTEGER PRIMARY KEY (rowid=?)',
+              'SEARCH rollouts USING COVERING INDEX rollouts_by_id (namespace=? AND id=?)',
             ],
       );
     }

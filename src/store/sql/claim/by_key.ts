@@ -5,7 +5,8 @@ import { groupIdOf, taskIdOf } from './queue.ts';
 
 /**
  * Takes at most `limit` of the rollouts for which the condition (on `r`) holds, in the order of the queue, each locked
- * for writing. Skips rollouts that other transactions hold (Q4).
+ * for writing. Skips rollouts that other transactions hold (Q4). `is true` prevents planners from using an index for the
+ * condition in place of the keys.
  */
 export async function lockByKey(
   { engine, db }: Transaction,
@@ -18,7 +19,7 @@ export async function lockByKey(
     .selectAll('r')
     .select([groupIdOf(engine).as('group_id'), taskIdOf(engine).as('task_id')])
     .where(engine.among(sql.ref('r.key'), keys))
-    .where(sql<boolean>`${condition}`)
+    .where(sql<boolean>`(${condition}) is true`)
     .orderBy('r.priority', 'desc')
     .orderBy('r.key')
     .limit(limit);
