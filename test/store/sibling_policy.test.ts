@@ -2,6 +2,8 @@ import { expect, it } from 'vitest';
 import type { Claim, NewRollout, NewValidation } from '../../src/store/contract/rollout.ts';
 import { describeStore } from './on_store.ts';
 import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { SILENT } from './run_scene.ts';
+import { sqliteTextsByThread, textsOf } from './statement_count.ts';
 
 describeStore('the effect of a success on its siblings', (on) => {
   const fresh = async () => {
@@ -186,6 +188,62 @@ describeStore('the effect of a success on its siblings', (on) => {
     ]);
     expect(await scene.release(tokenOf(live))).toMatchObject({ status: 'PENDING' });
     expect(await scene.retry({ id: others[1]!, attempt: 0 })).toMatchObject({ status: 'PENDING' });
+  });
+
+  const textsIn = async (work: () => Promise<unknown>) =>
+    on.engine === 'postgres' ? textsOf(work) : (await sqliteTextsByThread(work)).serving;
+
+  it('F-49: successes, additions, cancellations and requeues in one group, all at once, never deadlock', async () => {
+    const { scene, stage } = await fresh();
+    // Cancelled by the policy before, with another message.
+    const refused: string[] = [];
+    const texts = await textsIn(async () => {
+      for (let round = 0; round < 12; round += 1) {
+        const group = { groupNumber: BigInt(round), onSuccess: 'CANCEL_PENDING' } as const;
+        await scene.queue(stage, 6, group);
+        const claims = await scene.claims({ count: 6 });
+        const added = Array.from({ length: 12 }, (_, i) => ({ ...group, number: BigInt(6 + i) }));
+        await Promise.all([
+          ...claims.slice(0, 4).map((claim) => scene.complete(claim, { result: succeeded })),
+          ...claims.slice(4).map((claim) => scene.release(tokenOf(claim))),
+          ...added.map(async (each) => {
+            const [rollout] = await scene.makeRollouts(stage, [each]);
+            await scene.cancel(rollout!.rolloutId).catch(({ reason }) => refused.push(reason));
+          }),
+        ]);
+      }
+    });
+    // Postgres resolves a deadlock by rolling back one transaction, which the store then retries.
+    expect(texts.filter((text) => text === 'rollback')).toHaveLength(refused.length);
+    expect(refused.filter((reason) => reason !== 'RESULT_CONFLICT')).toEqual([]);
+    const open = await scene.rollouts({ stageId: stage.id }, { statuses: ['PENDING', 'INITIALIZING', 'RUNNING'] });
+    expect(open).toEqual([]);
+  });
+
+  it('F-49: a success while its run is cancelled, or while a late worker renews leases, never deadlocks', async () => {
+    const refused: string[] = [];
+    const texts = await textsIn(async () => {
+      for (let round = 0; round < 16; round += 1) {
+        const { scene, run, stage } = await fresh();
+        // Claimed first and created last: of these two orders, locks can follow only one.
+        const before = Array.from({ length: 6 }, (_, i) => ({
+          number: BigInt(i),
+          onSuccess: 'CANCEL_PENDING' as const,
+        }));
+        const rollouts = await scene.makeRollouts(stage, [...before, { number: 6n, priority: 1 }]);
+        const winner = await scene.claimOne();
+        const leases = rollouts.map(({ rolloutId }) => ({ id: rolloutId, attempt: 1 }));
+        if (round % 2 === 0) await scene.move(run, 'cancel', SILENT, { cancelRollouts: true });
+        await Promise.all([
+          scene.complete(winner, { result: succeeded }).catch(({ reason }) => refused.push(reason)),
+          round % 2 === 0
+            ? scene.store.cancelNextRollouts(scene.namespace, { runId: run.id })
+            : scene.store.heartbeatRollouts(scene.namespace, leases, undefined),
+        ]);
+      }
+    });
+    expect(texts.filter((text) => text === 'rollback')).toHaveLength(refused.length);
+    expect(refused.filter((reason) => reason === 'DATABASE_UNAVAILABLE')).toEqual([]);
   });
 
   it('F-49: a verdict concurrent with requeues leaves no sibling PENDING', async () => {

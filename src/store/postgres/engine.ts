@@ -164,9 +164,10 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return this.lock(query, lock).skipLocked();
   }
 
-  async lockTree(tx: Tx, tree: bigint): Promise<void> {
-    // All users of the database share the keys of advisory locks, so the row key alone could collide.
-    await sql`select pg_advisory_xact_lock(hashtextextended(${`${SCHEMA}.trees/${tree}`}, 0))`.execute(tx);
+  async lockNames(tx: Tx, names: readonly string[]): Promise<void> {
+    // All users of the database share the keys of advisory locks, so row keys alone could collide.
+    const all = names.map((name) => `${SCHEMA}.${name}`);
+    await sql`select pg_advisory_xact_lock(hashtextextended(n, 0)) from unnest(${all}::text[]) as n`.execute(tx);
   }
 
   async nextKey(tx: Tx, table: KeyedTable): Promise<bigint> {

@@ -103,8 +103,8 @@ export interface Engine {
   /** Like `lock`, but does not wait: leaves out the rows that other transactions hold. */
   lockFree<Q extends LockableQuery<Q>>(query: Q, lock: RowLock): Q;
 
-  /** Deletes within a tree run one at a time (B2): waits for the others. */
-  lockTree(tx: Tx, tree: bigint): Promise<void>;
+  /** Waits for other transactions that have locked one of these names, and locks them in this order. */
+  lockNames(tx: Tx, names: readonly string[]): Promise<void>;
 
   /** Returns a new row key, which is never reused. */
   nextKey(tx: Tx, table: KeyedTable): Promise<bigint>;

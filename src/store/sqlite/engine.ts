@@ -140,7 +140,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     return query;
   }
 
-  async lockTree(): Promise<void> {}
+  async lockNames(): Promise<void> {}
 
   async nextKey(_tx: Tx, table: KeyedTable): Promise<bigint> {
     return this.#giveKeys(table, 1);

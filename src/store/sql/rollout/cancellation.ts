@@ -7,6 +7,7 @@ import { findRunKeys } from '../run/keys.ts';
 import { findStageKeys } from '../stage/keys.ts';
 import { type CallerTransaction, scopeOf, type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
+import { PENDING_LAST } from './keys.ts';
 import { moveMany, type UnheldMove } from './requeueing.ts';
 import type { LockedRollout } from './writing.ts';
 
@@ -157,6 +158,7 @@ async function lockOpenRollouts(
     .selectAll()
     .where(tx.engine.among(sql.ref('key'), keys))
     .where(sql<boolean>`status in ('PENDING', 'INITIALIZING', 'RUNNING')`)
+    .orderBy(PENDING_LAST)
     .orderBy('key');
   const rows = await tx.engine.lock(query, 'write').execute();
   const visible = await tx.db.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 0).execute();

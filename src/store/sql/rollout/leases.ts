@@ -12,6 +12,7 @@ import { rowUpdate } from '../tables/table.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { type NamespaceTransaction, type Transaction, write, writeIn } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
+import { PENDING_LAST } from './keys.ts';
 import { bindLease, LEASE_COLUMNS, readLease } from './lease_rows.ts';
 import { type EndingAttempt, requeue } from './requeueing.ts';
 import { holdingOf, type LockedRollout } from './writing.ts';
@@ -44,8 +45,8 @@ export async function heartbeatRollouts(
 type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer Row> ? Row : never;
 
 /**
- * Locks rollouts by id, in order of key, like every transaction that locks several. Their runs are read afterwards
- * without a lock (Q4), so that the read sees deletions that have committed. Rollouts of deleted runs are omitted.
+ * Locks rollouts by id, in the order of every transaction that locks several. Their runs are read afterwards without a
+ * lock (Q4), so that the read sees deletions that have committed. Rollouts of deleted runs are omitted.
  */
 async function lockVisible(tx: NamespaceTransaction, ids: readonly string[]) {
   const query = tx.db
@@ -54,6 +55,7 @@ async function lockVisible(tx: NamespaceTransaction, ids: readonly string[]) {
     .select(LEASE_COLUMNS.map((column) => `r.${column}` as const))
     .where('r.namespace', '=', tx.namespace)
     .where('r.id', 'in', ids)
+    .orderBy(PENDING_LAST)
     .orderBy('r.key');
   const rows = await tx.engine.lock(query, 'write').execute();
   const runs = await visibleRuns(

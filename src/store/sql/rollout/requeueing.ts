@@ -8,6 +8,7 @@ import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timingAt, turn
 import { ATTEMPT_COLUMNS, type AttemptValues, attemptValuesOf, NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
 import type { LockedHead } from '../engine.ts';
 import { countInGroups, type GroupCount } from '../group/counters.ts';
+import { lockPolicies } from '../named_locks.ts';
 import { recordStatuses } from '../status/status_changes.ts';
 import { ROLLOUTS } from '../tables/rollouts.ts';
 import { rowUpdate, type UpdateOf } from '../tables/table.ts';
@@ -29,13 +30,13 @@ export interface EndingAttempt {
 
 /**
  * Q1, Q3: ends the attempts of rollouts as FAILED and requeues the rollouts. The number of statements does not grow
- * with the rollouts. Groups whose policy may prevent another attempt are locked for the decision.
+ * with the rollouts.
  */
 export async function requeue(tx: Transaction, ending: readonly EndingAttempt[]): Promise<void> {
   if (ending.length === 0) return;
   const keys = ending.map(({ row }) => row.key);
   const ends = await readAttemptEnds(tx, keys);
-  const policies = await lockPolicies(
+  const policies = await readPolicies(
     tx,
     ending.map(({ row }) => row.group_key),
   );
@@ -62,22 +63,19 @@ interface Policy {
   readonly succeeded: boolean;
 }
 
-/** Locks groups with CANCEL_PENDING first, so that concurrent successes and requeues in a group see each other. */
-async function lockPolicies(tx: Transaction, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
+/** Reads the policies of groups, and locks those with CANCEL_PENDING before their successes are read. */
+async function readPolicies(tx: Transaction, groups: readonly bigint[]): Promise<Map<bigint, Policy>> {
   const { engine } = tx;
-  const locked = await engine
-    .lock(
-      tx.db
-        .selectFrom('groups')
-        .select('key')
-        .where(engine.among(sql.ref('key'), [...new Set(groups)]))
-        .where('on_success', '=', 'CANCEL_PENDING')
-        .orderBy('key'),
-      'write',
-    )
+  const cancelling = await tx.db
+    .selectFrom('groups')
+    .select('key')
+    .where(engine.among(sql.ref('key'), [...new Set(groups)]))
+    .where('on_success', '=', 'CANCEL_PENDING')
+    .orderBy('key')
     .execute();
-  if (locked.length === 0) return new Map();
-  const keys = locked.map(({ key }) => key);
+  if (cancelling.length === 0) return new Map();
+  const keys = cancelling.map(({ key }) => key);
+  await lockPolicies(tx, keys);
   const successes = await tx.db
     .selectFrom('rollouts')
     .select('group_key')

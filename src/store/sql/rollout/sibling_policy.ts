@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { readAttemptValues } from '../attempt/rows.ts';
+import { lockPolicies } from '../named_locks.ts';
 import type { Transaction } from '../transaction.ts';
 import { moveMany } from './requeueing.ts';
 import type { LockedRollout } from './writing.ts';
@@ -8,17 +9,12 @@ import type { LockedRollout } from './writing.ts';
 const POLICY = 'anabranch';
 
 /**
- * Applies CANCEL_PENDING when a rollout has become a success: cancels the PENDING rollouts of its group. The rollout
- * must be written before. The group is locked at the end, and afterwards the transaction may write only the group. The
- * caller announces the run.
+ * Applies CANCEL_PENDING when a rollout has become a success: cancels the PENDING rollouts of its group. A sibling that
+ * is requeued later sees the success. The caller announces the run.
  */
 export async function applySuccess(tx: Transaction, success: LockedRollout): Promise<void> {
   if (!(await cancelsPending(tx, success))) return;
-  await cancelPending(tx, success);
-  await tx.engine
-    .lock(tx.db.selectFrom('groups').select('key').where('key', '=', success.group_key), 'write')
-    .execute();
-  // A sibling that was requeued before the lock has committed, and one that is requeued later sees the success.
+  await lockPolicies(tx, [success.group_key]);
   await cancelPending(tx, success);
 }
 

@@ -3,6 +3,7 @@ import { LIMITS } from '../../../domain/limits.ts';
 import type { BranchPolicy, RunDeletion } from '../../contract/run_deletion.ts';
 import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
+import { PENDING_LAST } from '../rollout/keys.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
 import { type NamespaceTransaction, type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
@@ -134,7 +135,11 @@ class CascadingDeletion {
       const locked = await this.#tx.db
         .with('l', (db) => {
           const open = db.selectFrom('rollouts').select('status').where('run', 'in', keys);
-          return this.#tx.engine.lock(open.where('status', 'in', ['PENDING', ...LIVE]).orderBy('key'), 'delete');
+          const inOrder = open
+            .where('status', 'in', ['PENDING', ...LIVE])
+            .orderBy(PENDING_LAST)
+            .orderBy('key');
+          return this.#tx.engine.lock(inOrder, 'delete');
         })
         .selectFrom('l')
         .select(({ fn }) => fn.countAll<bigint>().as('live'))

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Engine } from '../engine.ts';
+import { lockTrees } from '../named_locks.ts';
 import { purgeEnvironments, purgeGroups, purgeRollouts } from '../rollout/purge.ts';
 import { purgeTrajectories } from '../trajectory/purge.ts';
 import { markPurging } from '../trajectory/purge_marks.ts';
@@ -35,7 +36,7 @@ async function markLate(engine: Engine, limit: number): Promise<number> {
     .execute();
   for (const [tree, members] of Map.groupBy(late, (each) => each.tree)) {
     await write(engine, async (tx) => {
-      await engine.lockTree(tx.db, tree);
+      await lockTrees(tx, [tree]);
       const keys = members.map(({ key }) => key);
       const query = tx.db.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', 'in', keys);
       const rows = await engine.lock(query.orderBy('key'), 'delete').execute();

@@ -3,6 +3,7 @@ import { LIMITS } from '../../../domain/limits.ts';
 import type { Deletion, OnBranches } from '../../contract/trajectory.ts';
 import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
+import { lockTrees } from '../named_locks.ts';
 import { type Transaction, write, writeIn } from '../transaction.ts';
 import { purgeTree } from './purge.ts';
 import {
@@ -57,7 +58,7 @@ async function decide(engine: Engine, namespace: string, id: string, onBranches:
     const place = await visibleById(tx, 'trajectories', id).select(['tree', 'key']).executeTakeFirst();
     if (place === undefined) throw trajectoryNotFound(id);
     const { tree, key } = place;
-    await engine.lockTree(tx.db, tree);
+    await lockTrees(tx, [tree]);
     const row = await lockVisible(tx, tree, key);
     if (row === undefined) throw trajectoryNotFound(id);
     const living = onBranches === 'CASCADE' ? [] : await livingBranches(tx, tree, key);
@@ -114,7 +115,7 @@ async function markTrimming(tx: Transaction, tree: bigint, key: bigint): Promise
 function inTree<T>(engine: Engine, tree: bigint, work: (tx: Transaction) => Promise<T>): Promise<T> {
   return engine.giveWayAfter(() =>
     write(engine, async (tx) => {
-      await engine.lockTree(tx.db, tree);
+      await lockTrees(tx, [tree]);
       return work(tx);
     }),
   );

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Engine } from '../engine.ts';
+import { lockTrees } from '../named_locks.ts';
 import { Unreferencing } from '../state/references.ts';
 import { segmentsOver } from '../step/read_stored.ts';
 import { segmentUntil } from '../step/segment.ts';
@@ -23,7 +24,10 @@ export async function purgeTrajectories(engine: Engine, limit: number): Promise<
   if (found.length === 0) return trimAny(engine, limit);
   const trees = [...Map.groupBy(found, ({ tree }) => tree)].sort(([a], [b]) => (a < b ? -1 : 1));
   return write(engine, async (tx) => {
-    for (const [tree] of trees) await engine.lockTree(tx.db, tree);
+    await lockTrees(
+      tx,
+      trees.map(([tree]) => tree),
+    );
     const states = new Unreferencing(tx);
     let rows = 0;
     for (const [tree, members] of trees) {
@@ -38,7 +42,7 @@ async function trimAny(engine: Engine, limit: number): Promise<number> {
   const found = await findTrimming(engine, engine.db);
   if (found === undefined) return 0;
   return write(engine, async (tx) => {
-    await engine.lockTree(tx.db, found.tree);
+    await lockTrees(tx, [found.tree]);
     const states = new Unreferencing(tx);
     const rows = await new TreePurge(tx, found.tree, states).trim(found, limit);
     await states.write();
@@ -54,7 +58,7 @@ export async function purgeTree(
   limit: number,
 ): Promise<boolean> {
   return write(engine, async (tx) => {
-    await engine.lockTree(tx.db, tree);
+    await lockTrees(tx, [tree]);
     const states = new Unreferencing(tx);
     const purge = new TreePurge(tx, tree, states);
     const found = fitting(await findPurging(engine, tx.db, tree), limit);
