@@ -56,6 +56,7 @@ describeStore('namespaces', (on) => {
         listByParent: [store.listTrajectories(namespace, { parentId: root.id }, PAGE), []],
         listByTree: [store.listTrajectories(namespace, { treeId: root.id }, PAGE), []],
         listTree: [store.listTree(namespace, tree, PAGE), []],
+        readGains: [store.readGains(namespace, tree, [tree]), new Map()],
         getLineage: [store.getLineage(namespace, child.ref), []],
         readSteps: [store.readSteps(namespace, tree, lineage, range, 'FULL'), []],
         readEncodedSteps: [store.readEncodedSteps(namespace, tree, lineage, range, 'FULL'), []],

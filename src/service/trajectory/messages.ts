@@ -1,5 +1,7 @@
 import { create } from '@bufbuild/protobuf';
 import { TrajectorySchema, type Trajectory as WireTrajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type TreeNode, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { Gain } from '../../domain/gain.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { View } from '../../store/contract/view.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
@@ -36,8 +38,13 @@ export function fromTrajectory(trajectory: Trajectory, view: View): WireTrajecto
   return wire;
 }
 
-/** Returns only the position of a deleted trajectory in its tree. */
-export function fromDeletedTrajectory({ id, treeId, name, parent, nextStepNumber }: Trajectory): WireTrajectory {
+/** Returns a row of a tree. A deleted trajectory has only its position. */
+export function treeNode(row: Trajectory, gain: Gain | undefined): TreeNode {
+  const trajectory = row.hidden ? fromDeletedTrajectory(row) : fromTrajectory(row, 'BASIC');
+  return create(TreeNodeSchema, { trajectory, deleted: row.hidden, ...gain });
+}
+
+function fromDeletedTrajectory({ id, treeId, name, parent, nextStepNumber }: Trajectory): WireTrajectory {
   const { id: parentId = '', branchPoint } = parent ?? {};
   return create(TrajectorySchema, { id, treeId, name, parentId, branchPoint, nextStepNumber });
 }

@@ -1,5 +1,5 @@
 import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { TrajectoryService, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
@@ -11,12 +11,13 @@ import { idempotencyKeyOf } from '../request/digest.ts';
 import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
 import { toNewBranch, toNewTrajectory } from './creation.ts';
-import { fromDeletedTrajectory, fromTrajectory } from './messages.ts';
+import { fromTrajectory, treeNode } from './messages.ts';
 import { toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './requests.ts';
 
 const rpc = TrajectoryService.method;
 
 export const trajectoryBytes = sizerOf(TrajectorySchema);
+const treeNodeBytes = sizerOf(TreeNodeSchema);
 
 /** Methods of whole trajectories: create, branch, get, list, update, delete, lineage, tree, comparison. */
 export const trajectoryMethods: Methods<
@@ -120,15 +121,15 @@ export const trajectoryMethods: Methods<
         view: 'BASIC',
         fetch: (rows) => app.store.listTree(caller.namespace, tree, rows),
         keyOf: ({ ref }) => ref.key,
-        show: (row) => ({
-          trajectory: row.hidden ? fromDeletedTrajectory(row) : fromTrajectory(row, 'BASIC'),
-          deleted: row.hidden,
-        }),
-        bytesOf: (node) => trajectoryBytes(node.trajectory),
+        show: (row) => ({ row, node: treeNode(row, undefined) }),
+        bytesOf: ({ node }) => treeNodeBytes(node),
       },
     );
     if (page.items.length === 0) await requireStillThere(app, caller, trajectory);
-    return { nodes: page.items, nextPageToken: page.nextPageToken };
+    const keys = page.items.flatMap(({ row }) => (row.parent === undefined || row.hidden ? [] : [row.ref.key]));
+    const gains = await app.store.readGains(caller.namespace, tree, keys);
+    const nodes = page.items.map(({ row }) => treeNode(row, gains.get(row.ref.key)));
+    return { nodes, nextPageToken: page.nextPageToken };
   },
 
   async compareTrajectories(request, { app, caller }) {

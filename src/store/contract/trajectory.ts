@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import type { Gain } from '../../domain/gain.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Link } from '../../domain/lineage.ts';
@@ -65,6 +66,9 @@ export interface TrajectoryStore {
    */
   listTree(namespace: string, tree: bigint, page: Page<bigint>): Promise<Trajectory[]>;
 
+  /** Compares branches of a tree with their parents. Omits roots, hidden trajectories, and those without own steps. */
+  readGains(namespace: string, tree: bigint, branches: readonly bigint[]): Promise<ReadonlyMap<bigint, Gain>>;
+
   /**
    * Returns the ancestors and the trajectory itself, beginning with the owner of step `from` or the root. The result
    * never changes while the trajectory exists (B1), so it can be cached. Empty if the trajectory does not exist. Reads
@@ -126,10 +130,7 @@ export interface NewBranch extends NewTrajectoryFields {
 }
 
 /** W1: a trajectory to create when it is opened. */
-export interface TrajectoryCreation {
-  readonly making: NewTrajectory | NewBranch;
-  readonly key: IdempotencyKey;
-}
+export type TrajectoryCreation = { readonly making: NewTrajectory | NewBranch; readonly key: IdempotencyKey };
 
 /** Conditions are combined with AND. */
 export interface TrajectoryFilter {
@@ -171,22 +172,18 @@ export interface TrajectoryPlace {
 }
 
 /** A trajectory with the stored size of its steps, uncompressed and without states. */
-export interface SizedTrajectory {
+export type SizedTrajectory = {
   readonly trajectory: Trajectory;
   readonly stepBytes: number;
   readonly ownBytes: number;
-}
+};
 
 export interface TrajectoryChanges extends Partial<TrajectorySettings> {
   readonly metrics?: ReadonlyMap<string, number>;
 }
 
 /** Id and name of a trajectory of a lineage. */
-export interface Owner {
-  readonly id: string;
-  readonly name: string;
-  readonly hidden: boolean;
-}
+export type Owner = { readonly id: string; readonly name: string; readonly hidden: boolean };
 
 /** A trajectory of a lineage. */
 export interface Ancestor extends Link, Owner {}

@@ -22,6 +22,7 @@ import { findCheckpoint, listStepStates, readSmallStates } from './step/step_sta
 import { readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
 import { createAllMissing } from './trajectory/creation.ts';
 import { deleteTrajectory } from './trajectory/deletion.ts';
+import { readGains } from './trajectory/gains.ts';
 import type { KnownHeads } from './trajectory/known_heads.ts';
 import { getLineage, getOwners } from './trajectory/lineage.ts';
 import { findTrajectories, listTrajectories, orderTrajectories } from './trajectory/list.ts';
@@ -75,6 +76,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   listTree(namespace, tree, page) {
     return listTree(scopeOf(this.engine, namespace), tree, page);
+  },
+  readGains(namespace, tree, branches) {
+    return readGains(scopeOf(this.engine, namespace), tree, branches);
   },
   getLineage(namespace, ref, from) {
     return getLineage(scopeOf(this.engine, namespace), ref, from);

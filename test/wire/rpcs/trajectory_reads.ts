@@ -202,6 +202,8 @@ export const TRAJECTORY_READS = {
       const node = {
         trajectory: { id: branchId, parentId: id, branchPoint: 1n, status: Status.COMPLETED, branchRewardSum: 5 },
         deleted: false,
+        gain: 3,
+        gainSteps: 1n,
       };
       expect(answer?.nodes).toMatchObject([node]);
       expect(answer?.nextPageToken).toBe('');

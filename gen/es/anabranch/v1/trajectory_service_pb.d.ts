@@ -2132,6 +2132,24 @@ export declare type TreeNode = Message<"anabranch.v1.TreeNode"> & {
    * @generated from field: bool deleted = 2;
    */
   deleted: boolean;
+
+  /**
+   * Mean reward of the first `gain_steps` steps after the branch point, minus the mean reward of the parent's steps with
+   * the same numbers. Steps without a reward, or with NaN, count as 0. Computed from `reward_sum`, with its precision.
+   * Unset for roots and deleted trajectories, if there are no such steps, and if infinite rewards leave no number.
+   * Output only.
+   *
+   * @generated from field: optional double gain = 3;
+   */
+  gain?: number | undefined;
+
+  /**
+   * Number of steps after the branch point that both the trajectory and its parent have. 0 if `gain` is unset. Output
+   * only.
+   *
+   * @generated from field: int64 gain_steps = 4;
+   */
+  gainSteps: bigint;
 };
 
 /**

@@ -2047,8 +2047,20 @@ class TreeNode(google.protobuf.message.Message):
 
     TRAJECTORY_FIELD_NUMBER: builtins.int
     DELETED_FIELD_NUMBER: builtins.int
+    GAIN_FIELD_NUMBER: builtins.int
+    GAIN_STEPS_FIELD_NUMBER: builtins.int
     deleted: builtins.bool
     """True if the trajectory is deleted. Its steps are kept for its branches."""
+    gain: builtins.float
+    """Mean reward of the first `gain_steps` steps after the branch point, minus the mean reward of the parent's steps with
+    the same numbers. Steps without a reward, or with NaN, count as 0. Computed from `reward_sum`, with its precision.
+    Unset for roots and deleted trajectories, if there are no such steps, and if infinite rewards leave no number.
+    Output only.
+    """
+    gain_steps: builtins.int
+    """Number of steps after the branch point that both the trajectory and its parent have. 0 if `gain` is unset. Output
+    only.
+    """
     @property
     def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The trajectory in the BASIC view. A deleted trajectory has only id, tree_id, parent_id, branch_point, name and
@@ -2060,9 +2072,12 @@ class TreeNode(google.protobuf.message.Message):
         *,
         trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
         deleted: builtins.bool = ...,
+        gain: builtins.float | None = ...,
+        gain_steps: builtins.int = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["deleted", b"deleted", "trajectory", b"trajectory"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_gain", b"_gain", "gain", b"gain", "trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_gain", b"_gain", "deleted", b"deleted", "gain", b"gain", "gain_steps", b"gain_steps", "trajectory", b"trajectory"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_gain", b"_gain"]) -> typing.Literal["gain"] | None: ...
 
 Global___TreeNode: typing_extensions.TypeAlias = TreeNode
 

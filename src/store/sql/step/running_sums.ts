@@ -76,9 +76,23 @@ export function sumsOfBranch(
   { rewards, first_step_number: first, next_step_number: next, reward_sum: before, byte_sum, body_bytes }: SegmentSums,
   stepNumber: bigint,
 ): Sums {
-  let rewardSum = readReal(before);
-  for (const reward of (JSON.parse(rewards) as (number | string | null)[]).slice(0, Number(stepNumber - first) + 1)) {
-    rewardSum = addReward(rewardSum, reward === null ? undefined : readReal(reward));
-  }
+  const rewardSum = rewardSumAt({ rewards, first_step_number: first, reward_sum: before }, stepNumber);
   return { ...NO_SUMS, rewardSum, byteSum: byte_sum + BigInt(body_bytes) + BigInt(STEP_BYTES) * (next - first) };
+}
+
+/** Returns the sum of rewards along the lineage up to a step of a segment. */
+export function rewardSumAt(
+  { rewards, first_step_number: first, reward_sum }: Pick<SegmentSums, 'rewards' | 'first_step_number' | 'reward_sum'>,
+  stepNumber: bigint,
+): number {
+  return rewardsOf(rewards)
+    .slice(0, Number(stepNumber - first) + 1)
+    .reduce(addReward, readReal(reward_sum));
+}
+
+/** Reads the column `rewards` of a segment: a reward for each step, undefined for none. */
+export function rewardsOf(rewards: string): (number | undefined)[] {
+  return (JSON.parse(rewards) as (number | string | null)[]).map((each) =>
+    each === null ? undefined : readReal(each),
+  );
 }
