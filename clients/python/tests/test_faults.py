@@ -16,6 +16,7 @@ import pytest
 from conftest import Server, stored_steps
 
 import anabranch as ab
+from anabranch.v1.trajectory_service_pb2 import GetTagRequest, SetTagRequest
 
 #: Records steps as fast as it can, and prints the trajectory and the number of each step when `step()` has returned.
 RECORDS = """
@@ -274,6 +275,30 @@ def leave_named(server: Server) -> str:
     child.communicate("go\n")
     server.start()
     return trajectory_id
+
+
+def test_a_step_that_is_sent_again_moves_no_tag_back(own_server: Server) -> None:
+    own_server.start()
+    records = """
+import os, sys
+import anabranch as ab
+from anabranch import _segment
+_segment.Marks.set = lambda *arguments: None
+t = ab.connect(sys.argv[1]).trajectory()
+t.reset(observation=0)
+t.step(action=1, tags=["best"])
+t.flush(30)
+os.write(1, t.id.encode())
+os._exit(0)
+"""
+    trajectory_id, _ = start(records, own_server.address).communicate()
+    trajectories = own_server.stubs().trajectories
+    trajectories.SetTag(SetTagRequest(trajectory_id=trajectory_id, name="best", step_number=0))
+    assert "2 steps" in run_spool("list")
+    assert "2 steps were sent" in run_spool("send", "--address", own_server.address)
+    assert len(stored_steps(own_server, trajectory_id)) == 2
+    tag = trajectories.GetTag(GetTagRequest(trajectory_id=trajectory_id, name="best")).tag
+    assert tag.step_number == 0
 
 
 def test_resume_first_sends_what_is_spooled(own_server: Server) -> None:

@@ -12,10 +12,16 @@ from conftest import Server, stored_steps
 import anabranch as ab
 from anabranch import _wire
 from anabranch.errors import AnabranchError, TrajectoryNotFound
+from anabranch.v1.trajectory_service_pb2 import ListTagsRequest
 
 
 def observed(server: Server, trajectory_id: str) -> list[str]:
     return [step.observations[0].content.json for step in stored_steps(server, trajectory_id)]
+
+
+def tagged(server: Server, trajectory_id: str) -> dict[str, int]:
+    tags = server.stubs().trajectories.ListTags(ListTagsRequest(trajectory_id=trajectory_id)).tags
+    return {tag.name: tag.step_number for tag in tags}
 
 
 def test_steps_arrive_in_order(server: Server) -> None:
@@ -55,18 +61,25 @@ def test_an_exception_seals_as_failed_and_a_keyboard_interrupt_as_cancelled(serv
 
 
 def test_tags_follow_their_steps(server: Server) -> None:
-    from anabranch.v1.trajectory_service_pb2 import GetTagRequest
-
     t = ab.connect(server.address).trajectory()
     t.reset(observation=0)
     t.step(action=1, tags=["best", "kept"])
     t.step(action=2)
     t.tag("last")
     t.flush(30)
-    stubs = server.stubs()
-    for name, number in (("best", 1), ("kept", 1), ("last", 2)):
-        tag = stubs.trajectories.GetTag(GetTagRequest(trajectory_id=t.id, name=name)).tag
-        assert tag.step_number == number
+    assert tagged(server, t.id) == {"best": 1, "kept": 1, "last": 2}
+
+
+def test_tags_that_the_server_rejects_cost_no_step(server: Server) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(observation=0)
+    for number in range(1, 5):
+        t.step(action=1, observation=number, tags=["kept"] if number == 3 else ["no name"] if number == 2 else [])
+    t.flush(30)
+    assert observed(server, t.id) == ["0", "1", "2", "3", "4"]
+    assert tagged(server, t.id) == {"kept": 3}
+    assert client.stats.unstored["rejected"] >= 1
 
 
 def test_a_branch_waits_for_its_branch_point(server: Server) -> None:
@@ -279,7 +292,8 @@ def test_many_trajectories_that_step_together_share_messages(server: Server, mon
     ts = [client.trajectory() for _ in range(100)]
     for number in range(50):
         for t in ts:
-            t.step(action=number, observation=[t.id, number], metrics={"x" * 200: 1.0} if number == 20 else None)
+            metrics, tags = {"x" * 200: 1.0} if number == 20 else None, ["kept"] if number % 20 == 5 else []
+            t.step(action=number, observation=[t.id, number], metrics=metrics, tags=tags)
         time.sleep(0.01)
     for t in ts:
         t.seal()
@@ -290,4 +304,5 @@ def test_many_trajectories_that_step_together_share_messages(server: Server, mon
         expected[21] = ""
         assert [step.observations[0].content.json if step.observations else "" for step in steps] == expected
         assert server.stored(t.id).status == 5
+        assert tagged(server, t.id) == {"kept": 46}
     assert 1 <= calls.count(_wire.APPEND_BATCH) < 500

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from anabranch._office import Identity, Moved, Office
 from anabranch._outbox import Outbox
-from anabranch._segment import Entry, Kind, Marks, Record, read_segment
+from anabranch._segment import STEPS, Entry, Kind, Marks, Record, read_segment
 
 _LOCK = "lock"
 _MOVED = "moved"
@@ -113,7 +113,7 @@ class Left:
 
     @property
     def steps(self) -> int:
-        return sum(1 for entry in self.entries if entry.kind == Kind.STEP)
+        return sum(1 for entry in self.entries if entry.is_step)
 
 
 class _Files:
@@ -193,9 +193,9 @@ class Abandoned:
             entries: list[Entry] = []
             while track in identities and (record := by_position.get(settled + len(entries))) is not None:
                 entries.append(_entry_of(record))
-            waiting = sum(1 for position, each in by_position.items() if position >= settled and each.kind == Kind.STEP)
+            waiting = sum(1 for position, each in by_position.items() if position >= settled and each.kind in STEPS)
             identity = identities.get(track, Identity("unknown", ""))
-            used = sum(1 for entry in entries if entry.kind == Kind.STEP)
+            used = sum(1 for entry in entries if entry.is_step)
             if entries or waiting > used:
                 yield Left(track, identity, settled, entries, waiting - used)
 
@@ -204,10 +204,12 @@ def _entry_of(record: Record) -> Entry:
     entry = Entry(record.kind, record.position, 0, None, record.length)
     entry.segment = record.segment
     entry.offset = record.offset
-    if record.kind == Kind.STEP:
+    if entry.is_step:
+        from anabranch._wire import step_of
         from anabranch.v1.trajectory_pb2 import Step
 
-        entry.number = Step.FromString(record.segment.read(record.offset, record.length)).step_number
+        content = record.segment.read(record.offset, record.length)
+        entry.number = Step.FromString(step_of(record.kind, content)).step_number
     return entry
 
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: How often a branch checks whether its branch point is durable.
 _BRANCH_POINT_SECONDS = 0.05
+_NO_THREAD_SECONDS = 0.05
 _BEFORE_BRANCH = ("BRANCH_POINT_BEYOND_END", "TRAJECTORY_NOT_FOUND")
 #: How often the creation of a branch is tried whose branch point another outbox has to send first.
 _BRANCH_TRIES = 60
@@ -54,7 +55,6 @@ class Outbox:
         self._link = Link(office)
         self._ever_opened = False
         self._busy = False
-        self._unary = False
         self._one_by_one = False
         self._batches = True
         self._comparing = False
@@ -69,6 +69,8 @@ class Outbox:
         self._creating: Entry | None = None
         #: False after a creation by open was rejected: a call of its own follows, whose errors have remedies.
         self._creates_by_open = True
+        #: The last step that a marker has replaced.
+        self._marked: Entry | None = None
         self._patience = Patience()
         self.retry_at = 0.0
         #: Adds a record. Threads that record call this, the sender everything else.
@@ -99,7 +101,7 @@ class Outbox:
             self._use_stream()
         elif (head := self._queue.head) is not None:
             creates = head.kind == Kind.CREATE and self._creates_by_open
-            if self._comparing or self._unary or not (creates or head.kind == Kind.STEP):
+            if self._comparing or not (creates or head.is_step):
                 self._act(head)
             elif self.shares and self._batches and not self._one_by_one:
                 self._office.notify(self)
@@ -115,7 +117,7 @@ class Outbox:
         head = self._queue.head
         if self._queue.sent > 0:
             return
-        if head is not None and head.kind != Kind.STEP:
+        if head is not None and not head.is_step:
             self._act(head)
         elif head is None and self.last_call is not None:
             self._make_last_call(*self.last_call)
@@ -163,13 +165,14 @@ class Outbox:
         opening = _wire.opening_of(self._addressee(), self._identity.writer_id, create)
         self._creating = creation
         if not self._link.open(opening, self._take):
-            # The interpreter is exiting and starts no threads any more.
-            self._unary = True
-            self._office.later(self.pump)
+            # The interpreter is exiting and starts no threads any more: a batch needs none.
+            self._creating = None
+            self.shares = True
+            self.retry_at = self._office.now() + _NO_THREAD_SECONDS
 
     def _send_frames(self) -> None:
         while self._link.exists and (steps := self._queue.frame(one_by_one=self._one_by_one)):
-            self._link.send(_wire.frame_of([self._load(entry) for entry in steps]))
+            self._link.send(_wire.frame_of([(entry.kind, self._load(entry)) for entry in steps]))
 
     def _take(self, response: AppendStepsResponse | Failure | None) -> None:
         if response is None:
@@ -256,7 +259,7 @@ class Outbox:
         if entry.kind == Kind.UPLOAD:
             connections.put_state(content, done)
             return
-        if entry.kind == Kind.STEP and self._comparing:
+        if entry.is_step:
             method, request = _wire.GET_STEP, _wire.get_step_of(self.trajectory_id, entry.number)
         else:
             method, request = _wire.call_of(entry.kind, content, self._addressee())
@@ -265,7 +268,7 @@ class Outbox:
     def _acted(self, entry: Entry, result: bytes | Failure) -> None:
         self._busy = False
         if self.failure is None and self._queue.head is entry:
-            if entry.kind == Kind.STEP and self._comparing:
+            if entry.is_step:
                 self._compared(entry, result)
             elif isinstance(result, Failure):
                 self._rejected(entry, result)
@@ -282,9 +285,7 @@ class Outbox:
             self.retry_at = self._patience.retry_at(failure)
         elif entry.kind == Kind.CREATE and failure.reason in ("TRAJECTORY_EXISTS", "REQUEST_ID_REUSED"):
             self._settle([self._queue.take_head()])
-        elif entry.kind == Kind.STEP and failure.reason in ("WRITER_FENCED", "TRAJECTORY_SEALED", "STEP_CONFLICT"):
-            self._comparing = True
-        elif entry.kind in (Kind.CREATE, Kind.STEP):
+        elif entry.kind == Kind.CREATE:
             self._fail(failure)
         else:
             self._office.unstored(f"{entry.kind.name.lower()} of trajectory {self.trajectory_id} failed: {failure}")
@@ -307,15 +308,20 @@ class Outbox:
         self._one_by_one = False
         entry = self._queue.head
         assert entry is not None
-        if entry.replacement is not None:
+        what = f"step {entry.number} of trajectory {self.trajectory_id}"
+        if entry.kind == Kind.TAGGED_STEP:
+            # The tags may be the reason.
+            entry.replacement, entry.kind = _wire.step_of(entry.kind, self._load(entry)), Kind.STEP
+            self._office.unstored(f"tags of {what} were rejected: {failure}")
+        elif self._marked is entry:
             self._fail(failure)
-            return
-        entry.replacement = _wire.marker_of(entry.number, str(failure))
-        self._office.unstored(f"step {entry.number} of trajectory {self.trajectory_id} was rejected: {failure}")
+        else:
+            entry.replacement, self._marked = _wire.marker_of(entry.number, str(failure)), entry
+            self._office.unstored(f"{what} was rejected: {failure}")
 
     def _compared(self, entry: Entry, result: bytes | Failure) -> None:
         """Finds the last step that this process and the server have in common; the rest becomes a branch."""
-        if isinstance(result, bytes) and _wire.is_stored(self._load(entry), result):
+        if isinstance(result, bytes) and _wire.is_stored(_wire.step_of(entry.kind, self._load(entry)), result):
             self._settle([self._queue.take_head()])
             return
         if isinstance(result, Failure) and result.reason != "STEP_NOT_FOUND":
@@ -357,7 +363,7 @@ class Outbox:
             self._records.release(entry)
             if entry.kind == Kind.SEAL:
                 self._link.close()
-            elif entry.kind == Kind.STEP:
+            elif entry.is_step:
                 steps += 1
                 self.durable = entry.number + 1
         if not entries:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from anabranch._segment import Entry, Kind
+from anabranch._segment import STEPS, Entry, Kind
 
 _FRAME_BYTES = 256 * 1024
 _FRAME_STEPS = 1024
@@ -55,7 +55,7 @@ class Queue:
         while self._pending and len(steps) < limit:
             entry = self._pending[0]
             length = entry.length
-            if entry.kind != Kind.STEP or (one_by_one and self._sent) or (steps and size + length > _FRAME_BYTES):
+            if not entry.is_step or (one_by_one and self._sent) or (steps and size + length > _FRAME_BYTES):
                 break
             if len(self._sent) >= _WINDOW_STEPS or (self._sent and self._sent_bytes + length > _WINDOW_BYTES):
                 break
@@ -71,7 +71,7 @@ class Queue:
         entries: list[Entry] = []
         for entry in self._pending:
             size -= entry.length
-            if entry.kind not in (Kind.CREATE, Kind.STEP) or (entries and size < 0) or len(entries) > _FRAME_STEPS:
+            if entry.kind not in (Kind.CREATE, *STEPS) or (entries and size < 0) or len(entries) > _FRAME_STEPS:
                 break
             entries.append(entry)
         return entries
@@ -108,4 +108,4 @@ class Queue:
 
     def steps(self) -> int:
         """Returns the number of pending steps."""
-        return sum(1 for entry in self._pending if entry.kind == Kind.STEP)
+        return sum(1 for entry in self._pending if entry.is_step)

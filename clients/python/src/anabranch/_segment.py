@@ -27,6 +27,11 @@ class Kind(IntEnum):
     VERB = 6
     #: Names the trajectory of the records that follow. Each segment has one for each of its trajectories.
     TRAJECTORY = 7
+    #: A step with tags that are set in the transaction that stores it.
+    TAGGED_STEP = 8
+
+
+STEPS = (Kind.STEP, Kind.TAGGED_STEP)
 
 
 #: Length of the content, checksum, number of the trajectory in this folder, position in the trajectory, kind.
@@ -59,6 +64,10 @@ class Entry:
         self.offset = 0
         #: What is sent in place of the content, because the server rejected it.
         self.replacement: bytes | None = None
+
+    @property
+    def is_step(self) -> bool:
+        return self.kind in STEPS
 
 
 class Segment:
@@ -185,7 +194,7 @@ def _records_of(data: bytes, sequence: int, segment: Segment) -> Iterator[Record
     while offset + _HEADER.size <= len(data):
         length, checksum, trajectory, position, kind = _HEADER.unpack_from(data, offset)
         content = offset + _HEADER.size
-        if 1 <= kind <= Kind.TRAJECTORY and content + length <= len(data):
+        if 1 <= kind <= Kind.TAGGED_STEP and content + length <= len(data):
             expected = _header_checksum(sequence, length, trajectory, position, kind)
             if zlib.crc32(memoryview(data)[content : content + length], expected) == checksum:
                 yield Record(Kind(kind), trajectory, position, segment, content, length)

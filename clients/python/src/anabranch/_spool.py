@@ -19,6 +19,7 @@ from pathlib import Path
 
 from anabranch._segment import (
     FIRST_RECORD,
+    STEPS,
     Entry,
     Kind,
     Marks,
@@ -99,7 +100,7 @@ class Spool:
                     entry.offset = segment.write(track.number, kind, track.position, payload)
                     segment.written += 1
                     track.position += 1
-                    self.steps += kind == Kind.STEP
+                    self.steps += kind in STEPS
                     if self._kept - self._sent + length <= _KEPT_BYTES:
                         self._kept += length
                         entry.payload = payload
@@ -228,7 +229,7 @@ class MemorySpool:
             self._kept += length
             entry = Entry(kind, track.position, number, payload, length)
             track.position += 1
-            self.steps += kind == Kind.STEP
+            self.steps += kind in STEPS
             return entry
 
     def load(self, entry: Entry) -> bytes:

@@ -5,8 +5,9 @@ Steps go over AppendSteps, whose first frame also creates the trajectory.
 
 from __future__ import annotations
 
+import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -30,7 +31,6 @@ _SEAL = "TrajectoryService/SealTrajectory"
 _SET_TAG = "TrajectoryService/SetTag"
 GET_STEP = "TrajectoryService/GetStep"
 UPDATE = "TrajectoryService/UpdateTrajectory"
-_APPEND_STEP = "TrajectoryService/AppendStep"
 APPEND_BATCH = "TrajectoryService/AppendBatch"
 _APPEND_STEPS = "TrajectoryService/AppendSteps"
 _PUT_STATE = "StateService/PutState"
@@ -43,6 +43,8 @@ _CHUNK_BYTES = 256 * 1024
 _SEAL_MESSAGE_BYTES = 4096
 #: Data of contents that the server moves into a state.
 _MOVED_BYTES = 16 * 1024
+#: Precedes the tags in the record of a tagged step.
+_TAGS_LENGTH = struct.Struct("<I")
 
 #: The result of a call, or what failed.
 Done = Callable[["bytes | Failure"], None]
@@ -156,12 +158,35 @@ def opening_of(to: Addressee, writer_id: str, create: bytes | None) -> bytes:
     return AppendStepsRequest(open=opening).SerializeToString()
 
 
-def frame_of(steps: Sequence[bytes]) -> bytes:
-    """Returns a frame with encoded steps: field 2 of AppendStepsRequest, once for each."""
+def frame_of(contents: Sequence[tuple[Kind, bytes]]) -> bytes:
+    """Returns a frame with steps and their tags. Steps are field 2 of AppendStepsRequest, once for each."""
     parts: list[bytes] = []
-    for step in steps:
-        parts += (b"\x12", _varint(len(step)), step)
+    for kind, content in contents:
+        tags, step = (b"", content) if kind == Kind.STEP else _split(content)
+        parts += (b"\x12", _varint(len(step)), step, tags)
     return b"".join(parts)
+
+
+def tagged_step(step: bytes, number: int, names: Iterable[str]) -> bytes:
+    """Returns the content of a tagged step's record: the tags as a part of AppendStepsRequest, and the step."""
+    from anabranch.v1.trajectory_service_pb2 import AppendStepsRequest
+
+    request = AppendStepsRequest()
+    for name in dict.fromkeys(names):
+        request.tags.add(name=str(name).encode("utf-8", "replace").decode(), step_number=number)
+    tags = request.SerializeToString()
+    return _TAGS_LENGTH.pack(len(tags)) + tags + step
+
+
+def step_of(kind: Kind, content: bytes) -> bytes:
+    """Returns the step of a record, without its tags."""
+    return content if kind == Kind.STEP else _split(content)[1]
+
+
+def _split(content: bytes) -> tuple[bytes, bytes]:
+    start = _TAGS_LENGTH.size
+    end = start + _TAGS_LENGTH.unpack_from(content)[0]
+    return content[start:end], content[end:]
 
 
 @dataclass(frozen=True)
@@ -175,7 +200,7 @@ class Addressee:
 
 def entry_of(to: Addressee, writer_id: str | None, contents: Sequence[tuple[Kind, bytes]]) -> bytes:
     """Returns an entry of AppendBatch with a creation and steps. With `writer_id`, the entry is granted an epoch."""
-    from anabranch.v1.trajectory_service_pb2 import AppendEntry
+    from anabranch.v1.trajectory_service_pb2 import AppendEntry, AppendStepsRequest
 
     entry = AppendEntry(trajectory_id=to.trajectory_id, uid=to.uid)
     if writer_id is None:
@@ -189,8 +214,11 @@ def entry_of(to: Addressee, writer_id: str | None, contents: Sequence[tuple[Kind
         if kind == Kind.CREATE:
             _set_creation(entry.create, content)
         else:
+            tags, step = (b"", content) if kind == Kind.STEP else _split(content)
+            if tags:
+                entry.tags.extend(AppendStepsRequest.FromString(tags).tags)
             # Field 7 of AppendEntry.
-            parts += (b"\x3a", _varint(len(content)), content)
+            parts += (b"\x3a", _varint(len(step)), step)
     return entry.SerializeToString() + b"".join(parts)
 
 
@@ -216,12 +244,8 @@ def _set_creation(creation: TrajectoryCreation, content: bytes) -> None:
 
 def call_of(kind: Kind, content: bytes, to: Addressee) -> tuple[str, bytes]:
     """Returns the method and the request of a record that is not sent on a stream."""
-    from anabranch.v1.trajectory_service_pb2 import AppendStepRequest, SealTrajectoryRequest, SetTagRequest
+    from anabranch.v1.trajectory_service_pb2 import SealTrajectoryRequest, SetTagRequest
 
-    if kind == Kind.STEP:
-        append = AppendStepRequest(trajectory_id=to.trajectory_id, uid=to.uid, writer_epoch=to.epoch)
-        append.step.ParseFromString(content)
-        return _APPEND_STEP, append.SerializeToString()
     if kind == Kind.SEAL:
         seal = SealTrajectoryRequest(trajectory_id=to.trajectory_id, uid=to.uid, writer_epoch=to.epoch)
         seal.seal.ParseFromString(content)

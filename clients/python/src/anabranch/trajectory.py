@@ -299,7 +299,7 @@ class Trajectory(TrajectoryReading):
             return self._refuse(problem)
         position = self._track.position
         try:
-            position = self._write(step, number)
+            position = self._write(step, number, tags)
         except SpoolFullError as error:
             self._end(str(error))
             return self._refuse(self._ended)
@@ -307,11 +307,9 @@ class Trajectory(TrajectoryReading):
         self._done = step.terminated or step.truncated
         if step.HasField("reward") and step.reward == step.reward:
             self._at.add_reward(step.reward)
-        for tag in tags:
-            self.tag(tag, number)
         return Receipt(self, number, position)
 
-    def _write(self, step: Step, number: int) -> int:
+    def _write(self, step: Step, number: int, tags: Iterable[str]) -> int:
         try:
             data, uploads = encode(step)
         except TooLargeError as error:
@@ -322,7 +320,10 @@ class Trajectory(TrajectoryReading):
             data, uploads = _wire.marker_of(number, str(error)), []
         for upload in uploads:
             self._last_position = self._recorder.record(self._box, self._track, Kind.UPLOAD, number, upload).position
-        self._last_position = self._recorder.record(self._box, self._track, Kind.STEP, number, data).position
+        kind = Kind.STEP
+        if tags:
+            kind, data = Kind.TAGGED_STEP, _wire.tagged_step(data, number, tags)
+        self._last_position = self._recorder.record(self._box, self._track, kind, number, data).position
         return self._last_position
 
     def _record(self, kind: Kind, payload: bytes) -> None:
