@@ -7,8 +7,11 @@ import uuid
 import numpy as np
 import pytest
 from conftest import Server
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from recorded import branch, new_step, record, token_step
 
+import anabranch as ab
 from anabranch._connection import Connection
 from anabranch._read import Selection
 from anabranch.episodes import Episodes, episode_of
@@ -60,6 +63,72 @@ def test_missing_logprobs_are_nan(connection: Connection) -> None:
     (row,) = episode_of(connection, record(connection, [step])).tokens().rows
     assert row.logprobs[0] == 0
     assert np.isnan(row.logprobs[1])
+
+
+TOKENS = st.lists(st.integers(0, 3), max_size=5)
+
+
+@st.composite
+def turns(draw: st.DrawFn) -> list[tuple[list[int] | None, list[int]]]:
+    """Prompts and replies of a conversation whose history is now and then rewritten, cut or discarded."""
+    context: list[int] = []
+    drawn: list[tuple[list[int] | None, list[int]]] = []
+    for _ in range(draw(st.integers(1, 6))):
+        kept = context if draw(st.booleans()) else context[: draw(st.integers(0, len(context)))]
+        prompt = kept + draw(TOKENS) if draw(st.integers(0, 3)) else None
+        reply = draw(TOKENS)
+        drawn.append((prompt, reply))
+        context = (context if prompt is None else prompt) + reply
+    return drawn
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(conversation=turns(), reads=st.booleans(), data=st.data())
+def test_recorded_prompts_are_read_back_exactly(
+    server: Server, conversation: list[tuple[list[int] | None, list[int]]], reads: bool, data: st.DataObject
+) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    at = data.draw(st.integers(0, len(conversation)))
+    for number, (prompt, reply) in enumerate(conversation):
+        if number == at:
+            t = t.branch(at=number)
+        if reads:
+            assert t.messages == []
+        t.step(action="reply", token_ids=reply, prompt_token_ids=prompt, logprobs=[-1.0] * len(reply))
+    rows = [list(ids) for ids in t.tokens().input_ids]
+    # Each prompt with its reply is the beginning of a row, in order.
+    index = 0
+    for prompt, reply in conversation:
+        if prompt is None:
+            continue
+        whole = prompt + reply
+        while rows[index][: len(whole)] != whole:
+            index += 1
+    # No generated token is trained twice.
+    assert sum(sum(mask) for mask in t.tokens().loss_mask) == sum(len(reply) for _, reply in conversation)
+
+
+def test_a_rejected_step_keeps_its_tokens(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    t.step(action="a", token_ids=[3], prompt_token_ids=[1, 2], metrics={"x" * 200: 1.0})
+    t.step(action="b", token_ids=[5], prompt_token_ids=[1, 2, 3, 4])
+    assert [list(ids) for ids in t.tokens().input_ids] == [[1, 2, 3, 4, 5]]
+
+
+def test_tokens_beyond_the_limit_of_a_step_are_read_back(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    prompt, reply = [200_000] * 300_000, [100_000] * 200_000
+    t.step(token_ids=reply, prompt_token_ids=np.array(prompt))
+    t.step(token_ids=[2], prompt_token_ids=[*prompt, *reply, 1])
+    t.flush(60)
+    branch = ab.connect(server.address).branch(t.id)
+    assert branch.messages == []
+    branch.step(token_ids=[4], prompt_token_ids=[*prompt, *reply, 1, 2, 3])
+    (row,) = branch.tokens().rows
+    assert row.input_ids == [*prompt, *reply, 1, 2, 3, 4]
 
 
 def put(connection: Connection, tokens: list[int]) -> str:

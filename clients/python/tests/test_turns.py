@@ -87,6 +87,29 @@ def test_a_turn_is_one_step_and_continues_the_conversation(server: Server, name:
     assert again.messages == t.messages
 
 
+def chat(prompt: list[int], tokens: list[int]) -> dict[str, Any]:
+    choice = {"finish_reason": "stop", "message": {"role": "assistant", "content": "ok"}, "token_ids": tokens}
+    return {"prompt_token_ids": prompt, "choices": [choice]}
+
+
+def test_a_prompt_is_sent_as_what_it_adds_to_the_context(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    for reply in (
+        chat([1, 2, 3], [10, 11]),
+        chat([1, 2, 3, 10, 11, 7], [12]),
+        chat([1, 2, 9], []),
+        chat([1, 2, 9], [5]),
+    ):
+        with t.turn(reply):
+            pass
+    t.flush(30)
+    actions = [step.actions[0] for step in stored_steps(server, t.id)[1:]]
+    kept = [action.kept_tokens if action.HasField("kept_tokens") else None for action in actions]
+    assert [list(action.prompt_token_ids) for action in actions] == [[1, 2, 3], [7], [9], []]
+    assert kept == [None, None, 2, 3]
+
+
 def test_an_exception_of_a_tool_is_stored_as_its_result(server: Server) -> None:
     t = ab.connect(server.address).trajectory()
     t.reset(messages=[])

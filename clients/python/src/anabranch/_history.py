@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from anabranch._context import Context, context_after, new_context, write_prompt
 from anabranch._decode import decode_content, decode_items
 from anabranch._errors import raising_reasons
 
 if TYPE_CHECKING:
     from anabranch.client import Client
-    from anabranch.v1.trajectory_pb2 import Step, StepState, Trajectory
+    from anabranch.v1.trajectory_pb2 import Action, Step, StepState, Trajectory
 
 #: The observation of a step that is not read yet.
 _UNREAD = object()
@@ -30,6 +31,9 @@ class Position:
         self._observation: object = _UNREAD if inherited else None
         self._messages_before: list[dict[str, object]] | None = None if inherited else []
         self._messages: list[dict[str, object]] = []
+        #: The tokens of the model so far. None if they are unknown.
+        self.context: Context | None = None if inherited else new_context()
+        self._context_is_read = inherited == 0
 
     def add_reward(self, reward: float) -> None:
         self._reward += reward
@@ -39,6 +43,11 @@ class Position:
 
     def say(self, messages: Iterable[Mapping[str, object]]) -> None:
         self._messages += [dict(message) for message in messages]
+
+    def add_tokens(self, action: Action, prompt: Sequence[int] | None) -> None:
+        """Writes the prompt of an action that has its tokens already. Never waits for what it inherits."""
+        self.context = write_prompt(action, self.context, prompt)
+        self._context_is_read = True
 
     def reward_sum(self, client: Client, trajectory_id: str) -> float:
         if self._reward_before is None:
@@ -53,7 +62,9 @@ class Position:
 
     def messages(self, client: Client, trajectory_id: str) -> list[dict[str, object]]:
         if self._messages_before is None:
-            self._messages_before = _read_messages(client, trajectory_id, self.inherited)
+            self._messages_before, context = _read_conversation(client, trajectory_id, self.inherited)
+            if not self._context_is_read:
+                self.context, self._context_is_read = context, True
         return self._messages_before + self._messages
 
     def copy(self) -> Position:
@@ -130,17 +141,21 @@ def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) ->
     return Checkpoint(step.step_number, states)
 
 
-def _read_messages(client: Client, trajectory_id: str, end: int) -> list[dict[str, object]]:
+def _read_conversation(client: Client, trajectory_id: str, end: int) -> tuple[list[dict[str, object]], Context | None]:
+    """Returns the messages and the tokens of the first steps."""
     from anabranch._turns import messages_of
     from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
 
     request = ReadStepsRequest(trajectory_id=trajectory_id, end_step_number=end)
     messages: list[dict[str, object]] = []
+    context: Context | None = new_context()
+    fetch: Callable[[str], bytes] = lambda digest: fetch_state(client, digest)
     with raising_reasons():
         for message in client.connection.stubs.trajectories.ReadSteps(request):
             for step in message.steps:
-                messages += messages_of(step, lambda digest: fetch_state(client, digest))
-    return messages
+                messages += messages_of(step, fetch)
+                context = context_after(context, step, fetch)
+    return messages, context
 
 
 def fetch_state(client: Client, digest: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from anabranch import _wire
@@ -69,8 +69,9 @@ class Outbox:
         self._creating: Entry | None = None
         #: False after a creation by open was rejected: a call of its own follows, whose errors have remedies.
         self._creates_by_open = True
-        #: The last step that a marker has replaced.
-        self._marked: Entry | None = None
+        self._rejected_step: Entry | None = None
+        #: What can still be sent in place of the rejected step.
+        self._remedies: Iterator[bytes] = iter(())
         self._patience = Patience()
         self.retry_at = 0.0
         #: Adds a record. Threads that record call this, the sender everything else.
@@ -308,16 +309,15 @@ class Outbox:
         self._one_by_one = False
         entry = self._queue.head
         assert entry is not None
-        what = f"step {entry.number} of trajectory {self.trajectory_id}"
-        if entry.kind == Kind.TAGGED_STEP:
-            # The tags may be the reason.
-            entry.replacement, entry.kind = _wire.step_of(entry.kind, self._load(entry)), Kind.STEP
-            self._office.unstored(f"tags of {what} were rejected: {failure}")
-        elif self._marked is entry:
+        if self._rejected_step is not entry:
+            self._rejected_step = entry
+            self._remedies = _wire.remedies_of(entry.kind, self._load(entry), entry.number, str(failure))
+        replacement = next(self._remedies, None)
+        if replacement is None:
             self._fail(failure)
-        else:
-            entry.replacement, self._marked = _wire.marker_of(entry.number, str(failure)), entry
-            self._office.unstored(f"{what} was rejected: {failure}")
+            return
+        entry.replacement, entry.kind = replacement, Kind.STEP
+        self._office.unstored(f"step {entry.number} of trajectory {self.trajectory_id} was rejected: {failure}")
 
     def _compared(self, entry: Entry, result: bytes | Failure) -> None:
         """Finds the last step that this process and the server have in common; the rest becomes a branch."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from anabranch._values import JSON_TYPE, content_bytes
 
 if TYPE_CHECKING:
     from anabranch._values import ValueEncoder
-    from anabranch.v1.trajectory_pb2 import Content, Step, StepState, Tensor
+    from anabranch.v1.trajectory_pb2 import Action, Content, Step, StepState, Tensor
 
 #: Larger bytes are uploaded as states. The server accepts no larger inline bytes.
 _INLINE_BYTES = 512 * 1024
@@ -63,6 +64,11 @@ def _parts_of(step: Step) -> list[_Part]:
         elif content.HasField("text") or content.HasField("json") or content.HasField("data"):
             data, media_type = content_bytes(content)
             parts.append((data, _replace_content(content, media_type)))
+    for action in step.actions:
+        if action.token_ids:
+            parts.append((_token_bytes(action.token_ids), _replace_tokens(action, "token_ids")))
+        if action.prompt_token_ids:
+            parts.append((_token_bytes(action.prompt_token_ids), _replace_tokens(action, "prompt_token_ids")))
     if step.info_json:
         parts.append((step.info_json.encode(), _replace_info(step)))
     return parts
@@ -89,6 +95,18 @@ def _replace_content(content: Content, media_type: str) -> Callable[[str], None]
         content.Clear()
         content.state_digest = digest
         content.media_type = media_type
+
+    return replace
+
+
+def _token_bytes(tokens: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(tokens)}i", *tokens)
+
+
+def _replace_tokens(action: Action, field: str) -> Callable[[str], None]:
+    def replace(digest: str) -> None:
+        action.ClearField(field)  # pyright: ignore[reportArgumentType]
+        setattr(action, f"{field}_state", digest)
 
     return replace
 

@@ -75,7 +75,7 @@ class Turn:
             self._step.reward = float(self.reward)
         self._step.terminated = bool(self.terminated)
         self._step.truncated = bool(self.truncated)
-        self.receipt = self._trajectory.append_step(self._step)
+        self.receipt = self._trajectory.append_step(self._step, self.reply.prompt_token_ids)
 
     def _write_actions(self) -> None:
         reply, step = self.reply, self._step

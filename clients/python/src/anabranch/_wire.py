@@ -317,6 +317,29 @@ def marker_of(number: int, problem: str) -> bytes:
     return Step(step_number=number, info_json=json.dumps({"unstored": problem[:4000]})).SerializeToString()
 
 
+def remedies_of(kind: Kind, content: bytes, number: int, problem: str) -> Iterator[bytes]:
+    """Yields what can take the place of a rejected step: the step without tags, a marker with its tokens, a marker.
+
+    Later steps refer to the tokens.
+    """
+    from anabranch.v1.trajectory_pb2 import Step
+
+    step = step_of(kind, content)
+    if kind == Kind.TAGGED_STEP:
+        yield step
+    marker = marker_of(number, problem)
+    first = Step.FromString(step).actions[:1]
+    if first and (first[0].token_ids or first[0].prompt_token_ids or first[0].HasField("kept_tokens")):
+        with_tokens = Step.FromString(marker)
+        action = with_tokens.actions.add(token_ids=first[0].token_ids, prompt_token_ids=first[0].prompt_token_ids)
+        if first[0].HasField("kept_tokens"):
+            action.kept_tokens = first[0].kept_tokens
+        if len(first[0].logprobs) == len(first[0].token_ids):
+            action.logprobs.extend(first[0].logprobs)
+        yield with_tokens.SerializeToString()
+    yield marker
+
+
 def is_stored(step: bytes, response: bytes) -> bool:
     """Returns whether a response of GetStep has the same step (rule W6)."""
     from anabranch.v1.trajectory_pb2 import Step

@@ -6,9 +6,10 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch import _history, _wire
+from anabranch._context import listed
 from anabranch._errors import AnabranchError, StepTooLarge
 from anabranch._history import Checkpoint, Position
 from anabranch._office import Identity
@@ -149,6 +150,7 @@ class Trajectory(TrajectoryReading):
         metrics: Mapping[str, float] | None = None,
         token_ids: Sequence[int] = (),
         logprobs: Sequence[float] = (),
+        prompt_token_ids: Sequence[int] | None = None,
         screenshot: object = UNSET,
         states: Mapping[str, object] | None = None,
         tags: Iterable[str] = (),
@@ -156,15 +158,18 @@ class Trajectory(TrajectoryReading):
         """Records one step and returns without waiting for the server.
 
         Arrays are copied before the call returns. Values that cannot be stored are replaced by a marker; with `strict`,
-        the call raises TypeError. A step without `reset()` before it follows an empty step 0.
+        the call raises TypeError. A step without `reset()` before it follows an empty step 0. `prompt_token_ids` is the
+        whole prompt of the model; only what it adds to the tokens before is sent.
         """
         step = self._new_step()
         if action is not UNSET:
             self._values.add_action(step, action)
-        if token_ids or logprobs:
+        prompt: object = UNSET
+        if len(token_ids) or len(logprobs) or prompt_token_ids is not None:
             first = step.actions[0] if step.actions else step.actions.add()
-            first.token_ids.extend(token_ids)
-            first.logprobs.extend(logprobs)
+            first.token_ids.extend(listed(token_ids))
+            first.logprobs.extend(listed(logprobs))
+            prompt = listed(prompt_token_ids)
         fill(step, self._values, observation, info, screenshot, states)
         if reward is not None:
             step.reward = reward
@@ -176,7 +181,7 @@ class Trajectory(TrajectoryReading):
             for key, value in metrics.items():
                 step.metrics[key] = value
         with self._lock:
-            receipt = self._append(step, tags)
+            receipt = self._append(step, tags, prompt)
             if observation is not UNSET:
                 self._at.observe(observation)
             return receipt
@@ -193,10 +198,10 @@ class Trajectory(TrajectoryReading):
         with self._lock:
             self._at.say(messages)
 
-    def append_step(self, step: Step) -> Receipt:
-        """Records a step that is built already. Its number is set."""
+    def append_step(self, step: Step, prompt: Sequence[int] | None) -> Receipt:
+        """Records a step that is built already. Its number and the prompt of its first action are set."""
         with self._lock:
-            return self._append(step, ())
+            return self._append(step, (), prompt)
 
     def tag(self, name: str, step: int | None = None) -> None:
         """Names a step. Default: the last one. A tag that exists is moved."""
@@ -287,8 +292,8 @@ class Trajectory(TrajectoryReading):
 
     # Details
 
-    def _append(self, step: Step, tags: Iterable[str]) -> Receipt:
-        """Records a step under the next number. The caller holds the lock."""
+    def _append(self, step: Step, tags: Iterable[str], prompt: Any = UNSET) -> Receipt:
+        """Records a step under the next number. The caller holds the lock. `prompt` is set if the step has tokens."""
         if self._next == 0 and step.actions:
             self._append(self._new_step(), ())
         if self._rewound:
@@ -298,6 +303,8 @@ class Trajectory(TrajectoryReading):
         if problem:
             return self._refuse(problem)
         position = self._track.position
+        if prompt is not UNSET:
+            self._at.add_tokens(step.actions[0], prompt)
         try:
             position = self._write(step, number, tags)
         except SpoolFullError as error:
@@ -313,6 +320,7 @@ class Trajectory(TrajectoryReading):
         try:
             data, uploads = encode(step)
         except TooLargeError as error:
+            self._at.context = None
             if self.client.strict:
                 raise StepTooLarge(f"step {number}: {error}") from None
             self._values.unstored["step"] += 1
