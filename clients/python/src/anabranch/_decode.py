@@ -77,9 +77,13 @@ def digests_of(step: Step) -> list[str]:
         content = item.content.tensor if item.content.HasField("tensor") else item.content
         if content.HasField("state_digest"):
             digests.append(content.state_digest)
-    for action in step.actions:
-        digests += [digest for digest in (action.token_ids_state, action.prompt_token_ids_state) if digest]
-    return digests
+    return digests + token_digests_of(step)
+
+
+def token_digests_of(step: Step) -> list[str]:
+    """Returns the digests of all states that the tokens of a step need."""
+    states = [digest for action in step.actions for digest in (action.token_ids_state, action.prompt_token_ids_state)]
+    return [digest for digest in states if digest]
 
 
 def _decode_bytes(data: bytes, media_type: str) -> Any:

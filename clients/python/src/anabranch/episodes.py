@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch._decode import decode_items, decode_json, digests_of
@@ -105,6 +105,11 @@ class Step:
     def blob(self, digest: str) -> bytes:
         """Returns the bytes of a state that the actions or observations name by its digest."""
         return self._blobs.get(digest)
+
+    def prefetch(self) -> None:
+        """Reads what `observation`, `action` and `info` need. Otherwise they read it at their first use."""
+        self._blobs.prefetch(digests_of(self.message))
+        _ = self.info_text
 
     @property
     def commit_time(self) -> datetime.datetime:
@@ -223,7 +228,12 @@ class Episode:
         return f"Episode({self.name or self.id!r}, {len(self)} steps, reward {self.reward_sum:g}, {self.status})"
 
     def prefetch(self) -> None:
-        self._blobs.prefetch([digest for step in self.steps for digest in digests_of(step.message)])
+        """Reads the large contents of all steps in one call. `observations`, `actions` and `tokens` do so too."""
+        self.prefetch_states(digests_of)
+
+    def prefetch_states(self, digests: Callable[[StepMessage], Iterable[str]]) -> None:
+        """Reads the states whose digests a function returns for each step, in one call."""
+        self._blobs.prefetch([digest for step in self.steps for digest in digests(step.message)])
 
 
 class Episodes:

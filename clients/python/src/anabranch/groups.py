@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch._decode import token_digests_of
 from anabranch._read import OwnedStep
 
 if TYPE_CHECKING:
@@ -44,6 +45,11 @@ class Group:
     def rewards(self) -> list[float | None]:
         """The reward of each rollout; None for one without."""
         return [rollout.reward for rollout in self.rollouts]
+
+    def prefetch(self) -> None:
+        """Reads the tokens that are not within the steps. Otherwise `tokens` reads them."""
+        for rollout in self.rollouts:
+            rollout.episode.prefetch_states(token_digests_of)
 
     def tokens(self) -> Tokens:
         """Returns the token rows of all rollouts."""
