@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import grpc
 
+    from anabranch._leases import Leases
     from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
     from anabranch.v1.run_service_pb2_grpc import RunServiceStub
     from anabranch.v1.state_service_pb2_grpc import StateServiceStub
@@ -81,6 +83,8 @@ class Connection:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        #: What renews leases over this connection.
+        self.leases: weakref.WeakSet[Leases] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._stubs: Stubs | None = None
@@ -99,7 +103,9 @@ class Connection:
             return self._stubs
 
     def close(self) -> None:
-        """Closes the channel. The next call opens another one."""
+        """Closes the channel, and ends the renewal of leases. The next call opens another channel."""
+        for leases in list(self.leases):
+            leases.close()
         with self._lock:
             if self._stubs is not None and self._pid == os.getpid():
                 self._stubs.channel.close()

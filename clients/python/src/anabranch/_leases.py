@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from anabranch._errors import AnabranchError, raising_reasons
 from anabranch._read import call
+from anabranch._scope import sleep
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
@@ -31,6 +31,7 @@ class Leases:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
+        connection.leases.add(self)
 
     def add(self, rollouts: Iterable[Rollout]) -> None:
         with self._lock:
@@ -45,6 +46,11 @@ class Leases:
             if self._held.get(rollout.id) is rollout:
                 del self._held[rollout.id]
 
+    def close(self) -> None:
+        """Ends the renewals. The server gives the rollouts to others when their leases have expired."""
+        with self._lock:
+            self._held.clear()
+
     def has_ended(self, run_id: str) -> bool:
         """Returns whether a worker of this run can end. Waits a second if not: further stages may follow."""
         from anabranch.runs import status_name
@@ -55,7 +61,7 @@ class Leases:
         run = call(self._connection, lambda stubs: stubs.runs.GetRun(GetRunRequest(run_id=run_id), timeout=60)).run
         if status_name(run.status) in _ENDED:
             return True
-        time.sleep(1)
+        sleep(1)
         return False
 
     def renew(self) -> None:

@@ -4,12 +4,12 @@ alone."""
 from __future__ import annotations
 
 import dataclasses
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
 
 from anabranch._errors import AnabranchError, Unreachable, raising_reasons
+from anabranch._scope import scope, sleep
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection, Stubs
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 Message = TypeVar("Message")
+Message_co = TypeVar("Message_co", covariant=True)
 
 _PAGE_SIZE = 200
 _DIGESTS = 1000
@@ -50,6 +51,22 @@ class Selection:
         """Returns whether a trajectory belongs to the part."""
         index, count = self.shard
         return uuid.UUID(trajectory_id).int % count == index
+
+
+class Stream(Protocol[Message_co]):
+    """A call whose answer is a stream."""
+
+    def __iter__(self) -> Iterator[Message_co]: ...
+
+    def cancel(self) -> object: ...
+
+
+class Future(Protocol[Message_co]):
+    """A call whose answer is one message."""
+
+    def result(self) -> Message_co: ...
+
+    def cancel(self) -> object: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,12 +107,11 @@ def read_steps(
             trajectory_id=trajectory_id, start_step_number=start, end_step_number=stop, follow=follow
         )
         try:
-            with raising_reasons():
-                for response in connection.stubs.trajectories.ReadSteps(request):
-                    failures = 0
-                    for step in response.steps:
-                        start = step.step_number + 1
-                        yield OwnedStep(response.trajectory_id, step)
+            for response in received(connection.stubs.trajectories.ReadSteps(request)):
+                failures = 0
+                for step in response.steps:
+                    start = step.step_number + 1
+                    yield OwnedStep(response.trajectory_id, step)
             return
         except AnabranchError as error:
             failures = _count(error, failures, endless=follow)
@@ -118,9 +134,8 @@ def fetch_state_of(connection: Connection, trajectory_id: str, step_number: int,
     reference = StateReference(trajectory_id=trajectory_id, step_number=step_number, name=name)
 
     def fetch() -> bytes:
-        with raising_reasons():
-            parts = connection.stubs.states.GetState(GetStateRequest(reference=reference))
-            return b"".join(part.chunk for part in parts)
+        parts = received(connection.stubs.states.GetState(GetStateRequest(reference=reference)))
+        return b"".join(part.chunk for part in parts)
 
     return _retried(fetch)
 
@@ -133,6 +148,21 @@ def call(connection: Connection, send: Callable[[Stubs], Message]) -> Message:
             return send(connection.stubs)
 
     return _retried(once)
+
+
+def received(stream: Stream[Message]) -> Iterator[Message]:
+    """Yields the messages of a stream. The scope of the thread can end it."""
+    with raising_reasons(), scope().waiting(stream.cancel):
+        try:
+            yield from stream
+        finally:
+            stream.cancel()
+
+
+def result_of(future: Future[Message]) -> Message:
+    """Waits for the answer of a unary call. The scope of the thread can end it."""
+    with scope().waiting(future.cancel):
+        return future.result()
 
 
 def read_stage(
@@ -148,19 +178,18 @@ def read_stage(
     while True:
         group: list[tuple[Rollout, list[Step]]] = []
         try:
-            with raising_reasons():
-                for response in connection.stubs.rollouts.ReadRollouts(request):
-                    failures = 0
-                    if response.HasField("rollout"):
-                        group.append((response.rollout, []))
-                    if response.steps:
-                        group[-1][1].extend(response.steps)
-                    if response.group_done:
-                        group_id = group[0][0].group_id
-                        if group_id not in seen:
-                            seen.add(group_id)
-                            yield group
-                        group = []
+            for response in received(connection.stubs.rollouts.ReadRollouts(request)):
+                failures = 0
+                if response.HasField("rollout"):
+                    group.append((response.rollout, []))
+                if response.steps:
+                    group[-1][1].extend(response.steps)
+                if response.group_done:
+                    group_id = group[0][0].group_id
+                    if group_id not in seen:
+                        seen.add(group_id)
+                        yield group
+                    group = []
             return
         except AnabranchError as error:
             failures = _count(error, failures, endless=follow)
@@ -171,13 +200,13 @@ def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]
     from anabranch.v1.state_service_pb2 import ReadStatesByDigestRequest
 
     pieces: dict[str, list[bytes]] = {}
-    with raising_reasons():
-        for response in connection.stubs.states.ReadStatesByDigest(ReadStatesByDigestRequest(digests=digests)):
-            for unknown in response.unknown_digests:
-                metadata = {"digest": unknown}
-                raise StateNotFound(f"no state {unknown} is stored", reason="STATE_NOT_FOUND", metadata=metadata)
-            for piece in response.pieces:
-                pieces.setdefault(piece.digest, []).append(piece.data)
+    request = ReadStatesByDigestRequest(digests=digests)
+    for response in received(connection.stubs.states.ReadStatesByDigest(request)):
+        for unknown in response.unknown_digests:
+            metadata = {"digest": unknown}
+            raise StateNotFound(f"no state {unknown} is stored", reason="STATE_NOT_FOUND", metadata=metadata)
+        for piece in response.pieces:
+            pieces.setdefault(piece.digest, []).append(piece.data)
     return {digest: b"".join(parts) for digest, parts in pieces.items()}
 
 
@@ -188,15 +217,14 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
     failures = 0
     while True:
         try:
-            with raising_reasons():
-                for response in connection.stubs.trajectories.ReadTrajectories(request):
-                    failures = 0
-                    request.resume_token = response.resume_token
-                    if response.HasField("trajectory"):
-                        trajectory, steps = response.trajectory, []
-                    steps += [OwnedStep(response.owner_id, step) for step in response.steps]
-                    if response.trajectory_done and trajectory is not None and not response.deleted:
-                        yield trajectory, steps
+            for response in received(connection.stubs.trajectories.ReadTrajectories(request)):
+                failures = 0
+                request.resume_token = response.resume_token
+                if response.HasField("trajectory"):
+                    trajectory, steps = response.trajectory, []
+                steps += [OwnedStep(response.owner_id, step) for step in response.steps]
+                if response.trajectory_done and trajectory is not None and not response.deleted:
+                    yield trajectory, steps
             return
         except AnabranchError as error:
             failures = _count(error, failures, endless=False)
@@ -257,5 +285,5 @@ def _count(error: AnabranchError, failures: int, *, endless: bool) -> int:
     retried = isinstance(error, Unreachable) or error.reason in _RETRIED
     if not retried or (failures + 1 >= _ATTEMPTS and not endless):
         raise error
-    time.sleep(error.retry_after or min(0.1 * 2**failures, 5.0))
+    sleep(error.retry_after or min(0.1 * 2**failures, 5.0))
     return failures + 1

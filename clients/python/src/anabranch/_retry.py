@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeVar
 
+from anabranch._scope import sleep
+
 if TYPE_CHECKING:
     import grpc
 
@@ -193,4 +195,4 @@ def retrying(call: Callable[[], _T], seconds: float) -> _T:
             pause = patience.retry_at(failure) - time.monotonic()
             if patience.useless(failure) or time.monotonic() + pause > end:
                 raise
-            time.sleep(max(0.0, pause))
+            sleep(max(0.0, pause))

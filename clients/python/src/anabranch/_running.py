@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch._reading import HasId, id_of
+from anabranch._scope import sleep
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
@@ -76,7 +76,7 @@ class ClientRuns:
 
         leases = Leases(self.connection, lease_seconds, wait_seconds)
         filters = rollouts.filters_of(worker or worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
-        return rollouts.claims(self, leases, filters, lambda: 1)
+        return rollouts.claims(self, leases, filters)
 
     def work(
         self,
@@ -133,7 +133,7 @@ def _wait_for_run(client: ClientRuns, name: str) -> str:
         try:
             return find_run(client, name).id
         except RunNotFound:
-            time.sleep(1)
+            sleep(1)
 
 
 def worker_name() -> str:

@@ -14,6 +14,7 @@ from anabranch._abandoned import Abandoned, abandoned
 from anabranch._batch import BATCH_FROM, send_batches
 from anabranch._outbox import Outbox
 from anabranch._retry import Failure
+from anabranch._scope import scope
 from anabranch._spool import MemorySpool, Spool
 from anabranch._wire import Connections
 
@@ -89,11 +90,13 @@ class Sender:
     def wait(self, condition: Callable[[], bool], seconds: float | None) -> bool:
         """Waits until a condition of outboxes holds. Returns whether it does."""
         deadline = None if seconds is None else time.monotonic() + seconds
+        own = scope()
         self.waiters += 1
         try:
             self._events.put(None)
-            with self.progress:
+            with own.waiting(self._notify_waiters), self.progress:
                 while not condition():
+                    own.check()
                     left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
                     if left <= 0:
                         return False
@@ -192,8 +195,11 @@ class Sender:
             self.spool.maintain()
         if self._moved or self.waiters:
             self._moved = False
-            with self.progress:
-                self.progress.notify_all()
+            self._notify_waiters()
+
+    def _notify_waiters(self) -> None:
+        with self.progress:
+            self.progress.notify_all()
 
     def _pause(self) -> float:
         now = self.now()

@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
+from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from anabranch._connection import Connection, address_from
@@ -13,6 +14,8 @@ from anabranch._reading import ClientReading
 from anabranch._running import ClientRuns
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from anabranch._history import Position
     from anabranch._recorder import Stats
     from anabranch._values import ValueEncoder
@@ -131,6 +134,21 @@ class Client(ClientReading, ClientRuns):
 
             self._values = ValueEncoder(strict=self.strict)
         return self._values
+
+    def close(self) -> None:
+        """Closes the connection for reads and calls, and ends the renewal of leases. The next call connects again.
+
+        What was recorded is still sent: `Trajectory.flush` waits for it.
+        """
+        self.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_unpickle, (self.address, self.strict, self._spool))

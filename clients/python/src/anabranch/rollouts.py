@@ -6,13 +6,14 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from threading import BoundedSemaphore
+from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from anabranch._decode import decode_json
 from anabranch._errors import AnabranchError
-from anabranch._read import call
+from anabranch._read import call, result_of
+from anabranch._scope import Interrupted, is_interrupt
 from anabranch.errors import LeaseLost, RolloutConflict
 from anabranch.tasks import Task, json_text
 
@@ -38,8 +39,9 @@ _logger = logging.getLogger("anabranch")
 class Rollout:
     """A rollout that this worker holds: one attempt at a task, recorded as a trajectory.
 
-    As a context manager, a normal exit completes it, an exception fails it with its text. If the lease is lost or the
-    run is cancelled, `cancelled` is true, the next call raises LeaseLost, and the context ends without an error.
+    As a context manager, a normal exit completes it, an exception fails it with its text, KeyboardInterrupt and the
+    cancellation of a task return it to the queue. If the lease is lost or the run is cancelled, `cancelled` is true, the
+    next call raises LeaseLost, and the context ends without an error.
     """
 
     def __init__(self, client: ClientRuns, claim: Claim, leases: Leases) -> None:
@@ -204,10 +206,14 @@ class Rollout:
                 pass
             elif error is None:
                 self.complete()
-            elif isinstance(error, KeyboardInterrupt):
-                self.release("KeyboardInterrupt", refund_attempt=True)
+            elif is_interrupt(error):
+                self.release(type(error).__name__, refund_attempt=True)
             else:
                 self.fail(f"{type(error).__name__}: {error}")
+        except Interrupted:
+            # The steps may not have arrived: another attempt plays the rollout again.
+            self.release("cancelled", refund_attempt=True)
+            raise
         except LeaseLost:
             self.cancelled = True
         finally:
@@ -257,11 +263,8 @@ class Rollout:
             request.result.success = self.success
 
 
-def claims(
-    client: ClientRuns, leases: Leases, filters: Mapping[str, Any], limit: Callable[[], int]
-) -> Iterator[Rollout]:
-    """Yields rollouts as they can be claimed, until nothing more can come. `limit` is called before each call and
-    returns how many rollouts may be claimed."""
+def claims(client: ClientRuns, leases: Leases, filters: Mapping[str, Any]) -> Iterator[Rollout]:
+    """Yields rollouts as they can be claimed, one by one, until nothing more can come."""
     from google.protobuf.duration_pb2 import Duration
 
     from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
@@ -269,13 +272,14 @@ def claims(
     while True:
         request = ClaimRolloutsRequest(
             **filters,
-            max_rollouts=limit(),
+            max_rollouts=1,
             lease_duration=Duration(seconds=leases.seconds),
             wait=Duration(seconds=leases.wait_seconds),
             request_id=str(uuid.uuid4()),
         )
         found = call(
-            client.connection, lambda stubs, request=request: stubs.rollouts.ClaimRollouts(request, timeout=60)
+            client.connection,
+            lambda stubs, request=request: result_of(stubs.rollouts.ClaimRollouts.future(request, timeout=_SECONDS)),
         )
         claimed = [Rollout(client, claim, leases) for claim in found.claims]
         leases.add(claimed)
@@ -309,12 +313,7 @@ def work(
     client: ClientRuns, leases: Leases, play: Callable[[Rollout], object], filters: Mapping[str, Any], concurrency: int
 ) -> None:
     """Plays rollouts in `concurrency` threads until nothing more can come."""
-    free = BoundedSemaphore(concurrency)
-
-    def slots() -> int:
-        free.acquire()
-        free.release()
-        return 1
+    free = Semaphore(concurrency - 1)
 
     def run(rollout: Rollout) -> None:
         try:
@@ -323,9 +322,9 @@ def work(
             free.release()
 
     with ThreadPoolExecutor(concurrency, thread_name_prefix="anabranch-worker") as threads:
-        for rollout in claims(client, leases, filters, slots):
-            free.acquire()
+        for rollout in claims(client, leases, filters):
             threads.submit(run, rollout)
+            free.acquire()
 
 
 def _play(rollout: Rollout, play: Callable[[Rollout], object]) -> None:

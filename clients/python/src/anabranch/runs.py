@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._decode import decode_json
 from anabranch._new_rollouts import new_rollout
-from anabranch._read import Selection, call, read_stage
+from anabranch._read import Selection, call, read_stage, received
 from anabranch.errors import StageNotFound
 from anabranch.tasks import Task, json_text
 
@@ -137,11 +137,10 @@ class Run:
 
     def watch(self) -> Iterator[WatchRunResponse]:
         """Yields the run, its open stages and its progress whenever they change, until the run has ended."""
-        from anabranch._errors import raising_reasons
         from anabranch.v1.run_service_pb2 import WatchRunRequest
 
-        with raising_reasons():
-            yield from self._connection.stubs.runs.WatchRun(WatchRunRequest(run_id=self.id, until_terminal=True))
+        request = WatchRunRequest(run_id=self.id, until_terminal=True)
+        yield from received(self._connection.stubs.runs.WatchRun(request))
 
     def complete(self, result: object = None) -> None:
         """Completes the run. Its workers end."""

@@ -14,6 +14,7 @@ from anabranch._errors import AnabranchError, StepTooLarge
 from anabranch._history import Checkpoint, Position
 from anabranch._office import Identity
 from anabranch._reading import TrajectoryReading
+from anabranch._scope import is_interrupt
 from anabranch._segment import Kind
 from anabranch._spool import SpoolFullError
 from anabranch._steps import UNSET, TooLargeError, encode, fill
@@ -37,7 +38,7 @@ class Trajectory(TrajectoryReading):
     """A sequence of steps. Threads can share it; steps are numbered in the order of the calls.
 
     As a context manager, a normal exit seals it as completed, an exception as failed with its text, KeyboardInterrupt
-    as cancelled. Without `with`, nothing is sealed until `seal()`.
+    and the cancellation of a task as cancelled. Without `with`, nothing is sealed until `seal()`.
     """
 
     def __init__(
@@ -103,6 +104,11 @@ class Trajectory(TrajectoryReading):
     def messages(self) -> list[dict[str, object]]:
         """The conversation so far: the messages of `reset`, the replies of `turn` and the results of tool calls."""
         return self._read_position().messages(self.client, self.id)
+
+    def load(self) -> None:
+        """Reads what `reward_sum`, `last_observation` and `messages` need of earlier steps. Otherwise they read it at
+        their first use."""
+        _ = self.reward_sum, self.last_observation, self.messages
 
     @property
     def settled(self) -> int:
@@ -285,8 +291,8 @@ class Trajectory(TrajectoryReading):
     ) -> None:
         if error is None:
             self.seal("completed")
-        elif isinstance(error, KeyboardInterrupt):
-            self.seal("cancelled", "KeyboardInterrupt")
+        elif is_interrupt(error):
+            self.seal("cancelled", type(error).__name__)
         else:
             self.seal("failed", f"{type(error).__name__}: {error}")
 
