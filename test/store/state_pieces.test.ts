@@ -30,7 +30,7 @@ describeStore('large states with equal pieces', (on) => {
   const chunksOf = async (scene: Scene) => {
     const rows = await on.sql.rows(`select count(*) as n, count(data) as stored, count(piece_upload) as refs
       from state_chunks where namespace = '${scene.namespace}'`);
-    return { all: Number(rows[0]?.n), stored: Number(rows[0]?.stored), references: Number(rows[0]?.refs) };
+    return { all: Number(rows[0]?.n), stored: Number(rows[0]?.stored), dependents: Number(rows[0]?.refs) };
   };
 
   async function readBack(scene: Scene, states: readonly Kept[]): Promise<void> {
@@ -38,12 +38,19 @@ describeStore('large states with equal pieces', (on) => {
       expect(Buffer.compare(await readWhole(scene.store, scene.namespace, digest), bytes)).toBe(0);
   }
 
-  /** No reference may refer to another one, or to a missing chunk. */
+  /** No chunk may need a reference or a missing chunk. */
   async function checkReferences(scene: Scene): Promise<void> {
     const dangling = await on.sql.rows(`select c.ordinal from state_chunks as c
       left join state_chunks as p on p.upload = c.piece_upload and p.ordinal = c.ordinal and p.data is not null
-      where c.namespace = '${scene.namespace}' and c.data is null and p.upload is null`);
+      where c.namespace = '${scene.namespace}' and (c.data is null or c.piece_upload is not null) and p.upload is null`);
     expect(dangling).toEqual([]);
+  }
+
+  /** Returns the bytes of the chunks with data of their own that depend on another chunk, in order of size. */
+  async function deltasOf(scene: Scene): Promise<number[]> {
+    const rows = await on.sql.rows(`select octet_length(data) as n from state_chunks
+      where namespace = '${scene.namespace}' and piece_upload is not null and data is not null order by n`);
+    return rows.map(({ n }) => Number(n));
   }
 
   it('S9: a piece that equals the one of the base at its place is stored once', async () => {
@@ -54,10 +61,79 @@ describeStore('large states with equal pieces', (on) => {
     const edited = Buffer.from(bytes);
     edited[CHUNK] = edited[CHUNK]! ^ 1;
     const third = await keep(scene, edited, second.digest);
-    expect(await chunksOf(scene)).toEqual({ all: 5 + 6 + 6, stored: 5 + 2 + 1, references: 4 + 5 });
+    expect(await chunksOf(scene)).toEqual({ all: 5 + 6 + 6, stored: 5 + 2 + 1, dependents: 4 + 6 });
     await checkReferences(scene);
     await readBack(scene, [first, second, third]);
   });
+
+  it('S9: a piece that differs little from the one of the base is stored as what changed, over at most 32 deltas', async () => {
+    const scene = on.scene();
+    let bytes = randomBytes(2 * CHUNK + 1000);
+    const kept = [await keep(scene, bytes)];
+    for (let i = 0; i < 40; i += 1) {
+      bytes = Buffer.concat([bytes, randomBytes(1000)]);
+      randomBytes(8).copy(bytes, CHUNK + i * 100);
+      kept.push(await keep(scene, bytes, kept.at(-1)!.digest));
+    }
+    const deltas = await deltasOf(scene);
+    // Of each state, the middle and the last piece. One in 33 is whole.
+    expect(deltas.length).toBeGreaterThan(70);
+    expect(Math.max(...deltas)).toBeLessThan(2000);
+    const { all, stored } = await chunksOf(scene);
+    expect(all - stored).toBe(40);
+    expect(stored - deltas.length).toBeGreaterThan(3);
+    await readBack(scene, kept);
+    await deleteOneByOne(scene, kept);
+  });
+
+  it('S9: a piece has at most 32 deltas; the next one is stored whole', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(CHUNK + 3000);
+    const first = await keep(scene, bytes);
+    const others: Kept[] = [];
+    for (let i = 0; i < 34; i += 1) {
+      const edited = Buffer.from(bytes);
+      edited.writeUInt32LE(i, CHUNK + 1000);
+      others.push(await keep(scene, edited, first.digest));
+    }
+    expect(await deltasOf(scene)).toHaveLength(32);
+    await readBack(scene, [first, ...others]);
+    await deleteOneByOne(scene, [first, ...others]);
+  });
+
+  it('S3, S9: a delta of a damaged piece is reported as damaged, also after the piece was deleted', async () => {
+    const scene = on.scene();
+    const bytes = randomBytes(CHUNK + 3000);
+    const first = await keep(scene, bytes);
+    const edited = Buffer.from(bytes);
+    edited[5] = edited[5]! ^ 1;
+    const second = await keep(scene, edited, first.digest);
+    expect(await deltasOf(scene)).toHaveLength(1);
+    const flipped = on.engine === 'sqlite' ? "x'00'" : String.raw`'\x00'`;
+    await on.sql.rows(`update state_chunks set data = ${flipped} where namespace = '${scene.namespace}'
+      and ordinal = 0 and piece_upload is null returning 1 as n`);
+    const refusal = { reason: 'STATE_CORRUPT', metadata: { digest: second.digest } };
+    expect(await refusalOf(readWhole(scene.store, scene.namespace, second.digest))).toMatchObject(refusal);
+    await scene.delete(first.made);
+    await collectUnused(scene.store);
+    expect(await deltasOf(scene)).toEqual([]);
+    expect(await refusalOf(readWhole(scene.store, scene.namespace, second.digest))).toMatchObject(refusal);
+    await scene.delete(second.made);
+    await collectUnused(scene.store);
+    expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);
+  });
+
+  async function deleteOneByOne(scene: Scene, kept: readonly Kept[]): Promise<void> {
+    for (const [i, { made }] of kept.entries()) {
+      await scene.delete(made);
+      if (i % 20 !== 0) continue;
+      await collectUnused(scene.store);
+      await checkReferences(scene);
+      await readBack(scene, kept.slice(i + 1));
+    }
+    await collectUnused(scene.store);
+    expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);
+  }
 
   it('S2, S9: states are deleted in any order, and the others keep their bytes', async () => {
     await fc.assert(
@@ -101,7 +177,7 @@ describeStore('large states with equal pieces', (on) => {
       await putState(scene.store, scene.namespace, bytes, CHUNK, base);
       await putState(scene.store, scene.namespace, Buffer.concat([bytes, Buffer.from(base)]), CHUNK, base);
     }
-    expect((await chunksOf(scene)).references).toBe(2);
+    expect((await chunksOf(scene)).dependents).toBe(2);
     const flipped =
       on.engine === 'sqlite' ? "cast(x'00' || substr(data, 2) as blob)" : 'set_byte(data, 0, 255 - get_byte(data, 0))';
     await on.sql.rows(

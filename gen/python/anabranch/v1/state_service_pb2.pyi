@@ -80,7 +80,8 @@ class PutStateRequest(google.protobuf.message.Message):
     base_digest: builtins.str
     """Digest of a stored state that has many of the same bytes at the same offsets, such as the previous state of the
     trajectory. 64 lower-case hex characters. Optional; allowed in the first message only. Pieces of 256 KiB that are
-    equal in both states are stored once. Ignored if there is no such state, or if one of the two has at most 256 KiB.
+    equal in both states are stored once, and of pieces that differ little only the changes are stored. Ignored if there
+    is no such state, or if one of the two has at most 256 KiB.
     """
     def __init__(
         self,

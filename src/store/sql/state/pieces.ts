@@ -3,13 +3,15 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import type { Engine } from '../engine.ts';
 import { type ReadScope, type Transaction, write } from '../transaction.ts';
-import { bindDigest, readDigest } from '../values.ts';
-import { decodeBytes, stateCorrupt } from './bytes.ts';
+import { bindDigest } from '../values.ts';
+import { decodeBytes, encodeBytes, stateCorrupt } from './bytes.ts';
+import { MOST_DELTAS, MOST_DEPENDENTS } from './chain.ts';
 
 /**
  * Pieces of states that are stored in chunks. A piece that equals the one at the same place of an earlier state has no
- * bytes of its own, but refers to the row that has them: never to another reference. Before that row is deleted, one of
- * the references takes its bytes.
+ * bytes of its own, but refers to the row that has them: never to another reference. One that differs little is stored
+ * as a delta, with the earlier piece as dictionary. Before a row is deleted, one of its references takes its bytes, and
+ * its deltas with them. Deltas of a row without references are stored whole.
  */
 
 export interface Piece {
@@ -18,6 +20,35 @@ export interface Piece {
   /** The digest that is stored with the chunk. */
   readonly digest: Digest;
   readonly bytes: Uint8Array;
+  /** Deltas between the row with the bytes and the one that is stored whole. */
+  readonly depth: number;
+}
+
+/** How a piece is stored: with bytes of its own, whole or as a delta of `owner`, or as a reference to `owner`. */
+export interface StoredPiece {
+  readonly encoding: string;
+  readonly data: Uint8Array | null;
+  readonly owner: string | undefined;
+}
+
+export async function encodePiece(bytes: Uint8Array): Promise<StoredPiece> {
+  return { ...(await encodeBytes(bytes)), owner: undefined };
+}
+
+/** A delta above this share of the whole piece is not used: a piece grows, so most of its delta may be new. */
+const SMALL_ENOUGH = 0.75;
+
+/** Encodes a piece as a reference to an earlier one or a delta of it. Returns undefined if neither saves enough. */
+export async function encodePieceAfter(base: Piece, bytes: Uint8Array): Promise<StoredPiece | undefined> {
+  const { owner } = base;
+  if (Buffer.compare(base.bytes, bytes) === 0) return { encoding: 'raw', data: null, owner };
+  if (base.depth >= MOST_DELTAS) return undefined;
+  const [delta, whole] = await Promise.all([
+    encodeBytes(bytes, { dictionary: base.bytes, isCompressible: true }),
+    encodeBytes(bytes),
+  ]);
+  const isDelta = delta.encoding === 'zstd' && delta.data.length <= whole.data.length * SMALL_ENOUGH;
+  return isDelta ? { ...delta, owner } : { ...whole, owner: undefined };
 }
 
 /** Returns the upload of a state that is stored in chunks. */
@@ -32,26 +63,46 @@ export async function findUpload({ db, namespace }: ReadScope, digest: Digest): 
   return row?.upload ?? undefined;
 }
 
-/** Returns a piece without verifying its digest. Errors: STATE_CORRUPT, which names `state`. */
+type PieceRow = readonly [
+  owner: string,
+  base: string | null,
+  size: number,
+  encoding: string,
+  data: Uint8Array | null,
+  digest: string,
+];
+
+/** Returns a piece without verifying its digest. One statement reads its bases, too. Errors: STATE_CORRUPT. */
 export async function readPiece(
   engine: Engine,
   state: Digest,
   upload: string,
   ordinal: bigint,
 ): Promise<Piece | undefined> {
-  const row = await engine.db
-    .selectFrom('state_chunks as c')
-    .innerJoin('state_chunks as p', (join) =>
-      join.on('p.upload', '=', sql<string>`coalesce(c.piece_upload, c.upload)`).onRef('p.ordinal', '=', 'c.ordinal'),
+  const chunks = engine.table('state_chunks');
+  const rows = await engine.byIndex().rows<PieceRow>(sql`
+    with recursive c(upload, base, place) as (
+      select p.upload, p.piece_upload, 0 from ${chunks} as r cross join ${chunks} as p
+      where r.upload = ${upload} and r.ordinal = ${ordinal}
+        and p.upload = case when r.data is null then r.piece_upload else r.upload end and p.ordinal = r.ordinal
+      union all
+      select p.upload, p.piece_upload, c.place + 1 from c cross join ${chunks} as p
+      where p.upload = c.base and p.ordinal = ${ordinal} and c.place < ${sql.lit(MOST_DELTAS)}
     )
-    .select(['c.digest', 'p.upload as owner', 'p.size', 'p.encoding', 'p.data'])
-    .where('c.upload', '=', upload)
-    .where('c.ordinal', '=', ordinal)
-    .executeTakeFirst();
-  if (row === undefined) return undefined;
-  const { digest, owner, size, encoding, data } = row;
-  if (data === null) throw stateCorrupt(state);
-  return { owner, digest: readDigest(digest), bytes: decodeBytes({ encoding, data }, Number(size), state) };
+    select p.upload, p.piece_upload, p.size, p.encoding, p.data,
+      (select ${engine.hex(sql`r.digest`)} from ${chunks} as r where r.upload = ${upload} and r.ordinal = ${ordinal})
+    from c cross join ${chunks} as p where p.upload = c.upload and p.ordinal = ${ordinal}
+    order by c.place desc`);
+  const own = rows.at(-1);
+  if (own === undefined) return undefined;
+  // A base is missing. SQLite shows null as an empty text.
+  if (rows[0]?.[1]) throw stateCorrupt(state);
+  let bytes: Uint8Array | undefined;
+  for (const [, , size, encoding, data] of rows) {
+    if (data === null) throw stateCorrupt(state);
+    bytes = decodeBytes({ encoding, data }, size, state, bytes);
+  }
+  return { owner: own[0], digest: own[5], bytes: bytes!, depth: rows.length - 1 };
 }
 
 /** Returns a piece of a base. A damaged one is no base. */
@@ -69,63 +120,133 @@ export async function findPiece(
   }
 }
 
-/** Locks the row with the bytes of a piece, so that a reference to it can be stored. Returns whether it exists. */
-export async function lockPiece(tx: Transaction, owner: string, ordinal: bigint): Promise<boolean> {
+/**
+ * Locks the row with the bytes of a piece, so that another one can refer to it, or depend on it. Returns false if it
+ * does not exist, or a delta would be one too many.
+ */
+export async function lockPiece(tx: Transaction, { owner, data }: StoredPiece, ordinal: bigint): Promise<boolean> {
+  if (owner === undefined) return true;
   const query = tx.db
     .selectFrom('state_chunks')
     .select('upload')
     .where('upload', '=', owner)
     .where('ordinal', '=', ordinal)
-    .where('piece_upload', 'is', null);
-  return (await tx.engine.lock(query, 'keep').executeTakeFirst()) !== undefined;
+    .where('data', 'is not', null);
+  // Deltas are counted under a lock that excludes others.
+  const locked = await tx.engine.lock(query, data === null ? 'keep' : 'delete').executeTakeFirst();
+  if (locked === undefined || data === null) return locked !== undefined;
+  const dependents = await tx.db
+    .selectFrom('state_chunks')
+    .select('upload')
+    .where('piece_upload', '=', owner)
+    .where('ordinal', '=', ordinal)
+    .limit(MOST_DEPENDENTS)
+    .execute();
+  return dependents.length < MOST_DEPENDENTS;
 }
 
 /** Pieces that one transaction hands over, each of at most 256 KiB. */
 const HANDED_OVER = 16;
 
-/**
- * Deletes the chunks of an upload, in bounded transactions. References to its pieces take their bytes before. Does
- * nothing if the upload was finished meanwhile, or, with `idleHours`, if chunks have arrived since then.
- */
-export async function dropUpload(engine: Engine, upload: string, idleHours?: number): Promise<void> {
-  while (!(await engine.giveWayAfter(() => write(engine, (tx) => dropSome(tx, upload, idleHours)))));
+/** A piece that depends on another one. */
+interface Dependent {
+  readonly upload: string;
+  readonly ordinal: bigint;
 }
 
-/** Returns whether nothing is left to delete. */
-async function dropSome(tx: Transaction, upload: string, idleHours: number | undefined): Promise<boolean> {
+/** A dependent with the form in which it needs no other piece. */
+interface Independent extends Dependent {
+  readonly stored: Pick<StoredPiece, 'encoding' | 'data'> | undefined;
+}
+
+/**
+ * Deletes the chunks of an upload, in bounded transactions. Before, references to its pieces take their bytes, and
+ * deltas are stored whole. Does nothing if the upload was finished meanwhile, or, with `idleHours`, if chunks have
+ * arrived since then.
+ */
+export async function dropUpload(engine: Engine, upload: string, idleHours?: number): Promise<void> {
+  let whole: Independent | undefined;
+  for (;;) {
+    const next = await engine.giveWayAfter(() => write(engine, (tx) => dropSome(tx, { upload, idleHours, whole })));
+    if (next === 'done') return;
+    whole = next === 'more' ? undefined : await encodeAlone(engine, next);
+  }
+}
+
+/** A damaged piece keeps its bytes, which cannot be decoded without its base: it stays damaged. */
+async function encodeAlone(engine: Engine, { upload, ordinal }: Dependent): Promise<Independent> {
+  const piece = await findPiece(engine, UNNAMED, upload, ordinal);
+  return { upload, ordinal, stored: piece && (await encodeBytes(piece.bytes)) };
+}
+
+/** Names the state of a piece in an error that is not reported. */
+const UNNAMED = '';
+
+/** Deletes an upload, or prepares that. Returns the delta that must be stored whole next, or whether more is left. */
+async function dropSome(
+  tx: Transaction,
+  {
+    upload,
+    idleHours,
+    whole,
+  }: {
+    readonly upload: string;
+    readonly idleHours: number | undefined;
+    readonly whole: Independent | undefined;
+  },
+): Promise<'done' | 'more' | Dependent> {
   // Until the last transaction the upload has all its chunks, so it can still be finished.
   let query = tx.db.selectFrom('state_uploads').select('upload').where('upload', '=', upload);
   if (idleHours !== undefined) query = query.where('renew_time', '<', tx.engine.hoursAgo(idleHours));
-  if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return true;
+  if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 'done';
   const own = tx.db.selectFrom('state_chunks').select('ordinal').where('upload', '=', upload).orderBy('ordinal');
-  // Locked before references are looked for, so that none is stored in between.
+  // Locked before dependents are looked for, so that none is stored in between.
   await tx.engine.lock(own, 'delete').execute();
-  const references = await tx.db
+  if (whole !== undefined) await storeAlone(tx, upload, whole);
+  const references = await dependentsOf(tx, upload, 'is').limit(HANDED_OVER).execute();
+  const heirs = new Map(references.map((row) => [row.ordinal, row.upload]));
+  for (const [ordinal, heir] of heirs) await handOver(tx, upload, ordinal, heir);
+  if (heirs.size > 0) return 'more';
+  const delta = await dependentsOf(tx, upload, 'is not').limit(1).executeTakeFirst();
+  if (delta !== undefined) return delta;
+  await tx.db.deleteFrom('state_chunks').where('upload', '=', upload).execute();
+  await tx.db.deleteFrom('state_uploads').where('upload', '=', upload).execute();
+  return 'done';
+}
+
+/** Selects the references to pieces of an upload, or their deltas, which have bytes of their own. */
+function dependentsOf(tx: Transaction, upload: string, data: 'is' | 'is not') {
+  return tx.db
     .selectFrom('state_chunks')
     .select(['upload', 'ordinal'])
     .where('piece_upload', '=', upload)
-    .orderBy('ordinal')
-    .limit(HANDED_OVER)
-    .execute();
-  const heirs = new Map(references.map((row) => [row.ordinal, row.upload]));
-  for (const [ordinal, heir] of heirs) await handOver(tx, upload, ordinal, heir);
-  if (heirs.size > 0) return false;
-  await tx.db.deleteFrom('state_chunks').where('upload', '=', upload).execute();
-  await tx.db.deleteFrom('state_uploads').where('upload', '=', upload).execute();
-  return true;
+    .where('data', data, null)
+    .orderBy('ordinal');
 }
 
-/** Moves the bytes of a piece to one of its references. Other references then refer to that one. */
+/** Stores a delta of a piece whole. It may have been deleted meanwhile, or depend on another piece. */
+async function storeAlone(tx: Transaction, base: string, { upload, ordinal, stored }: Independent): Promise<void> {
+  await tx.db
+    .updateTable('state_chunks')
+    .set({ ...stored, piece_upload: null })
+    .where('upload', '=', upload)
+    .where('ordinal', '=', ordinal)
+    .where('piece_upload', '=', base)
+    .where('data', 'is not', null)
+    .execute();
+}
+
+/** Moves the bytes of a piece to one of its references. Other references, and deltas, then need that one. */
 async function handOver(tx: Transaction, upload: string, ordinal: bigint, heir: string): Promise<void> {
   const piece = await tx.db
     .selectFrom('state_chunks')
-    .select(['encoding', 'data'])
+    .select(['encoding', 'data', 'piece_upload'])
     .where('upload', '=', upload)
     .where('ordinal', '=', ordinal)
     .executeTakeFirstOrThrow();
   const { numUpdatedRows } = await tx.db
     .updateTable('state_chunks')
-    .set({ ...piece, piece_upload: null })
+    .set(piece)
     .where('upload', '=', heir)
     .where('ordinal', '=', ordinal)
     .executeTakeFirst();

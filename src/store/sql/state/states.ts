@@ -9,7 +9,16 @@ import type { Engine } from '../engine.ts';
 import { type NamespaceTransaction, scopeOf, type Transaction, write, writeIn } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
 import { chunkDigest, encodeBytes } from './bytes.ts';
-import { dropUpload, findPiece, findUpload, lockPiece } from './pieces.ts';
+import {
+  dropUpload,
+  encodePiece,
+  encodePieceAfter,
+  findPiece,
+  findUpload,
+  lockPiece,
+  type Piece,
+  type StoredPiece,
+} from './pieces.ts';
 import { locateStates } from './whole_states.ts';
 
 /** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
@@ -130,39 +139,37 @@ export class Upload implements StateUpload {
 
   async #flush(): Promise<void> {
     const bytes = this.#bytes();
-    if (!(await this.#referToBase(bytes))) await this.#insert(bytes, await encodeBytes(bytes));
+    const base = await this.#findBase();
+    const stored = base && (await encodePieceAfter(base, bytes));
+    // The base may have been deleted meanwhile.
+    if (stored === undefined || !(await this.#insert(bytes, stored)))
+      await this.#insert(bytes, await encodePiece(bytes));
     this.#ordinal += 1n;
     this.#filled = 0;
   }
 
-  /** Stores a reference if the base has an equal chunk at this place. Returns whether it did. */
-  async #referToBase(bytes: Uint8Array): Promise<boolean> {
-    if (this.#baseDigest === undefined) return false;
-    const scope = scopeOf(this.#engine, this.#namespace);
-    if (this.#ordinal === 0n) this.#base = await findUpload(scope, this.#baseDigest);
-    if (this.#base === undefined) return false;
-    const piece = await findPiece(this.#engine, this.#baseDigest, this.#base, this.#ordinal);
-    if (piece === undefined || Buffer.compare(piece.bytes, bytes) !== 0) return false;
-    return this.#insert(bytes, { encoding: 'raw', data: null, owner: piece.owner });
+  /** Returns the piece of the base at this place. */
+  async #findBase(): Promise<Piece | undefined> {
+    if (this.#baseDigest === undefined) return undefined;
+    if (this.#ordinal === 0n) this.#base = await findUpload(scopeOf(this.#engine, this.#namespace), this.#baseDigest);
+    if (this.#base === undefined) return undefined;
+    return findPiece(this.#engine, this.#baseDigest, this.#base, this.#ordinal);
   }
 
-  /** Returns false if the chunk refers to one that was deleted meanwhile. */
-  async #insert(
-    bytes: Uint8Array,
-    { encoding, data, owner }: { readonly encoding: string; readonly data: Uint8Array | null; readonly owner?: string },
-  ): Promise<boolean> {
+  /** Returns false if the chunk needs one that was deleted meanwhile, or that has enough deltas. */
+  async #insert(bytes: Uint8Array, stored: StoredPiece): Promise<boolean> {
     const row = {
       upload: this.#upload,
       ordinal: this.#ordinal,
       namespace: this.#namespace,
       digest: bindDigest(chunkDigest(this.#upload, this.#ordinal, bytes)),
       size: BigInt(bytes.length),
-      encoding,
-      piece_upload: owner ?? null,
-      data,
+      encoding: stored.encoding,
+      piece_upload: stored.owner ?? null,
+      data: stored.data,
     };
     return write(this.#engine, async (tx) => {
-      if (owner !== undefined && !(await lockPiece(tx, owner, this.#ordinal))) return false;
+      if (!(await lockPiece(tx, stored, this.#ordinal))) return false;
       if (this.#ordinal === 0n) {
         await tx.db
           .insertInto('state_uploads')

@@ -55,7 +55,10 @@ export const STATE_CHUNKS = table('state_chunks', {
   digest: bytes,
   size: int,
   encoding: text,
-  /** The upload whose chunk of the same ordinal has the bytes. Null for a chunk with bytes of its own. */
+  /**
+   * The upload whose chunk of the same ordinal has the bytes or, for a chunk with `data`, the dictionary of them. Null
+   * for a chunk that is stored whole.
+   */
   piece_upload: nullable(uuid),
   data: nullable(bytes),
 });
