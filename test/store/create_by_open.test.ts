@@ -168,6 +168,29 @@ describeStore('opening a trajectory with create', (on) => {
     expect(await reasonOf(open(scene, again, {}, on.store))).toBe('TRAJECTORY_NOT_FOUND');
   });
 
+  it('W1, B3: the id of a deleted trajectory is kept for 400 days, then it expires in limited batches', async () => {
+    const scene = on.scene();
+    const creations = await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        const create = creation({ id: randomUUID() });
+        await scene.delete((await open(scene, create)).trajectory);
+        return create;
+      }),
+    );
+    const age = (days: number, of: string) =>
+      on.sql.rows(`update deleted_trajectories
+        set delete_time = ${on.sql.earlier('delete_time', days * 86_400)} where namespace = '${scene.namespace}' ${of}`);
+    const last = creations.at(-1)!;
+    await age(399, '');
+    expect(await on.store.expireRequests(7, 1000)).toBe(0);
+    await age(2, `and id <> '${last.making.id}'`);
+    expect(await on.store.expireRequests(7, 2)).toBe(2);
+    expect(await on.store.expireRequests(7, 2)).toBe(1);
+    expect(await reasonOf(open(scene, last))).toBe('TRAJECTORY_NOT_FOUND');
+    const { making } = creations[0]!;
+    expect((await open(scene, creation({ id: making.id }))).trajectory.id).toBe(making.id);
+  });
+
   it('W1, B2: is TRAJECTORY_NOT_FOUND while it is hidden for its branches', async () => {
     const scene = on.scene();
     const create = creation({ id: randomUUID(), root: wordStep(0n, 'a') });

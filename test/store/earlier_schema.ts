@@ -124,6 +124,7 @@ const UNDO = {
   ],
   '0027_step_labels': ['alter table segments drop column labels'],
   '0030_state_refs': restoreStateRefs,
+  '0033_expiring_ids': ['drop index deleted_trajectories_by_time'],
 } as const;
 
 /**

@@ -96,7 +96,8 @@ export interface TrajectoryStore {
   deleteTrajectory(namespace: string, id: string, onBranches: OnBranches): Promise<Deletion>;
 
   /**
-   * ID1: deletes at most `limit` idempotency keys older than `days`, by the clock of the database. Returns how many.
+   * ID1: deletes at most `limit` idempotency keys older than `days`, by the clock of the database, and as many ids of
+   * trajectories that were deleted 400 days ago (W1). Returns how many of the more frequent kind.
    */
   expireRequests(days: number, limit: number): Promise<number>;
 }

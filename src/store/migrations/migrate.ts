@@ -27,6 +27,7 @@ import { migration0024 } from './0024_step_scores.ts';
 import { migration0025 } from './0025_created_by_open.ts';
 import { migration0027 } from './0027_step_labels.ts';
 import { migration0030 } from './0030_state_refs.ts';
+import { migration0033 } from './0033_expiring_ids.ts';
 import type { Migration } from './migration.ts';
 
 const MIGRATIONS: readonly Migration[] = [
@@ -57,6 +58,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0025,
   migration0027,
   migration0030,
+  migration0033,
 ];
 
 /** A newer version of the program created the database. Nothing was changed. */

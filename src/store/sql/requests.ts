@@ -136,8 +136,20 @@ export async function keepRequest(
     .execute();
 }
 
+/** Days for which the id of a deleted trajectory is kept (W1, check 0). */
+const DELETED_ID_DAYS = 400;
+
 export async function expireRequests(engine: Engine, days: number, limit: number): Promise<number> {
   return write(engine, async (tx) => {
+    const ids = await tx.db
+      .selectFrom('deleted_trajectories')
+      .select(['namespace', 'id'])
+      .where('delete_time', '<', engine.hoursAgo(DELETED_ID_DAYS * 24))
+      .limit(limit)
+      .execute();
+    for (const { namespace, id } of ids) {
+      await tx.db.deleteFrom('deleted_trajectories').where('namespace', '=', namespace).where('id', '=', id).execute();
+    }
     const old = await tx.db
       .selectFrom('requests')
       .select(['namespace', 'rpc', 'request_id'])
@@ -152,7 +164,7 @@ export async function expireRequests(engine: Engine, days: number, limit: number
         .where('request_id', '=', request_id)
         .execute();
     }
-    return old.length;
+    return Math.max(old.length, ids.length);
   });
 }
 

@@ -61,7 +61,7 @@ export const TRAJECTORIES = table('trajectories', {
   created_by_open: withDefault(flag),
 });
 
-/** Ids that are not created again when they are opened (W1). Kept forever. */
+/** Ids that are not created again when they are opened (W1). Kept for `DELETED_ID_DAYS`. */
 export const DELETED_TRAJECTORIES = table('deleted_trajectories', {
   namespace: text,
   id: uuid,
