@@ -1,7 +1,7 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import type { Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { ReadTrajectoriesRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { AppendError, ReadTrajectoriesRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { ClientCalls } from './calls.ts';
 import { stepAfter } from './reader.ts';
 import { type ResumeOptions, resumedStream } from './resumed_stream.ts';
@@ -23,6 +23,8 @@ export interface TrajectoryWithSteps {
   readonly blobs: ReadonlyMap<string, Uint8Array>;
   /** True if the trajectory was deleted while it was read. Its steps are incomplete then. */
   readonly deleted: boolean;
+  /** Set if the stored bytes of the trajectory are damaged. Its steps are incomplete then. */
+  readonly error: AppendError | undefined;
   /** Continues after this trajectory, as `resumeToken` of another call with the same options. */
   readonly resumeToken: string;
 }
@@ -47,7 +49,7 @@ export async function* readTrajectories(
   const read = (ended: AbortSignal) =>
     client.trajectories.readTrajectories({ ...request, resumeToken }, { signal: ended });
   for await (const message of resumedStream({ signal, giveUpAfterMs, silenceMs }, read)) {
-    const { trajectory, trajectoryDone, deleted } = message;
+    const { trajectory, trajectoryDone, deleted, error } = message;
     for (const { digest, data } of message.blobs) {
       blobs.delete(digest);
       blobs.set(digest, data);
@@ -57,7 +59,7 @@ export async function* readTrajectories(
     else if (message.steps.length > 0) throw new ConnectError('the server sent steps of no trajectory', Code.DataLoss);
     resumeToken = message.resumeToken;
     if (!trajectoryDone || reading === undefined) continue;
-    yield { ...reading, blobs, deleted, resumeToken };
+    yield { ...reading, blobs, deleted, error, resumeToken };
     reading = undefined;
     forgetFirst(blobs, blobs.size - REMEMBERED_BLOBS);
   }

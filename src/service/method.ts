@@ -48,7 +48,7 @@ export type Unary<M extends DescMethodUnary> = (
 
 /** A method that responds with a stream of messages, or of encoded responses. */
 export interface ServerStream<M extends DescMethodServerStreaming, Sent = MessageShape<M['output']>> {
-  readonly messages: (request: MessageShape<M['input']>, call: Call) => AsyncGenerator<Sent>;
+  readonly messages: (request: MessageShape<M['input']>, call: PartsCall) => AsyncGenerator<Sent>;
   /** Whether encoding a message takes so long that each waits for a slot (A5). */
   readonly isLarge?: boolean;
 }

@@ -20,6 +20,7 @@ import { readTrajectories } from '../../src/service/trajectory/read_trajectories
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
+import { callOf } from '../support/parts_call.ts';
 import { sha256 } from '../support/steps.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
@@ -33,7 +34,7 @@ async function* reading(
   init: MessageInitShape<typeof ReadTrajectoriesRequestSchema> = {},
 ): AsyncGenerator<ReadTrajectoriesResponse, void, undefined> {
   const request = create(ReadTrajectoriesRequestSchema, init);
-  for await (const sent of readTrajectories.messages(request, { app, caller, signal: app.call.signal })) {
+  for await (const sent of readTrajectories.messages(request, callOf(app, caller))) {
     const message = sent.decode() as ReadTrajectoriesResponse;
     expect(toBinary(ReadTrajectoriesResponseSchema, message).length).toBeLessThanOrEqual(LIMITS.messageBytes);
     yield message;
@@ -46,7 +47,7 @@ async function* readingSteps(
   signal = app.call.signal,
 ): AsyncGenerator<ReadStepsResponse, void, undefined> {
   const request = create(ReadStepsRequestSchema, init);
-  for await (const sent of readSteps.messages(request, { app, caller, signal })) {
+  for await (const sent of readSteps.messages(request, { ...callOf(app, caller), signal })) {
     const message = sent.decode() as ReadStepsResponse;
     expect(toBinary(ReadStepsResponseSchema, message).length).toBeLessThanOrEqual(LIMITS.messageBytes);
     yield message;
@@ -290,7 +291,36 @@ describeApp('inline_bytes', (on) => {
     const damage = on.engine === 'sqlite' ? "x'01736d616c78'" : "'\\x01736d616c78'";
     await sql.rows(`update segments set states = ${damage} where namespace = '${namespace}' returning 1 as n`);
     await sql.close();
-    expect(await refusalOf(read())).toMatchObject({ reason: 'STATE_CORRUPT', metadata: { digest: sha256('small') } });
+    const error = { reason: 'STATE_CORRUPT', metadata: { digest: sha256('small') } };
+    expect(await refusalOf(all(readingSteps(scene, { trajectoryId: made.id, inlineBytes: 8_000 })))).toMatchObject(
+      error,
+    );
+    expect(await read()).toMatchObject([{ steps: [], trajectoryDone: true, error }]);
     expect((await all(reading(scene))).flatMap(({ steps }) => steps)).toHaveLength(1);
+  });
+
+  it('S3, RD6, RD7: damaged states end only the trajectories that name them, although others are read with them', async () => {
+    const scene = on.scene();
+    const bytes = Array.from({ length: 5 }, () => randomBytes(5_000));
+    const digests = bytes.map((data) => sha256(data));
+    const states = bytes.map((data) => state(data));
+    const [a, b, c] = [await scene.create(), await scene.create(), await scene.create()];
+    await scene.write(a, [step(0n, 'a', { states: [states[0]!] })]);
+    await scene.write(b, [step(0n, 'a', { states: states.slice(0, 4).map((each, i) => ({ ...each, name: `${i}` })) })]);
+    await scene.write(c, [step(0n, 'a', { states: [states[1]!] }), step(1n, 'b', { states: states.slice(4, 5) })]);
+    const sql = await outsideSql(on.database);
+    const damaged = on.engine === 'sqlite' ? `x'${digests[2]}'` : `'\\x${digests[2]}'`;
+    await sql.rows(`update states set data = ${on.engine === 'sqlite' ? "x'00'" : "'\\x00'"}
+      where namespace = '${scene.caller.namespace}' and digest = ${damaged} returning 1 as n`);
+    await sql.close();
+    const messages = await all(reading(scene, { inlineBytes: 8_000 }));
+    expect(messages.filter(({ trajectoryDone }) => trajectoryDone)).toMatchObject([
+      { steps: [{ stepNumber: 0n }] },
+      { steps: [], error: { reason: 'STATE_CORRUPT', metadata: { digest: digests[2] } } },
+      { steps: [{ stepNumber: 0n }, { stepNumber: 1n }] },
+    ]);
+    expect(messages.filter(({ error }) => error !== undefined)).toHaveLength(1);
+    const sent = messages.flatMap(({ blobs }) => blobs.map(({ digest }) => digest));
+    expect(sent).toEqual([0, 1, 4].map((i) => digests[i]));
   });
 });

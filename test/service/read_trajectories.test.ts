@@ -1,4 +1,5 @@
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { Code } from '@connectrpc/connect';
 import { expect, it } from 'vitest';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
@@ -12,14 +13,16 @@ import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { readTrajectories } from '../../src/service/trajectory/read_trajectories.ts';
 import { refusalOf } from '../store/scene.ts';
+import { outsideSql } from '../store/sql.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
+import { callOf } from '../support/parts_call.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, all, describeApp, shownWord, step } from './on_app.ts';
 
 type Request = MessageInitShape<typeof ReadTrajectoriesRequestSchema>;
 
 async function* reading({ app, caller }: AppScene, request: Request = {}): AsyncGenerator<ReadTrajectoriesResponse> {
-  const call = { app, caller, signal: app.call.signal };
+  const call = callOf(app, caller);
   for await (const sent of readTrajectories.messages(create(ReadTrajectoriesRequestSchema, request), call)) {
     yield sent.decode() as ReadTrajectoriesResponse;
   }
@@ -197,6 +200,40 @@ describeApp('ReadTrajectories', (on) => {
     expect(after[0]).toMatchObject({ steps: [], trajectoryDone: true, deleted: true });
     expect(after[0]?.trajectory).toBeUndefined();
     expect(shown(after.slice(1))).toEqual([complete('next', words('next', 2))]);
+  });
+
+  it.each([
+    [2, 0],
+    [4, 200 * 1024],
+    [300, 0],
+  ])('STEP_CORRUPT, RD6: damage ends only its trajectory: %i steps, with %i bytes each', async (count, size) => {
+    const scene = on.scene();
+    await create(scene, 'before', 2);
+    const damaged = await create(scene, 'damaged', count, 1, size);
+    const branch = await scene.branch(damaged, 0n);
+    await create(scene, 'next', 2);
+    const sql = await outsideSql(on.database);
+    await sql.rows(
+      `update segments set checksum = checksum + 1 where trajectory = ${damaged.ref.key} returning 1 as n`,
+    );
+    await sql.close();
+    const messages = await all(reading(scene));
+    expect(shown(messages)).toEqual([
+      complete('before', words('before', 2)),
+      complete('damaged', []),
+      complete('', []),
+      complete('next', words('next', 2)),
+    ]);
+    const errors = messages.flatMap(({ error }) => error ?? []);
+    const error = { code: Code.DataLoss, reason: 'STEP_CORRUPT', metadata: { first_step_number: '0' } };
+    expect(errors).toMatchObject([error, error]);
+    for (const [i, { resumeToken }] of messages.entries()) {
+      const begun = shown(messages.slice(0, i + 1));
+      expect(shown(await all(reading(scene, { resumeToken })), begun)).toEqual(shown(messages));
+    }
+    expect(shown(await all(reading(scene, { trajectoryIds: [branch.id], steps: StepScope.OWN })))).toEqual([
+      complete('', []),
+    ]);
   });
 
   it.each(['readEncodedRanges', 'findTrajectories', 'orderTrajectories'] as const)(

@@ -1,5 +1,6 @@
 import {
   type ReadTrajectoriesRequest,
+  ReadTrajectoriesRequestSchema,
   ReadTrajectoriesResponseSchema,
   StepScope,
   TrajectoryOrder,
@@ -8,7 +9,7 @@ import {
 import { type Position, type ReadTrajectoriesArgs, readTrajectories as read } from '../../stream/trajectories/read.ts';
 import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { toView } from '../convert/values.ts';
-import type { Call, ServerStream } from '../method.ts';
+import type { PartsCall, ServerStream } from '../method.ts';
 import { pageBindingOf } from '../request/digest.ts';
 import { cursorInt, invalidPageToken, makePageToken, readResumeToken } from '../request/page_token.ts';
 import { fromTrajectory } from './messages.ts';
@@ -21,7 +22,7 @@ export const readTrajectories: ServerStream<typeof rpc, EncodedResponse> = { mes
 
 async function* messages(
   request: ReadTrajectoriesRequest,
-  { app, caller }: Call,
+  { app, caller, errorOf }: PartsCall,
 ): AsyncGenerator<EncodedResponse, void, undefined> {
   const filter = toReadFilter(request);
   const view = toView(request.view, 'FULL');
@@ -34,7 +35,7 @@ async function* messages(
     inlineBytes: request.inlineBytes,
     after: readResumeToken(request.resumeToken, binding, positionOf),
   };
-  for await (const { trajectory, steps, blobs = [], isDone, isDeleted, position } of read(app, caller, args)) {
+  for await (const { trajectory, steps, blobs = [], isDone, isDeleted, damage, position } of read(app, caller, args)) {
     const fields = {
       trajectory: trajectory && fromTrajectory(trajectory, view),
       ownerId: steps?.owner.id ?? '',
@@ -42,6 +43,7 @@ async function* messages(
       deleted: isDeleted,
       resumeToken: position === undefined ? '' : makePageToken(binding, positionText(position)),
       blobs: [...blobs],
+      ...(damage && { error: errorOf(damage, ReadTrajectoriesRequestSchema, request) }),
     };
     yield withSteps(ReadTrajectoriesResponseSchema, fields, steps);
   }

@@ -8,7 +8,6 @@ import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
 import type { Blob } from '../steps/inline_states.ts';
-import { trajectoryDeleted } from '../steps/step_page.ts';
 import { readEach, type Wanted } from '../trajectories/read_each.ts';
 
 /** Rollouts read by one statement. In FULL view they can be large. */
@@ -58,8 +57,8 @@ export async function* readGroup(
   for (;;) {
     const next = await orDeleted(reader, reads.next());
     if (next.done === true) return true;
-    const { item, isFirst, steps, blobs = [], isDone, isDeleted } = next.value;
-    if (isDeleted) await orDeleted(reader, Promise.reject(trajectoryDeleted(item.trajectoryId)));
+    const { item, isFirst, steps, blobs = [], isDone, failure } = next.value;
+    if (failure !== undefined) await orDeleted(reader, Promise.reject(failure));
     if (isDone) left -= 1;
     const groupDone = isDone && left === 0;
     yield { rollout: isFirst ? item : undefined, steps, rolloutDone: isDone, groupDone, caughtUp: false, blobs };

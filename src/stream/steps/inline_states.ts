@@ -1,3 +1,4 @@
+import { AnabranchError } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import type { NamedState } from '../../store/contract/step.ts';
@@ -68,7 +69,14 @@ export class InlineStates {
     for (const { digest, data: small } of part.states ?? []) {
       if (this.#handled.has(digest)) continue;
       if (small === undefined && !this.#expected.has(digest)) this.expect([part]);
-      const data = small === undefined ? await this.#take(digest) : small;
+      let data = small;
+      try {
+        data ??= await this.#take(digest);
+      } catch (error) {
+        // Remembered ones must be sent.
+        if (blobs.length > 0) yield blobs;
+        throw error;
+      }
       this.#remember(digest);
       if (data === undefined) continue;
       const blob = { digest, data };
@@ -100,7 +108,20 @@ export class InlineStates {
     }
   }
 
+  /** Returns a state that is expected. Errors: STATE_CORRUPT. */
   async #take(wanted: Digest): Promise<Uint8Array | undefined> {
+    try {
+      return await this.#next(wanted);
+    } catch (error) {
+      this.#expected.clear();
+      if (!(error instanceof AnabranchError && error.reason === 'STATE_CORRUPT')) throw error;
+      // The damaged state may be another one that the same statement has read.
+      this.expect([{ states: [{ digest: wanted }] }]);
+      return this.#next(wanted);
+    }
+  }
+
+  async #next(wanted: Digest): Promise<Uint8Array | undefined> {
     for (let next = await this.#ahead?.next(); next?.done === false; next = await this.#ahead?.next()) {
       const [digest, data] = next.value;
       this.#expected.delete(digest);

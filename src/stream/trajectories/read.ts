@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import type { AnabranchError } from '../../domain/errors.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type {
   SizedTrajectory,
@@ -39,9 +40,12 @@ interface Found {
   readonly isResumed: boolean;
 }
 
-export interface TrajectoriesRead extends Omit<ItemRead<Found>, 'item' | 'isFirst' | 'nextStepNumber'> {
+export interface TrajectoriesRead extends Omit<ItemRead<Found>, 'item' | 'isFirst' | 'nextStepNumber' | 'failure'> {
   /** Set in the first message of a trajectory. */
   readonly trajectory: Trajectory | undefined;
+  readonly isDeleted: boolean;
+  /** The damage because of which the steps are incomplete: STEP_CORRUPT or STATE_CORRUPT. */
+  readonly damage: AnabranchError | undefined;
   /** Undefined before the first trajectory. */
   readonly position: Position | undefined;
 }
@@ -57,7 +61,7 @@ const SMALL_BYTES = 4096;
 
 /**
  * RD6: returns the trajectories that match the filter and exist when the call begins, each followed by its steps.
- * Errors: STEP_CORRUPT, SERVER_DRAINING.
+ * Errors: SERVER_DRAINING.
  */
 export async function* readTrajectories(
   app: App,
@@ -68,13 +72,15 @@ export async function* readTrajectories(
   if (newest === undefined) return;
   let position = args.after;
   const pages = pagesOf(app, caller, { ...args, filter: { ...args.filter, newest } });
-  for await (const { item, isFirst, nextStepNumber, ...read } of readEach(app, caller, pages, args)) {
+  for await (const { item, isFirst, nextStepNumber, failure, ...read } of readEach(app, caller, pages, args)) {
     const { trajectory, place, end, isResumed } = item;
     if (read.blobs === undefined)
       position = { newest, place, rest: read.isDone ? undefined : { from: nextStepNumber, to: end } };
+    const isDeleted = trajectory === undefined || failure?.reason === 'TRAJECTORY_DELETED';
     yield {
       ...read,
-      isDeleted: read.isDeleted || trajectory === undefined,
+      isDeleted,
+      damage: isDeleted ? undefined : failure,
       trajectory: isFirst && !isResumed ? trajectory : undefined,
       position,
     };

@@ -28,8 +28,8 @@ export interface ItemRead<Item> {
   /** The first step of the range that was not returned yet. */
   readonly nextStepNumber: bigint;
   readonly isDone: boolean;
-  /** Whether the trajectory was deleted before all its steps were read. Then the item is done. */
-  readonly isDeleted: boolean;
+  /** Why the steps are incomplete: TRAJECTORY_DELETED, STEP_CORRUPT or STATE_CORRUPT. Then the item is done. */
+  readonly failure?: AnabranchError;
 }
 
 /** Larger ranges are read in pages, each by a statement of its own. */
@@ -40,7 +40,7 @@ const TOGETHER = { bytes: 256 * 1024, steps: 2048n, trajectories: 128 };
 
 /**
  * Returns items in order, each followed by the steps of its trajectory. Reads small trajectories together, and the next
- * ones while some are sent. Errors: STEP_CORRUPT, SERVER_DRAINING.
+ * ones while some are sent. Errors: SERVER_DRAINING.
  */
 export async function* readEach<Item>(
   app: App,
@@ -140,9 +140,9 @@ async function* send<Item>(
   const end = range?.to ?? 0n;
   let nextStepNumber = range?.from ?? 0n;
   let isFirst = true;
-  const read = (steps: EncodedSteps | undefined, isDone: boolean, isDeleted = false): ItemRead<Item> => {
+  const read = (steps: EncodedSteps | undefined, isDone: boolean): ItemRead<Item> => {
     app.drain.throwIfBegun();
-    const message = { item, isFirst, steps, nextStepNumber, isDone, isDeleted };
+    const message = { item, isFirst, steps, nextStepNumber, isDone };
     isFirst = false;
     return message;
   };
@@ -153,19 +153,22 @@ async function* send<Item>(
   try {
     for await (const part of partsOf(opened)) {
       for await (const blobs of inline?.of(part) ?? []) {
-        yield { item, isFirst: false, steps: undefined, blobs, nextStepNumber, isDone: false, isDeleted: false };
+        yield { item, isFirst: false, steps: undefined, blobs, nextStepNumber, isDone: false };
       }
       if (isFirst && rowBytes(item) + part.bytes.length > ANSWER_BYTES) yield read(undefined, false);
       nextStepNumber += BigInt(part.count);
       yield read(part, nextStepNumber >= end);
     }
   } catch (error) {
-    if (!(error instanceof AnabranchError && error.reason === 'TRAJECTORY_DELETED')) throw error;
-    yield read(undefined, true, true);
+    if (!(error instanceof AnabranchError && INCOMPLETE.has(error.reason))) throw error;
+    yield { ...read(undefined, true), failure: error };
   }
 }
 
-/** Errors: TRAJECTORY_DELETED, STEP_CORRUPT. */
+/** Errors that end one item, and not the call. */
+const INCOMPLETE: ReadonlySet<string> = new Set(['TRAJECTORY_DELETED', 'STEP_CORRUPT', 'STATE_CORRUPT']);
+
+/** Errors: TRAJECTORY_DELETED, STEP_CORRUPT, STATE_CORRUPT. */
 async function* partsOf<Item>({ parts, rest, first }: Opened<Item>): AsyncGenerator<EncodedSteps, void, undefined> {
   yield* parts;
   if (rest === undefined) return;

@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 import dataclasses
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from anabranch.v1.status_pb2 import Status as StatusEnum
     from anabranch.v1.trajectory_pb2 import Step, Trajectory
     from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
+
+_logger = logging.getLogger("anabranch")
 
 Status = Literal["running", "completed", "failed", "cancelled"]
 Message = TypeVar("Message")
@@ -223,7 +226,11 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
                 if response.HasField("trajectory"):
                     trajectory, steps = response.trajectory, []
                 steps += [OwnedStep(response.owner_id, step) for step in response.steps]
-                if response.trajectory_done and trajectory is not None and not response.deleted:
+                if not response.trajectory_done or trajectory is None or response.deleted:
+                    continue
+                if response.HasField("error"):
+                    _logger.warning("trajectory %s is left out: %s", trajectory.id, response.error.message)
+                else:
                     yield trajectory, steps
             return
         except AnabranchError as error:

@@ -897,7 +897,8 @@ export declare type AppendBatchRequest = Message<"anabranch.v1.AppendBatchReques
 export declare const AppendBatchRequestSchema: GenMessage<AppendBatchRequest>;
 
 /**
- * The error of an entry. It has the facts of the error that a call would fail with.
+ * The error of an entry of AppendBatch, or of a trajectory of ReadTrajectories. It has the facts of the error that a
+ * call would fail with.
  *
  * @generated from message anabranch.v1.AppendError
  */
@@ -1720,6 +1721,15 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
    * @generated from field: repeated anabranch.v1.Blob blobs = 7;
    */
   blobs: Blob[];
+
+  /**
+   * Why the steps of the latest trajectory are incomplete, if its stored bytes are damaged: STEP_CORRUPT, or
+   * STATE_CORRUPT with `inline_bytes`. `trajectory_done` is true then, and the call continues with the next trajectory.
+   * Output only. Unset if there is no damage.
+   *
+   * @generated from field: anabranch.v1.AppendError error = 8;
+   */
+  error?: AppendError | undefined;
 };
 
 /**

@@ -964,7 +964,9 @@ Global___AppendBatchRequest: typing_extensions.TypeAlias = AppendBatchRequest
 
 @typing.final
 class AppendError(google.protobuf.message.Message):
-    """The error of an entry. It has the facts of the error that a call would fail with."""
+    """The error of an entry of AppendBatch, or of a trajectory of ReadTrajectories. It has the facts of the error that a
+    call would fail with.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -1667,6 +1669,7 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
     DELETED_FIELD_NUMBER: builtins.int
     RESUME_TOKEN_FIELD_NUMBER: builtins.int
     BLOBS_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
     owner_id: builtins.str
     """Id of the trajectory that owns these steps. Empty in a message without steps."""
     trajectory_done: builtins.bool
@@ -1693,6 +1696,13 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
         call has sent among the last 4,096 blobs are not sent again.
         """
 
+    @property
+    def error(self) -> Global___AppendError:
+        """Why the steps of the latest trajectory are incomplete, if its stored bytes are damaged: STEP_CORRUPT, or
+        STATE_CORRUPT with `inline_bytes`. `trajectory_done` is true then, and the call continues with the next trajectory.
+        Output only. Unset if there is no damage.
+        """
+
     def __init__(
         self,
         *,
@@ -1703,9 +1713,10 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
         deleted: builtins.bool = ...,
         resume_token: builtins.str = ...,
         blobs: collections.abc.Iterable[anabranch.v1.state_pb2.Blob] | None = ...,
+        error: Global___AppendError | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["trajectory", b"trajectory"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "deleted", b"deleted", "owner_id", b"owner_id", "resume_token", b"resume_token", "steps", b"steps", "trajectory", b"trajectory", "trajectory_done", b"trajectory_done"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["error", b"error", "trajectory", b"trajectory"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "deleted", b"deleted", "error", b"error", "owner_id", b"owner_id", "resume_token", b"resume_token", "steps", b"steps", "trajectory", b"trajectory", "trajectory_done", b"trajectory_done"]) -> None: ...
 
 Global___ReadTrajectoriesResponse: typing_extensions.TypeAlias = ReadTrajectoriesResponse
 
