@@ -8,6 +8,7 @@ export const FEATURES = Object.freeze([
   'create_by_open',
   'diff_states',
   'inline_bytes',
+  'list_orders',
   'list_steps_by_metric',
   'prompt_tokens',
   'read_states_by_digest',
@@ -18,4 +19,5 @@ export const FEATURES = Object.freeze([
   'step_tags',
   'storage_usage',
   'tensors',
+  'tree_gains',
 ] as const);

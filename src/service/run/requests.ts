@@ -63,10 +63,11 @@ export function toPlan(plan: WirePlan | undefined): Plan | undefined {
 }
 
 export function toRunFilter(request: ListRunsRequest): RunFilter {
-  const { name, parentId, rootsOnly, staleOnly } = request;
+  const { name, parentId, rootsOnly, staleOnly, text } = request;
   return setFilters({
     experiment: toExperimentReference(request),
     name,
+    text,
     statuses: toStatuses(request.statuses),
     labels: toMap(request.labels),
     parentId,

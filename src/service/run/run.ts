@@ -3,15 +3,17 @@ import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
-import { DEFAULT_EXPERIMENT, type Stage } from '../../domain/run.ts';
+import { sortValue } from '../../domain/list_order.ts';
+import { DEFAULT_EXPERIMENT, type Run, type Stage } from '../../domain/run.ts';
 import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
 import type { CreatedRun } from '../../store/contract/run.ts';
-import { pageOf } from '../answer/page.ts';
+import { pageByKey, pageOf } from '../answer/page.ts';
 import { countFitting, sizerOf } from '../answer/size.ts';
 import { toStepReference } from '../convert/step_reference.ts';
 import { toBranchPolicy, toView } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
+import { placeText, readPlace, toListSort } from '../request/list_order.ts';
 import { makePageToken, pageArgsOf } from '../request/page_token.ts';
 import { stageBytes, stageMessage } from '../stage/stage.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
@@ -80,15 +82,23 @@ export const runMethods = {
     return { run: fromRun(found, toView(view, 'FULL')) };
   },
 
-  /** Lists the newest first, with their progress. A page has only runs that fit with their progress (RD3). */
+  /** Lists runs with their progress. A page has only runs that fit with their progress (RD3). */
   async listRuns(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const filter = toRunFilter(request);
     const args = pageArgsOf(caller, rpc.listRuns, request);
-    const page = await pageOf(args, {
+    const sort = toListSort(request);
+    const placeOf = (row: Run) => ({
+      key: row.key,
+      value: sort && sortValue(sort, { ...row, reward: row.mainTrajectory?.rewardSum }),
+    });
+    const page = await pageByKey(args, {
       view,
-      fetch: (rows) => app.store.listRuns(caller.namespace, filter, rows, view),
-      keyOf: ({ key }) => key,
+      fetch: ({ limit, after }) =>
+        app.store.listRuns(caller.namespace, filter, { limit, sort, after: after?.key, value: after?.value }, view),
+      keyOf: placeOf,
+      readKey: (cursor) => readPlace(sort, cursor),
+      writeKey: placeText,
       show: (row) => ({ row, run: fromRun(row, view) }),
       bytesOf: ({ run }) => runBytes(run),
     });
@@ -98,7 +108,10 @@ export const runMethods = {
     const bytesOf = ({ run, progress }: (typeof runs)[number]) => runBytes(run) + progressBytes(progress);
     const count = Math.max(1, countFitting(runs, bytesOf, ANSWER_BYTES));
     if (count >= runs.length) return { runs, nextPageToken: page.nextPageToken };
-    return { runs: runs.slice(0, count), nextPageToken: makePageToken(args.binding, [`${rows[count - 1]!.key}`]) };
+    return {
+      runs: runs.slice(0, count),
+      nextPageToken: makePageToken(args.binding, placeText(placeOf(rows[count - 1]!))),
+    };
   },
 
   /** Labels are replaced, metrics merged by key (FM7). */

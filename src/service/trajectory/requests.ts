@@ -16,14 +16,17 @@ import { maskedFields } from '../convert/mask.ts';
 import { toInstant, toMap, toTrajectoryStatus } from '../convert/values.ts';
 
 export function toTrajectoryFilter(request: ListTrajectoriesRequest): TrajectoryFilter {
-  const { branchPoint, parentId, runId, withoutRun, treeId, rootsOnly, name } = request;
+  const { branchPoint, parentId, runId, withoutRun, treeId, rootsOnly, name, text } = request;
   if (branchPoint !== undefined && parentId === '') {
     throw invalidField('parent_id', 'must be set when branch_point is: a branch point is a step of a parent');
   }
   if (withoutRun && runId !== '') {
     throw invalidField('without_run', 'must be false when run_id is set: it selects trajectories without a run');
   }
-  return { ...commonFilter(request), ...setFilters({ parentId, branchPoint, treeId, rootsOnly, name, withoutRun }) };
+  return {
+    ...commonFilter(request),
+    ...setFilters({ parentId, branchPoint, treeId, rootsOnly, name, text, withoutRun }),
+  };
 }
 
 /** Errors: INVALID_REQUEST for a bound that is NaN. */

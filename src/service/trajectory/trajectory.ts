@@ -2,12 +2,14 @@ import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js'
 import { TrajectoryService, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
+import { sortValue } from '../../domain/list_order.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
-import { pageOf } from '../answer/page.ts';
+import { pageByKey, pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
+import { placeText, readPlace, toListSort } from '../request/list_order.ts';
 import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
 import { toNewBranch, toNewTrajectory } from './creation.ts';
@@ -50,16 +52,29 @@ export const trajectoryMethods: Methods<
     return { trajectory: fromTrajectory(found, toView(view, 'FULL')) };
   },
 
-  /** Lists the newest first. */
   async listTrajectories(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
     const filter = toTrajectoryFilter(request);
     // A filter by statuses that trajectories never have (L1).
     const findsNothing = filter.statuses?.length === 0;
-    const page = await pageOf(pageArgsOf(caller, rpc.listTrajectories, request), {
+    const sort = toListSort(request);
+    const page = await pageByKey(pageArgsOf(caller, rpc.listTrajectories, request), {
       view,
-      fetch: async (rows) => (findsNothing ? [] : app.store.listTrajectories(caller.namespace, filter, rows)),
-      keyOf: ({ ref }) => ref.key,
+      fetch: async ({ limit, after }) =>
+        findsNothing
+          ? []
+          : app.store.listTrajectories(caller.namespace, filter, {
+              limit,
+              sort,
+              after: after?.key,
+              value: after?.value,
+            }),
+      keyOf: (row) => ({
+        key: row.ref.key,
+        value: sort && sortValue(sort, { ...row, reward: row.rewardSum }),
+      }),
+      readKey: (cursor) => readPlace(sort, cursor),
+      writeKey: placeText,
       show: (row) => fromTrajectory(row, view),
       bytesOf: trajectoryBytes,
     });

@@ -1,6 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
+import type { Sorted } from '../../domain/list_order.ts';
 import type { RunTally } from '../../domain/progress.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Run, RunSettings, Stage } from '../../domain/run.ts';
@@ -36,8 +37,8 @@ export interface RunStore {
   /** Returns undefined if the run does not exist. */
   getRun(namespace: string, which: RunReference): Promise<Run | undefined>;
 
-  /** Lists runs, newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
-  listRuns(namespace: string, filter: RunFilter, page: Page<bigint>, view: View): Promise<Run[]>;
+  /** Lists runs, by default newest first. The cursor is the key of the last row. Errors: EXPERIMENT_NOT_FOUND. */
+  listRuns(namespace: string, filter: RunFilter, page: Page<bigint> & Sorted, view: View): Promise<Run[]>;
 
   /**
    * Lists the whole tree of a run by key, so that a parent precedes its branches. BASIC view. Returns undefined if the
@@ -188,6 +189,8 @@ export interface CreatedRun {
 export interface RunFilter {
   readonly experiment?: ExperimentReference;
   readonly name?: string;
+  /** As in `TrajectoryFilter`. */
+  readonly text?: string;
   readonly statuses?: readonly Status[];
   readonly labels?: ReadonlyMap<string, string>;
   readonly parentId?: string;

@@ -3,6 +3,7 @@ import type { Gain } from '../../domain/gain.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { Link } from '../../domain/lineage.ts';
+import type { Sorted } from '../../domain/list_order.ts';
 import type { NewState } from '../../domain/step.ts';
 import type { PackedStep } from '../../domain/step_codec/packed_step.ts';
 import type { Trajectory, TrajectoryRef, TrajectorySettings } from '../../domain/trajectory.ts';
@@ -40,8 +41,8 @@ export interface TrajectoryStore {
   /** Returns the row keys of the visible trajectories among these ids. */
   findTrajectoryRefs(namespace: string, ids: readonly string[]): Promise<ReadonlyMap<string, TrajectoryRef>>;
 
-  /** Lists visible trajectories, newest first. The cursor is the key of the last row. */
-  listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint>): Promise<Trajectory[]>;
+  /** Lists visible trajectories, by default newest first. The cursor is the key of the last row. */
+  listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint> & Sorted): Promise<Trajectory[]>;
 
   /**
    * Returns where visible trajectories are in an order. Steps that are appended meanwhile move a trajectory in the order
@@ -148,6 +149,8 @@ export interface TrajectoryFilter {
   /** Selects only trajectories without a run. */
   readonly withoutRun?: boolean;
   readonly name?: string;
+  /** Part of the name or of the value of a label, in any case of ASCII letters. */
+  readonly text?: string;
   readonly createTimeFrom?: Instant;
   readonly createTimeTo?: Instant;
   readonly runId?: string;

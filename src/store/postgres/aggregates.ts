@@ -23,5 +23,7 @@ export const postgresAggregates = Object.freeze<Aggregates>({
     least: sql`cast(pair.numbers ->> 1 as double precision)`,
     most: sql`cast(pair.numbers ->> 2 as double precision)`,
   }),
+  containsText: (text, object, part) =>
+    sql`exists (select 1 from (select ${text} as value union all select value from json_each_text(cast(${object} as json))) as own where strpos(lower(own.value collate "C"), ${part}) > 0)`,
   bytewise: (text) => sql`(${text}) collate "C"`,
 });

@@ -1,4 +1,4 @@
-import type { RawBuilder } from 'kysely';
+import type { RawBuilder, SqlBool } from 'kysely';
 
 /** Aggregates whose SQL differs between the engines. All ignore nulls and return null if no values remain. */
 export interface Aggregates {
@@ -29,6 +29,8 @@ export interface Aggregates {
     readonly least: RawBuilder<number>;
     readonly most: RawBuilder<number>;
   };
+  /** Whether a text, or a value of an object of strings as JSON text, contains a part without capitals of ASCII. */
+  containsText(text: RawBuilder<unknown>, object: RawBuilder<unknown>, part: string): RawBuilder<SqlBool>;
   /** Text to group by, compared by bytes, which is faster than the collation of the database. */
   bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
 }

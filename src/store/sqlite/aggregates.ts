@@ -11,21 +11,11 @@ export const sqliteAggregates = Object.freeze<Aggregates>({
   elapsed: (from, to) => sql`(julianday(${to}) - julianday(${from}))`,
   seconds: (elapsed) => sql`sum(${elapsed}) * 86400.0`,
   textAt: (object, key) => at(object, key),
-  // Numbers that JSON lacks are stored as strings.
-  numberAt: (
-    metrics,
-    key,
-  ) => sql`case ${at(metrics, key)} when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
-    when '-0' then 0.0 else ${at(metrics, key)} end`,
+  numberAt: (metrics, key) => numberOf(at(metrics, key)),
   plannedGroupSize: (plan, kind) => sql`case when ${plan} = '' then 0 else coalesce((
     select entry.value ->> 'groupSize' from json_each(${plan}, '$.stagePlans') as entry
     where entry.value ->> 'kind' = ${kind}), 0) end`,
-  pairs: (metrics) => ({
-    table: sql`json_each(${metrics}) as pair`,
-    name: sql`pair.key`,
-    number: sql`case pair.value when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
-      when '-0' then 0.0 else cast(pair.value as real) end`,
-  }),
+  pairs: (metrics) => ({ table: sql`json_each(${metrics}) as pair`, ...PAIR }),
   metricSums: (sums) => ({
     table: sql`json_each(${sums}) as pair`,
     name: sql`pair.key`,
@@ -33,8 +23,18 @@ export const sqliteAggregates = Object.freeze<Aggregates>({
     least: sql`cast(pair.value ->> 1 as real)`,
     most: sql`cast(pair.value ->> 2 as real)`,
   }),
+  containsText: (text, object, part) =>
+    sql`exists (select 1 from (select ${text} as value union all select value from json_each(${object})) as own where instr(lower(own.value), ${part}) > 0)`,
   bytewise: (text) => sql`${text}`,
 });
+
+const PAIR = { name: sql<string>`pair.key`, number: numberOf(sql`pair.value`) };
+
+/** Numbers that JSON lacks are stored as strings. */
+function numberOf(value: RawBuilder<unknown>): RawBuilder<number | null> {
+  return sql`case ${value} when 'NaN' then null when 'Infinity' then 9e999 when '-Infinity' then -9e999
+    when '-0' then 0.0 else cast(${value} as real) end`;
+}
 
 function at<T>(object: RawBuilder<unknown>, key: string): RawBuilder<T> {
   return PLAIN_KEY.test(key)

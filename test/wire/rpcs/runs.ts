@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { type RunService, UpdateRunRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { IfExists, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, ListOrder, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { EXPERIMENT_RPCS } from './experiments.ts';
 import { METRIC_RPCS } from './metrics.ts';
@@ -157,7 +157,8 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
       const branches = { experimentId, parentId, name: 'branch', statuses: [Status.COMPLETED], labels: LABELS };
       const times = { createTimeFrom: LONG_AGO, createTimeTo: LATE };
       return [
-        [{ ...branches, ...times, view: View.FULL, pageSize: 1 }],
+        [{ ...branches, ...times, text: 'Branch', view: View.FULL, pageSize: 1 }],
+        [{ experimentId, order: ListOrder.NAME, ascending: true }],
         [{ experimentName, rootsOnly: true, staleOnly: true }],
         [{ experimentId, pageSize: 2, pageToken: first.nextPageToken }],
       ];

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { IfExists, type StepSchema, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, ListOrder, type StepSchema, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   OnBranches,
   type TrajectoryCreationSchema,
@@ -127,7 +127,8 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
       };
       const times = { createTimeFrom: LONG_AGO, createTimeTo: LATE };
       return [
-        [{ ...branches, ...times, labels: LABELS, name: 'branch', view: View.FULL, pageSize: 1 }],
+        [{ ...branches, ...times, labels: LABELS, name: 'branch', text: 'RANCH', view: View.FULL, pageSize: 1 }],
+        [{ taskId: task, order: ListOrder.REWARD, ascending: true }],
         [{ rootsOnly: true, taskId: task }],
         [{ withoutRun: true, pageSize: 1 }],
         [{ taskId: task, pageSize: 1, pageToken: first.nextPageToken }],

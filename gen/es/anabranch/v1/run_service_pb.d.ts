@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { IfExists, Step, Trajectory, View } from "./trajectory_pb.js";
+import type { IfExists, ListOrder, Step, Trajectory, View } from "./trajectory_pb.js";
 import type { Experiment, MetricPoint, MetricSeries, Plan, Progress, Run, Stage, StageKind, TimeSpan } from "./run_pb.js";
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { CompareTrajectoriesResponse, OnBranches } from "./trajectory_service_pb.js";
@@ -841,6 +841,29 @@ export declare type ListRunsRequest = Message<"anabranch.v1.ListRunsRequest"> & 
    * @generated from field: anabranch.v1.View view = 13;
    */
   view: View;
+
+  /**
+   * Match runs whose name, or the value of one of their labels, contains this text. Letters of ASCII match in both
+   * cases. Default: any.
+   *
+   * @generated from field: string text = 14;
+   */
+  text: string;
+
+  /**
+   * Default: CREATE_TIME.
+   *
+   * @generated from field: anabranch.v1.ListOrder order = 15;
+   */
+  order: ListOrder;
+
+  /**
+   * If true, the smallest value, the earliest time or the first name comes first. Default: the last one does, so that
+   * a list begins with the newest.
+   *
+   * @generated from field: bool ascending = 16;
+   */
+  ascending: boolean;
 };
 
 /**
@@ -883,7 +906,7 @@ export declare const RunWithProgressSchema: GenMessage<RunWithProgress>;
  */
 export declare type ListRunsResponse = Message<"anabranch.v1.ListRunsResponse"> & {
   /**
-   * The runs, newest first.
+   * The runs, in the requested order.
    *
    * @generated from field: repeated anabranch.v1.RunWithProgress runs = 1;
    */
@@ -3878,7 +3901,7 @@ export declare const RunService: GenService<{
     output: typeof GetRunResponseSchema;
   },
   /**
-   * Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists runs with their progress, by default newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RunService.ListRuns
    */

@@ -785,3 +785,51 @@ export enum IfExists {
  */
 export declare const IfExistsSchema: GenEnum<IfExists>;
 
+/**
+ * Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be on
+ * both or on none.
+ *
+ * @generated from enum anabranch.v1.ListOrder
+ */
+export enum ListOrder {
+  /**
+   * Same as CREATE_TIME.
+   *
+   * @generated from enum value: LIST_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By creation.
+   *
+   * @generated from enum value: LIST_ORDER_CREATE_TIME = 1;
+   */
+  CREATE_TIME = 1,
+
+  /**
+   * By `update_time`.
+   *
+   * @generated from enum value: LIST_ORDER_UPDATE_TIME = 2;
+   */
+  UPDATE_TIME = 2,
+
+  /**
+   * By the bytes of the name.
+   *
+   * @generated from enum value: LIST_ORDER_NAME = 3;
+   */
+  NAME = 3,
+
+  /**
+   * By `reward_sum`; of runs, that of the main trajectory. Rows without a reward sum, or with NaN, come last.
+   *
+   * @generated from enum value: LIST_ORDER_REWARD = 4;
+   */
+  REWARD = 4,
+}
+
+/**
+ * Describes the enum anabranch.v1.ListOrder.
+ */
+export declare const ListOrderSchema: GenEnum<ListOrder>;
+

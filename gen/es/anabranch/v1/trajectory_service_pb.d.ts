@@ -4,7 +4,7 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { IfExists, LineageSegment, Step, StepState, Tag, Trajectory, View } from "./trajectory_pb.js";
+import type { IfExists, LineageSegment, ListOrder, Step, StepState, Tag, Trajectory, View } from "./trajectory_pb.js";
 import type { Status } from "./status_pb.js";
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Blob } from "./state_pb.js";
@@ -295,6 +295,29 @@ export declare type ListTrajectoriesRequest = Message<"anabranch.v1.ListTrajecto
    * @generated from field: bool without_run = 16;
    */
   withoutRun: boolean;
+
+  /**
+   * Match trajectories whose name, or the value of one of their labels, contains this text. Letters of ASCII match in both
+   * cases. Default: any.
+   *
+   * @generated from field: string text = 17;
+   */
+  text: string;
+
+  /**
+   * Default: CREATE_TIME.
+   *
+   * @generated from field: anabranch.v1.ListOrder order = 18;
+   */
+  order: ListOrder;
+
+  /**
+   * If true, the smallest value, the earliest time or the first name comes first. Default: the last one does, so that
+   * a list begins with the newest.
+   *
+   * @generated from field: bool ascending = 19;
+   */
+  ascending: boolean;
 };
 
 /**
@@ -310,7 +333,7 @@ export declare const ListTrajectoriesRequestSchema: GenMessage<ListTrajectoriesR
  */
 export declare type ListTrajectoriesResponse = Message<"anabranch.v1.ListTrajectoriesResponse"> & {
   /**
-   * The trajectories, newest first.
+   * The trajectories, in the requested order.
    *
    * @generated from field: repeated anabranch.v1.Trajectory trajectories = 1;
    */
@@ -2792,7 +2815,7 @@ export declare const TrajectoryService: GenService<{
     output: typeof GetTrajectoryResponseSchema;
   },
   /**
-   * Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN.
+   * Lists trajectories, by default newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListTrajectories
    */

@@ -712,6 +712,9 @@ class ListRunsRequest(google.protobuf.message.Message):
     CREATE_TIME_FROM_FIELD_NUMBER: builtins.int
     CREATE_TIME_TO_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    ASCENDING_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Maximum number of runs in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: builtins.str
@@ -732,6 +735,16 @@ class ListRunsRequest(google.protobuf.message.Message):
     """If true, match only stale runs."""
     view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
+    text: builtins.str
+    """Match runs whose name, or the value of one of their labels, contains this text. Letters of ASCII match in both
+    cases. Default: any.
+    """
+    order: anabranch.v1.trajectory_pb2.ListOrder.ValueType
+    """Default: CREATE_TIME."""
+    ascending: builtins.bool
+    """If true, the smallest value, the earliest time or the first name comes first. Default: the last one does, so that
+    a list begins with the newest.
+    """
     @property
     def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
         """Match runs with one of these statuses. Default: any status."""
@@ -764,9 +777,12 @@ class ListRunsRequest(google.protobuf.message.Message):
         create_time_from: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         create_time_to: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        text: builtins.str = ...,
+        order: anabranch.v1.trajectory_pb2.ListOrder.ValueType = ...,
+        ascending: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "stale_only", b"stale_only", "statuses", b"statuses", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["ascending", b"ascending", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "experiment_name", b"experiment_name", "labels", b"labels", "name", b"name", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "stale_only", b"stale_only", "statuses", b"statuses", "text", b"text", "view", b"view"]) -> None: ...
 
 Global___ListRunsRequest: typing_extensions.TypeAlias = ListRunsRequest
 
@@ -809,7 +825,7 @@ class ListRunsResponse(google.protobuf.message.Message):
     """Token for the next page. Empty on the last page."""
     @property
     def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunWithProgress]:
-        """The runs, newest first."""
+        """The runs, in the requested order."""
 
     def __init__(
         self,

@@ -299,7 +299,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListRuns(self, request, context):
-        """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists runs with their progress, by default newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1029,7 +1029,7 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
 
     ListRuns: _RunServiceListRunsType
-    """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists runs with their progress, by default newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     UpdateRun: _RunServiceUpdateRunType
     """Updates the fields in the mask. The config cannot be changed; branch the run to use another config. Errors:
@@ -1436,7 +1436,7 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.run_service_pb2.ListRunsRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.run_service_pb2.ListRunsResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ListRunsResponse]]:
-        """Lists runs with their progress, newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists runs with their progress, by default newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @abc.abstractmethod
     def UpdateRun(

@@ -73,6 +73,40 @@ IF_EXISTS_RETURN_EXISTING: IfExists.ValueType  # 2
 """Return what exists. Of concurrent calls, one creates it."""
 Global___IfExists: typing_extensions.TypeAlias = IfExists
 
+class _ListOrder:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _ListOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_ListOrder.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    LIST_ORDER_UNSPECIFIED: _ListOrder.ValueType  # 0
+    """Same as CREATE_TIME."""
+    LIST_ORDER_CREATE_TIME: _ListOrder.ValueType  # 1
+    """By creation."""
+    LIST_ORDER_UPDATE_TIME: _ListOrder.ValueType  # 2
+    """By `update_time`."""
+    LIST_ORDER_NAME: _ListOrder.ValueType  # 3
+    """By the bytes of the name."""
+    LIST_ORDER_REWARD: _ListOrder.ValueType  # 4
+    """By `reward_sum`; of runs, that of the main trajectory. Rows without a reward sum, or with NaN, come last."""
+
+class ListOrder(_ListOrder, metaclass=_ListOrderEnumTypeWrapper):
+    """Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be on
+    both or on none.
+    """
+
+LIST_ORDER_UNSPECIFIED: ListOrder.ValueType  # 0
+"""Same as CREATE_TIME."""
+LIST_ORDER_CREATE_TIME: ListOrder.ValueType  # 1
+"""By creation."""
+LIST_ORDER_UPDATE_TIME: ListOrder.ValueType  # 2
+"""By `update_time`."""
+LIST_ORDER_NAME: ListOrder.ValueType  # 3
+"""By the bytes of the name."""
+LIST_ORDER_REWARD: ListOrder.ValueType  # 4
+"""By `reward_sum`; of runs, that of the main trajectory. Rows without a reward sum, or with NaN, come last."""
+Global___ListOrder: typing_extensions.TypeAlias = ListOrder
+
 @typing.final
 class Trajectory(google.protobuf.message.Message):
     """An append-only sequence of steps without gaps. A branch shares the first steps of its lineage with its parent."""

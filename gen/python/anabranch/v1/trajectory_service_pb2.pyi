@@ -338,6 +338,9 @@ class ListTrajectoriesRequest(google.protobuf.message.Message):
     RUN_ID_FIELD_NUMBER: builtins.int
     EXPERIMENT_ID_FIELD_NUMBER: builtins.int
     WITHOUT_RUN_FIELD_NUMBER: builtins.int
+    TEXT_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    ASCENDING_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Maximum number of trajectories in the page. Default: 50; values above 1,000 mean 1,000."""
     page_token: builtins.str
@@ -364,6 +367,16 @@ class ListTrajectoriesRequest(google.protobuf.message.Message):
     """Match trajectories of this experiment."""
     without_run: builtins.bool
     """If true, match only trajectories that belong to no run. Cannot be combined with `run_id`."""
+    text: builtins.str
+    """Match trajectories whose name, or the value of one of their labels, contains this text. Letters of ASCII match in both
+    cases. Default: any.
+    """
+    order: anabranch.v1.trajectory_pb2.ListOrder.ValueType
+    """Default: CREATE_TIME."""
+    ascending: builtins.bool
+    """If true, the smallest value, the earliest time or the first name comes first. Default: the last one does, so that
+    a list begins with the newest.
+    """
     @property
     def statuses(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.status_pb2.Status.ValueType]:
         """Match trajectories with one of these statuses. Default: any status."""
@@ -399,9 +412,12 @@ class ListTrajectoriesRequest(google.protobuf.message.Message):
         run_id: builtins.str = ...,
         experiment_id: builtins.str = ...,
         without_run: builtins.bool = ...,
+        text: builtins.str = ...,
+        order: anabranch.v1.trajectory_pb2.ListOrder.ValueType = ...,
+        ascending: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_branch_point", b"_branch_point", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "labels", b"labels", "name", b"name", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "run_id", b"run_id", "statuses", b"statuses", "task_id", b"task_id", "tree_id", b"tree_id", "view", b"view", "without_run", b"without_run"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_branch_point", b"_branch_point", "ascending", b"ascending", "branch_point", b"branch_point", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "experiment_id", b"experiment_id", "labels", b"labels", "name", b"name", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "parent_id", b"parent_id", "roots_only", b"roots_only", "run_id", b"run_id", "statuses", b"statuses", "task_id", b"task_id", "text", b"text", "tree_id", b"tree_id", "view", b"view", "without_run", b"without_run"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_branch_point", b"_branch_point"]) -> typing.Literal["branch_point"] | None: ...
 
 Global___ListTrajectoriesRequest: typing_extensions.TypeAlias = ListTrajectoriesRequest
@@ -418,7 +434,7 @@ class ListTrajectoriesResponse(google.protobuf.message.Message):
     """Token for the next page. Empty on the last page."""
     @property
     def trajectories(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Trajectory]:
-        """The trajectories, newest first."""
+        """The trajectories, in the requested order."""
 
     def __init__(
         self,

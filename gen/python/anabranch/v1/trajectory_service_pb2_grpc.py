@@ -176,7 +176,7 @@ class TrajectoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTrajectories(self, request, context):
-        """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN.
+        """Lists trajectories, by default newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -601,7 +601,7 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     """Returns a trajectory. Errors: TRAJECTORY_NOT_FOUND."""
 
     ListTrajectories: _TrajectoryServiceListTrajectoriesType
-    """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
+    """Lists trajectories, by default newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
 
     UpdateTrajectory: _TrajectoryServiceUpdateTrajectoryType
     """Updates name, labels, metadata or metrics, of sealed trajectories too. Errors: TRAJECTORY_NOT_FOUND."""
@@ -847,7 +847,7 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.ListTrajectoriesResponse]]:
-        """Lists trajectories, newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
+        """Lists trajectories, by default newest first. Deleted trajectories are not listed. Errors: INVALID_PAGE_TOKEN."""
 
     @abc.abstractmethod
     def UpdateTrajectory(

@@ -1,4 +1,5 @@
 import type { Caller } from '../../../domain/caller.ts';
+import type { Sorted } from '../../../domain/list_order.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../domain/run.ts';
 import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../../domain/run_config.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
@@ -10,6 +11,7 @@ import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
 import { experimentKey } from '../experiment/rows.ts';
+import { containsText, listOrder } from '../list_order.ts';
 import { mergeMetrics } from '../metric/maps.ts';
 import { makeOnce } from '../requests.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
@@ -109,10 +111,18 @@ async function existing(
   return there;
 }
 
-export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<bigint>, view: View): Promise<Run[]> {
+const COLUMNS = {
+  key: 'r.key',
+  name: 'r.name',
+  updateTime: 'r.update_time',
+  reward: 'm.reward_sum',
+  labels: 'r.labels',
+};
+
+export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<bigint> & Sorted, view: View) {
   const { engine } = scope;
   if (filter.statuses?.length === 0) return [];
-  if (Object.keys(filter).length === 0) return listAllRuns(scope, page, view);
+  if (Object.keys(filter).length === 0 && page.sort === undefined) return listAllRuns(scope, page, view);
   let query = selectVisibleRuns(engine, scope.db, scope.namespace, view);
   if (filter.experiment !== undefined) {
     query = query.where('r.experiment', '=', await experimentKey(scope, filter.experiment));
@@ -123,6 +133,7 @@ export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<b
     query = query.where('r.parent', '=', parent);
   }
   if (filter.name !== undefined) query = query.where('r.name', '=', filter.name);
+  if (filter.text !== undefined) query = query.where(containsText(engine, COLUMNS, filter.text));
   if (filter.statuses !== undefined) query = query.where('r.status', 'in', filter.statuses);
   if (filter.rootsOnly === true) query = query.where('r.parent', 'is', null);
   if (filter.staleOnly === true) query = query.where((eb) => isStale(engine, eb));
@@ -132,8 +143,9 @@ export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<b
   for (const [key, value] of filter.labels ?? []) {
     query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
   }
-  if (page.after !== undefined) query = query.where('r.key', '<', page.after);
-  return readRuns(engine, query.orderBy('r.key', 'desc').limit(page.limit));
+  const { terms, follows } = listOrder(engine, COLUMNS, page);
+  if (follows !== undefined) query = query.where(follows);
+  return readRuns(engine, query.orderBy(terms).limit(page.limit));
 }
 
 /** The list without filters, which user interfaces poll, so its queries are cached. */

@@ -1,8 +1,10 @@
 import { type SelectQueryBuilder, sql } from 'kysely';
+import type { Sorted } from '../../../domain/list_order.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Page } from '../../contract/page.ts';
 import type { SizedTrajectory, TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
+import { containsText, listOrder } from '../list_order.ts';
 import { padded } from '../statement_shapes.ts';
 import type { Tables, TrajectoriesTable } from '../tables.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -12,14 +14,23 @@ import { readTrajectory, selectTrajectories } from './rows.ts';
 export async function listTrajectories(
   scope: ReadScope,
   filter: TrajectoryFilter,
-  page: Page<bigint>,
+  page: Page<bigint> & Sorted,
 ): Promise<Trajectory[]> {
   let query = await matching(scope, selectTrajectories(scope.db), filter);
   if (query === undefined) return [];
-  if (page.after !== undefined) query = query.where('t.key', '<', page.after);
-  const rows = await query.orderBy('t.key', 'desc').limit(page.limit).execute();
+  const { terms, follows } = listOrder(scope.engine, COLUMNS, page);
+  if (follows !== undefined) query = query.where(follows);
+  const rows = await query.orderBy(terms).limit(page.limit).execute();
   return rows.map(readTrajectory);
 }
+
+const COLUMNS = {
+  key: 't.key',
+  name: 't.name',
+  updateTime: 't.update_time',
+  reward: 't.reward_sum',
+  labels: 't.labels',
+};
 
 /** Whether the sum of rewards is NaN, as 0 or 1. SQLite stores the text 'NaN'; both engines would sort it last. */
 const IS_NAN = sql<number>`case when t.reward_sum = 'NaN' then 1 else 0 end`;
@@ -96,6 +107,7 @@ async function matching<Row>(
   if (filter.experimentId !== undefined)
     query = query.where('t.experiment', '=', keyOf(scope, 'experiments', filter.experimentId));
   if (filter.name !== undefined) query = query.where('t.name', '=', filter.name);
+  if (filter.text !== undefined) query = query.where(containsText(scope.engine, COLUMNS, filter.text));
   if (filter.statuses !== undefined) query = query.where('t.status', 'in', filter.statuses);
   if (filter.withoutRun === true) query = query.where('t.run', 'is', null);
   if (filter.rootsOnly === true) query = query.where('t.parent', 'is', null);
