@@ -45,7 +45,8 @@ def test_an_llm_agent(own_server: Server) -> None:
     steps = stored_steps(own_server, again.id)
     assert [list(step.actions[0].token_ids) for step in steps[1:]] == [[1, 2], [2, 3], [3, 4]]
     assert [step.observations[0].call_id for step in steps[1:]] == ["call-1", "call-2", "call-3"]
-    assert printed.startswith("Tokens(1 rows, 6 tokens")
+    assert [len(step.actions[0].prompt_token_ids) for step in steps[1:]] == [10, 2, 2]
+    assert printed.startswith("Tokens(1 rows, 20 tokens, 6 generated")
 
 
 def test_checkpoints_of_environment_and_agent(own_server: Server) -> None:
