@@ -12,6 +12,7 @@ from conftest import Server
 from PIL import Image
 from recorded import append, branch, end, episode_steps, new_step, record
 
+from anabranch import _read
 from anabranch._connection import Connection
 from anabranch._read import Selection, fetch_states
 from anabranch._shuffle import shuffled
@@ -113,6 +114,57 @@ def test_large_arrays_and_images_are_fetched_as_states(connection: Connection) -
     read_screen, read_large = episode.observations
     assert (read_screen.mode, read_screen.tobytes()) == (screen.mode, screen.tobytes())
     assert np.array_equal(read_large, large)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of states of each call that reads states by their digests."""
+    numbers: list[int] = []
+    read = _read._read_states
+
+    def counted(connection: Connection, digests: list[str]) -> dict[str, bytes]:
+        numbers.append(len(digests))
+        return read(connection, digests)
+
+    monkeypatch.setattr(_read, "_read_states", counted)
+    return numbers
+
+
+def filled(number: int, size: int) -> np.ndarray:
+    return np.full(size, number % 50, np.uint8)
+
+
+def test_small_states_come_with_their_steps_in_no_call_of_their_own(connection: Connection, calls: list[int]) -> None:
+    task = f"task {uuid.uuid4()}"
+    steps = episode_steps(20, lambda number: filled(number, 20_000), act)
+    for step in steps:
+        step.states.add(name="env", data=b"state %d" % step.step_number)
+    ids = [record(connection, steps, task_id=task) for _ in range(3)]
+    # The server does not send again what it sent with an earlier episode.
+    for episode in select(connection, task=task):
+        assert [each[0] for each in episode.observations] == list(range(21))
+        assert [step.state("env") for step in episode.steps] == [b"state %d" % number for number in range(21)]
+    assert [step.observation[0] for step in steps_of(connection, ids[0])] == list(range(21))
+    assert calls == []
+    with pytest.raises(StateNotFound, match="step 3 of trajectory .* has no state 'agent'"):
+        next(steps_of(connection, ids[0], 3)).state("agent")
+
+
+def test_large_states_are_read_in_batches(connection: Connection, calls: list[int]) -> None:
+    trajectory_id = record(connection, episode_steps(49, lambda number: filled(number, 50_000), act))
+    assert [step.observation[0] for step in steps_of(connection, trajectory_id)] == list(range(50))
+    # The steps came in one or more messages, and 32 states are fetched at a time.
+    assert sum(calls) == 50
+    assert len(calls) <= 4
+    calls.clear()
+    assert [step.observation[0] for step in episode_of(connection, trajectory_id).steps] == list(range(50))
+    assert calls == [32, 18]
+    calls.clear()
+    assert len(episode_of(connection, trajectory_id).observations) == 50
+    assert calls == [50]
+    calls.clear()
+    assert len(episode_of(connection, trajectory_id).tokens()) == 0
+    assert calls == []
 
 
 def test_without_a_reset_there_are_as_many_observations_as_actions(connection: Connection) -> None:

@@ -13,7 +13,7 @@ from anabranch._tensors import Tensor, array_of, image_of
 from anabranch._values import JSON_TYPE, SURROGATES_TYPE, TENSOR_TYPE, TEXT_TYPE
 
 if TYPE_CHECKING:
-    from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step
+    from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step, StepState
 
 Fetch = Callable[[str], bytes]
 """Returns the bytes of the state with a digest."""
@@ -84,6 +84,11 @@ def token_digests_of(step: Step) -> list[str]:
     """Returns the digests of all states that the tokens of a step need."""
     states = [digest for action in step.actions for digest in (action.token_ids_state, action.prompt_token_ids_state)]
     return [digest for digest in states if digest]
+
+
+def state_of(step: Step, name: str) -> StepState | None:
+    """Returns the state of a step that has a name."""
+    return next((state for state in step.states if state.name == name), None)
 
 
 def _decode_bytes(data: bytes, media_type: str) -> Any:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from anabranch._blobs import Blobs
 from anabranch._context import Context, context_after, new_context, write_prompt
 from anabranch._decode import decode_content, decode_items
 from anabranch._errors import raising_reasons
+from anabranch._read import OwnedStep, fetch_states, read_steps
 
 if TYPE_CHECKING:
     from anabranch.client import Client
-    from anabranch.v1.trajectory_pb2 import Action, Step, StepState, Trajectory
+    from anabranch.v1.trajectory_pb2 import Action, Step, Trajectory
 
+#: The most that the server sends with a step. Smaller states can be stored where their digests do not find them.
+_INLINE_BYTES = 256 * 1024
 #: The observation of a step that is not read yet.
 _UNREAD = object()
 
@@ -57,7 +61,8 @@ class Position:
     def last_observation(self, client: Client, trajectory_id: str) -> object:
         if self._observation is _UNREAD:
             step = self._last_step(client, trajectory_id)
-            self._observation = decode_items(step.observations, lambda digest: fetch_state(client, digest))
+            fetch = Blobs(client.connection, [OwnedStep(trajectory_id, step)]).get
+            self._observation = decode_items(step.observations, fetch)
         return self._observation
 
     def messages(self, client: Client, trajectory_id: str) -> list[dict[str, object]]:
@@ -123,6 +128,7 @@ def find(client: Client, trajectory_id: str, timeout: float) -> Trajectory | Non
 def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) -> Checkpoint | None:
     """Reads the states of a step, of a tag, or of the latest checkpoint. None if there is no latest one."""
     from anabranch.errors import CheckpointNotFound
+    from anabranch.v1.trajectory_pb2 import Content
     from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest
 
     request = GetCheckpointRequest(trajectory_id=trajectory_id)
@@ -137,44 +143,28 @@ def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) ->
         if at is None:
             return None
         raise
-    states = {state.name: _value_of(client, trajectory_id, step.step_number, state) for state in step.states}
-    return Checkpoint(step.step_number, states)
+    number = step.step_number
+    found = {state.digest: state.data for state in step.states if state.HasField("data")}
+    if len(found) < len(step.states):
+        ((owned,),) = read_steps(client.connection, trajectory_id, number, number + 1, inline_bytes=_INLINE_BYTES)
+        found |= owned.blobs
+        found |= fetch_states(client.connection, [state.digest for state in step.states if state.digest not in found])
+    states = {
+        state.name: decode_content(Content(data=found[state.digest], media_type=state.media_type), found.__getitem__)
+        for state in step.states
+    }
+    return Checkpoint(number, states)
 
 
 def _read_conversation(client: Client, trajectory_id: str, end: int) -> tuple[list[dict[str, object]], Context | None]:
     """Returns the messages and the tokens of the first steps."""
     from anabranch._turns import messages_of
-    from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
 
-    request = ReadStepsRequest(trajectory_id=trajectory_id, end_step_number=end)
     messages: list[dict[str, object]] = []
     context: Context | None = new_context()
-    fetch: Callable[[str], bytes] = lambda digest: fetch_state(client, digest)
-    with raising_reasons():
-        for message in client.connection.stubs.trajectories.ReadSteps(request):
-            for step in message.steps:
-                messages += messages_of(step, fetch)
-                context = context_after(context, step, fetch)
+    for together in read_steps(client.connection, trajectory_id, stop=end):
+        fetch = Blobs(client.connection, together).get
+        for step in together:
+            messages += messages_of(step.message, fetch)
+            context = context_after(context, step.message, fetch)
     return messages, context
-
-
-def fetch_state(client: Client, digest: str) -> bytes:
-    """Returns the bytes of a state."""
-    from anabranch.v1.state_service_pb2 import GetStateRequest
-
-    with raising_reasons():
-        frames = client.connection.stubs.states.GetState(GetStateRequest(digest=digest), timeout=300)
-        return b"".join(frame.chunk for frame in frames)
-
-
-def _value_of(client: Client, trajectory_id: str, number: int, state: StepState) -> Any:
-    from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
-    from anabranch.v1.trajectory_pb2 import Content
-
-    data = state.data
-    if not state.HasField("data"):
-        reference = StateReference(trajectory_id=trajectory_id, step_number=number, name=state.name)
-        with raising_reasons():
-            frames = client.connection.stubs.states.GetState(GetStateRequest(reference=reference), timeout=300)
-            data = b"".join(frame.chunk for frame in frames)
-    return decode_content(Content(data=data, media_type=state.media_type), lambda digest: b"")

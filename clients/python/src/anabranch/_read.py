@@ -15,6 +15,7 @@ from anabranch._scope import scope, sleep
 if TYPE_CHECKING:
     from anabranch._connection import Connection, Stubs
     from anabranch.v1.rollout_pb2 import Rollout
+    from anabranch.v1.state_pb2 import Blob
     from anabranch.v1.status_pb2 import Status as StatusEnum
     from anabranch.v1.trajectory_pb2 import Step, Trajectory
     from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
@@ -27,6 +28,9 @@ Message_co = TypeVar("Message_co", covariant=True)
 
 _PAGE_SIZE = 200
 _DIGESTS = 1000
+#: States up to this size come with the steps that name them.
+INLINE_BYTES = 32 * 1024
+_WINDOW_BYTES = 16 * 1024 * 1024
 _BATCH = 50
 _UNARY_SECONDS = 60.0
 #: A stream that fails this often in a row without a message is given up, unless it follows a live trajectory.
@@ -78,6 +82,34 @@ class OwnedStep:
 
     owner_id: str
     message: Step
+    #: States of the step that came with it, by digest.
+    blobs: Mapping[str, bytes] = dataclasses.field(default_factory=dict[str, bytes])
+
+
+class _Window:
+    """The latest states of a stream, which the server does not send again. What is not here is fetched by its digest."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+        self._size = 0
+
+    def add(self, blobs: Iterable[Blob]) -> None:
+        for blob in blobs:
+            self._size += len(blob.data) - len(self._data.pop(blob.digest, b""))
+            self._data[blob.digest] = blob.data
+        while self._size > _WINDOW_BYTES:
+            self._size -= len(self._data.pop(next(iter(self._data))))
+
+    def own(self, owner_id: str, steps: Iterable[Step]) -> list[OwnedStep]:
+        return [OwnedStep(owner_id, step, self._of(step)) for step in steps]
+
+    def _of(self, step: Step) -> Mapping[str, bytes]:
+        from anabranch._decode import digests_of
+
+        if not self._data:
+            return {}
+        digests = (*digests_of(step), *(state.digest for state in step.states))
+        return {digest: self._data[digest] for digest in digests if digest in self._data}
 
 
 def read_trajectories(connection: Connection, selection: Selection) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
@@ -98,23 +130,35 @@ def read_trajectories(connection: Connection, selection: Selection) -> Iterator[
 
 
 def read_steps(
-    connection: Connection, trajectory_id: str, start: int = 0, stop: int | None = None, *, follow: bool = False
-) -> Iterator[OwnedStep]:
-    """Yields the steps [start, stop). With `follow`, waits for further steps until the trajectory is sealed. A lost
+    connection: Connection,
+    trajectory_id: str,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    follow: bool = False,
+    inline_bytes: int = INLINE_BYTES,
+) -> Iterator[list[OwnedStep]]:
+    """Yields the steps [start, stop), as many together as came together. With `follow`, waits for further steps until the trajectory is sealed. A lost
     connection is opened again where it ended."""
     from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
 
     failures = 0
+    window = _Window()
     while True:
         request = ReadStepsRequest(
-            trajectory_id=trajectory_id, start_step_number=start, end_step_number=stop, follow=follow
+            trajectory_id=trajectory_id,
+            start_step_number=start,
+            end_step_number=stop,
+            follow=follow,
+            inline_bytes=inline_bytes,
         )
         try:
             for response in received(connection.stubs.trajectories.ReadSteps(request)):
                 failures = 0
-                for step in response.steps:
-                    start = step.step_number + 1
-                    yield OwnedStep(response.trajectory_id, step)
+                window.add(response.blobs)
+                if response.steps:
+                    start = response.steps[-1].step_number + 1
+                    yield window.own(response.trajectory_id, response.steps)
             return
         except AnabranchError as error:
             failures = _count(error, failures, endless=follow)
@@ -170,23 +214,28 @@ def result_of(future: Future[Message]) -> Message:
 
 def read_stage(
     connection: Connection, stage_id: str, *, complete: bool, follow: bool
-) -> Iterator[list[tuple[Rollout, list[Step]]]]:
+) -> Iterator[list[tuple[Rollout, list[OwnedStep]]]]:
     """Yields the rollouts of a stage group by group, with all steps of their last attempts. After a lost connection,
     groups that were yielded are not yielded again."""
     from anabranch.v1.rollout_service_pb2 import ReadRolloutsRequest
 
-    request = ReadRolloutsRequest(stage_id=stage_id, complete_groups_only=complete, follow=follow)
+    request = ReadRolloutsRequest(
+        stage_id=stage_id, complete_groups_only=complete, follow=follow, inline_bytes=INLINE_BYTES
+    )
+    window = _Window()
     seen: set[str] = set()
     failures = 0
     while True:
-        group: list[tuple[Rollout, list[Step]]] = []
+        group: list[tuple[Rollout, list[OwnedStep]]] = []
         try:
             for response in received(connection.stubs.rollouts.ReadRollouts(request)):
                 failures = 0
+                window.add(response.blobs)
                 if response.HasField("rollout"):
                     group.append((response.rollout, []))
                 if response.steps:
-                    group[-1][1].extend(response.steps)
+                    rollout, steps = group[-1]
+                    steps += window.own(rollout.trajectory_id, response.steps)
                 if response.group_done:
                     group_id = group[0][0].group_id
                     if group_id not in seen:
@@ -217,15 +266,17 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
     """Yields whole trajectories. Continues after the last message if the connection is lost."""
     trajectory: Trajectory | None = None
     steps: list[OwnedStep] = []
+    window = _Window()
     failures = 0
     while True:
         try:
             for response in received(connection.stubs.trajectories.ReadTrajectories(request)):
                 failures = 0
                 request.resume_token = response.resume_token
+                window.add(response.blobs)
                 if response.HasField("trajectory"):
                     trajectory, steps = response.trajectory, []
-                steps += [OwnedStep(response.owner_id, step) for step in response.steps]
+                steps += window.own(response.owner_id, response.steps)
                 if not response.trajectory_done or trajectory is None or response.deleted:
                     continue
                 if response.HasField("error"):
@@ -249,6 +300,7 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
         min_reward_sum=selection.min_reward,
         max_reward_sum=selection.max_reward,
         descending=True,
+        inline_bytes=INLINE_BYTES,
     )
 
 

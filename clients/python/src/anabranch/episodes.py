@@ -8,10 +8,11 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from anabranch._blobs import Blobs
 from anabranch._decode import decode_items, decode_json, digests_of
-from anabranch._read import OwnedStep, Selection, fetch_state_of, fetch_states, read_steps, read_trajectories
+from anabranch._read import OwnedStep, Selection, read_steps, read_trajectories
 from anabranch._stack import stack
-from anabranch.errors import TrajectoryNotFound
+from anabranch.errors import StateNotFound, TrajectoryNotFound
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,23 +22,8 @@ if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Step as StepMessage
     from anabranch.v1.trajectory_pb2 import Trajectory
 
+
 INFO_STATE = "info"
-
-
-class Blobs:
-    """The bytes of large contents, fetched in batches and kept as long as what they belong to."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._data: dict[str, bytes] = {}
-
-    def get(self, digest: str) -> bytes:
-        if digest not in self._data:
-            self.prefetch([digest])
-        return self._data[digest]
-
-    def prefetch(self, digests: Iterable[str]) -> None:
-        self._data |= fetch_states(self.connection, [digest for digest in digests if digest not in self._data])
 
 
 class Step:
@@ -47,7 +33,9 @@ class Step:
         self.trajectory_id = trajectory_id
         self.owner_id = owned.owner_id
         self.message: StepMessage = owned.message
+        self._owned = owned
         self._blobs = blobs
+        self._held: dict[str, bytes] = {}
 
     @property
     def number(self) -> int:
@@ -56,12 +44,12 @@ class Step:
     @functools.cached_property
     def observation(self) -> Any:
         """The observation after the actions; None if there is none. Several are a dict or tuple by their types."""
-        return decode_items(self.message.observations, self._blobs.get)
+        return decode_items(self.message.observations, self.blob)
 
     @functools.cached_property
     def action(self) -> Any:
         """The action that led to the observation; None for a reset."""
-        return decode_items(self.message.actions, self._blobs.get)
+        return decode_items(self.message.actions, self.blob)
 
     @property
     def reward(self) -> float | None:
@@ -85,9 +73,8 @@ class Step:
         """The info as JSON text. Info that is too large for a step is stored as its state `info`."""
         if self.message.info_json:
             return self.message.info_json
-        if any(state.name == INFO_STATE for state in self.message.states):
-            return fetch_state_of(self._blobs.connection, self.owner_id, self.number, INFO_STATE).decode()
-        return None
+        data = self._blobs.state_of(self._owned, INFO_STATE)
+        return None if data is None else data.decode()
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -100,15 +87,20 @@ class Step:
 
     def state(self, name: str = "env") -> bytes:
         """Returns the bytes of a state. Raises StateNotFound if the step has none of this name."""
-        return fetch_state_of(self._blobs.connection, self.owner_id, self.number, name)
+        data = self._blobs.state_of(self._owned, name)
+        if data is None:
+            message = f"step {self.number} of trajectory {self.owner_id} has no state {name!r}"
+            raise StateNotFound(message, reason="STATE_NOT_FOUND")
+        return data
 
     def blob(self, digest: str) -> bytes:
         """Returns the bytes of a state that the actions or observations name by its digest."""
-        return self._blobs.get(digest)
+        found = self._held.get(digest)
+        return self._blobs.get(digest) if found is None else found
 
     def prefetch(self) -> None:
         """Reads what `observation`, `action` and `info` need. Otherwise they read it at their first use."""
-        self._blobs.prefetch(digests_of(self.message))
+        self._held = {digest: self._blobs.get(digest) for digest in digests_of(self.message)}
         _ = self.info_text
 
     @property
@@ -124,7 +116,7 @@ class Episode:
 
     def __init__(self, trajectory: Trajectory, owned: list[OwnedStep], connection: Connection) -> None:
         self.trajectory = trajectory
-        self._blobs = Blobs(connection)
+        self._blobs = Blobs(connection, owned)
         self.steps = [Step(trajectory.id, step, self._blobs) for step in owned]
 
     @property
@@ -209,7 +201,6 @@ class Episode:
         """Returns the token ids of the model's context, with masks, logprobs and rewards."""
         from anabranch.tokens import tokens_of
 
-        self.prefetch()
         return tokens_of([self])
 
     def to_numpy(self) -> dict[str, Any]:
@@ -228,7 +219,7 @@ class Episode:
         return f"Episode({self.name or self.id!r}, {len(self)} steps, reward {self.reward_sum:g}, {self.status})"
 
     def prefetch(self) -> None:
-        """Reads the large contents of all steps in one call. `observations`, `actions` and `tokens` do so too."""
+        """Reads the large contents of all steps in one call. `observations` and `actions` do so too."""
         self.prefetch_states(digests_of)
 
     def prefetch_states(self, digests: Callable[[StepMessage], Iterable[str]]) -> None:
@@ -325,9 +316,10 @@ def steps_of(
     connection: Connection, trajectory_id: str, start: int = 0, stop: int | None = None, *, follow: bool = False
 ) -> Iterator[Step]:
     """Yields the steps [start, stop) of a trajectory. With `follow`, waits for further ones until its seal."""
-    blobs = Blobs(connection)
-    for owned in read_steps(connection, trajectory_id, start, stop, follow=follow):
-        yield Step(trajectory_id, owned, blobs)
+    for together in read_steps(connection, trajectory_id, start, stop, follow=follow):
+        blobs = Blobs(connection, together)
+        for owned in together:
+            yield Step(trajectory_id, owned, blobs)
 
 
 def episode_of(connection: Connection, trajectory_id: str) -> Episode:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch._decode import token_digests_of
-from anabranch._read import OwnedStep
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
+    from anabranch._read import OwnedStep
     from anabranch.episodes import Episode
     from anabranch.tokens import Tokens
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage
-    from anabranch.v1.trajectory_pb2 import Step as StepMessage
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Group:
         return tokens_of(rollout.episode for rollout in self.rollouts)
 
 
-def group_of(connection: Connection, rollouts: list[tuple[RolloutMessage, list[StepMessage]]]) -> Group:
+def group_of(connection: Connection, rollouts: list[tuple[RolloutMessage, list[OwnedStep]]]) -> Group:
     from anabranch.episodes import Episode
     from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
 
@@ -70,9 +69,8 @@ def group_of(connection: Connection, rollouts: list[tuple[RolloutMessage, list[S
             run_id=message.run_id,
             labels=message.labels,
             status=message.status,
-            reward_sum=steps[-1].reward_sum if steps else 0.0,
+            reward_sum=steps[-1].message.reward_sum if steps else 0.0,
             next_step_number=len(steps),
         )
-        owned = [OwnedStep(message.trajectory_id, step) for step in steps]
-        played.append(PlayedRollout(message, Episode(trajectory, owned, connection)))
+        played.append(PlayedRollout(message, Episode(trajectory, steps, connection)))
     return Group(rollouts[0][0].group_number, played)

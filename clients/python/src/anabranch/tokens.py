@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from anabranch._decode import token_digests_of
 from anabranch._tensors import optional
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ Ends = list[tuple[str, int, int]]
 def _rows_with_ends(episode: Episode) -> list[tuple[TokenRow, Ends]]:
     rows: list[tuple[TokenRow, Ends]] = []
     pending = 0.0
+    episode.prefetch_states(token_digests_of)
     for step in episode.steps:
         for action in step.message.actions:
             if _is_in_context(action):
