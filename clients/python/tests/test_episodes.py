@@ -116,6 +116,20 @@ def test_large_arrays_and_images_are_fetched_as_states(connection: Connection) -
     assert np.array_equal(read_large, large)
 
 
+DTYPES = "?bBhHiIlLqQefdgFDG"
+OTHERS = ("S3", "U5", "M8", "M8[ns]", "M8[25s]", "m8", "m8[D]", "m8[as]")
+
+
+def test_arrays_of_every_dtype_that_the_server_has_are_tensors(connection: Connection) -> None:
+    dtypes = [np.dtype(name).newbyteorder(order) for name in (*DTYPES, *OTHERS) for order in "<>"]
+    arrays = [np.array([0, 1, 0], "i8").astype(dtype) for dtype in dtypes]
+    steps = [new_step(number, observation=array) for number, array in enumerate(arrays)]
+    assert all(step.observations[0].content.HasField("tensor") for step in steps)
+    read = [step.observation for step in steps_of(connection, record(connection, steps))]
+    assert [array.dtype.str for array in read] == [array.dtype.str for array in arrays]
+    assert [array.tobytes() for array in read] == [array.tobytes() for array in arrays]
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Numbers of states of each call that reads states by their digests."""

@@ -36,8 +36,9 @@ class UnsupportedValue(Exception):
 
 # Booleans, integers, floats, complex numbers, text, bytes and times. Others have Python objects or fields.
 _KINDS = frozenset("biufcUSMm")
-# The server has a form for these dtypes; times and wider numbers are JSON with their bytes.
-_FORMS = re.compile(r"[<>|](b1|[iu][1248]|f[248]|c8|c16|[SU][0-9]+)")
+# The server has a form for these dtypes; others are JSON with their bytes.
+_UNITS = r"\[[1-9]?\d{0,7}([YMWDhms]|[munpfa]s)\]"
+_FORMS = re.compile(rf"[<>|](b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SU](0|[1-9]\d{{0,6}})|[mM]8({_UNITS})?)")
 # PNG has these modes of Pillow without loss.
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
 _FORMATS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQN", "u"), **dict.fromkeys("efd", "f")}
