@@ -5,6 +5,7 @@ import { v7 } from 'uuid';
 import { type Config, describeDatabase, isLoopback } from './config/config.ts';
 import { LIMITS } from './domain/limits.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
+import { servePage } from './page.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
 import type { Validator } from './rpc/validate.ts';
@@ -76,9 +77,12 @@ export async function serveStore(
   const { stateTtlHours, requestDays } = app.settings;
   const info = { version: packageVersion(), limits: { ...LIMITS, maxConnections, stateTtlHours, requestDays } };
   const service = createHandler({ app, logger, info, validator });
+  const page = config.page === 'off' ? undefined : servePage(config.page);
   const port = new Port({
     ...config.listen,
-    handler: service.handle,
+    handler: (request, response, intake) => {
+      if (page?.(request, response) !== true) service.handle(request, response, intake);
+    },
     maxMessageBytes: LIMITS.messageBytes,
     maxStreams: LIMITS.streamsPerConnection,
     allowedHosts: isLoopback(config.listen.host) ? config.allowedHosts : undefined,

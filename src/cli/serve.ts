@@ -35,9 +35,9 @@ function readyLine({ url, host, port, storeDescription }: RunningServer, { datab
   return `${JSON.stringify(ready)}\n`;
 }
 
-function welcome({ url, storeDescription }: RunningServer, { databaseChosenBy }: Config): string {
+function welcome({ url, storeDescription }: RunningServer, { databaseChosenBy, page }: Config): string {
   return `Anabranch listens on ${url} (gRPC, gRPC-Web, Connect and JSON, on one port).
-It stores in ${storeDescription}. The database was chosen by ${databaseChosenBy}.
+${page === 'off' ? '' : `Its page for browsers: ${url}/\n`}It stores in ${storeDescription}. The database was chosen by ${databaseChosenBy}.
 Try it in another terminal:
 
   curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory \\

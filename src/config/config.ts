@@ -8,7 +8,7 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { chooseDatabase, type DatabaseConfig } from './database.ts';
 import { scrubUrl } from './scrub_url.ts';
-import { LOG_FORMATS, LOG_LEVELS, OTHER_FILES } from './table.ts';
+import { LOG_FORMATS, LOG_LEVELS, OTHER_FILES, PAGE_MODES } from './table.ts';
 import { ConfigError, type ConfigSources, Values } from './values.ts';
 
 export interface Config {
@@ -18,6 +18,7 @@ export interface Config {
   readonly allowedHosts: readonly string[];
   /** Origins in the form that browsers send. */
   readonly allowedOrigins: readonly string[];
+  readonly page: (typeof PAGE_MODES)[number];
   readonly maxConnections: number;
   readonly database: DatabaseConfig;
   /** Name of the setting that chose the database, for messages: `--database`, `DATABASE_URL (.env)`, `the default`. */
@@ -65,6 +66,7 @@ export function loadConfig(sources: ConfigSources): Config {
     insecure,
     allowedHosts: values.list('allowedHosts', parseHost),
     allowedOrigins: values.list('allowedOrigins', parseOrigin),
+    page: values.isSet('page') ? values.choice('page', PAGE_MODES) : isLoopback(listen.host) ? 'write' : 'read',
     maxConnections,
     database,
     databaseChosenBy: chosenBy,

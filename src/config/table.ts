@@ -1,5 +1,6 @@
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export const LOG_FORMATS = ['pretty', 'json'] as const;
+export const PAGE_MODES = ['off', 'read', 'write'] as const;
 
 export interface ConfigRow {
   /** Environment variable. */
@@ -60,6 +61,13 @@ export const TABLE = {
     expected:
       'SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173',
     doc: 'Origin of web pages that may call the server from a browser (CORS). The flag can be repeated; the variable separates origins by commas. Other origins, except the server’s own, get 403.',
+  },
+  page: {
+    name: 'ANABRANCH_PAGE',
+    flag: '--page MODE',
+    default: 'write',
+    expected: oneOf(PAGE_MODES),
+    doc: 'The page for browsers, at `/`. `read` hides its operations, but every client can still call the RPCs; `off` serves no page. Beyond loopback, the default is `read`.',
   },
   maxConnections: {
     name: 'ANABRANCH_MAX_CONNECTIONS',

@@ -36,6 +36,19 @@ function sqliteWith(...parts: readonly (keyof typeof FLE_POSTGRES)[]): Env {
   return { FLE_DB_TYPE: 'sqlite', ...Object.fromEntries(parts.map((part) => [part, FLE_POSTGRES[part]])) };
 }
 
+describe('--page', () => {
+  it('offers operations on loopback only, unless it is set', () => {
+    const beyond = { ANABRANCH_LISTEN: '0.0.0.0:1', ANABRANCH_INSECURE: 'true' };
+    expect([load().page, load(beyond).page, load({ ...beyond, ANABRANCH_PAGE: 'write' }).page]).toEqual([
+      'write',
+      'read',
+      'write',
+    ]);
+    expect(load({}, { page: 'off' }).page).toBe('off');
+    expect(refusal({ ANABRANCH_PAGE: 'on' })).toContain('one of off, read, write');
+  });
+});
+
 describe('configuration without any setting', () => {
   it('F-01: is an SQLite file in the working directory, on loopback', () => {
     expect(load()).toEqual({
@@ -43,6 +56,7 @@ describe('configuration without any setting', () => {
       insecure: false,
       allowedHosts: [],
       allowedOrigins: [],
+      page: 'write',
       maxConnections: 10_000,
       database: { engine: 'sqlite', path: '/srv/ann/.anabranch/data.db' },
       databaseChosenBy: 'the default',

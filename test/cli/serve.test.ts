@@ -33,6 +33,7 @@ describe('serve', () => {
     const { code, stdout } = await serveOnce(['--database', `sqlite:${file}`]);
     expect(code).toBe(0);
     const [, url] = /listens on (http:\/\/127\.0\.0\.1:\d+) /.exec(stdout) ?? [];
+    expect(stdout).toContain(`Its page for browsers: ${url}/\n`);
     expect(stdout).toContain(`It stores in SQLite ${file}. The database was chosen by --database.\n`);
     expect(stdout).toContain(`curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory`);
   });

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { ROOMS } from './rooms.ts';
 import { importsOf, type SourceFile, sources, withoutComments } from './source.ts';
 
-const files = sources('src');
+const files = [...sources('src'), ...sources('page/src')];
 
 /** The room of a file, or undefined where the table knows none. */
 function roomOf(file: string): string | undefined {
@@ -32,7 +32,7 @@ function objection(file: string, wanted: string): string | undefined {
   }
   const target = path.posix.normalize(path.posix.join(path.posix.dirname(file), wanted));
   const to = roomOf(target);
-  if (to !== 'gen' && !wanted.endsWith('.ts')) return `imports ${wanted}, which does not end in .ts`;
+  if (to !== 'gen' && !/\.(tsx?|css)$/.test(wanted)) return `imports ${wanted}, which does not end in .ts`;
   if (to === from || (to !== undefined && room.rooms.includes(to))) return undefined;
   return `may not know ${target}`;
 }

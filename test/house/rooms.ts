@@ -1,6 +1,6 @@
 /**
  * Which room may import which: the dependency table of the sources, as data. Imports lead towards `domain`; only the
- * composition root `src/server.ts` sees both ends. A room is a folder or a file of `src/`; the longest match determines
+ * composition root `src/server.ts` sees both ends. A room is a folder or a file of `src/`, or the page; the longest match determines
  * the room of a file.
  */
 export interface Room {
@@ -69,6 +69,11 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/client': { rooms: ['gen'], packages: [...CONNECT, '@connectrpc/connect-node', 'node:crypto'] },
   // For browsers: no room and no package that needs Node.
   'src/client/web': { rooms: ['src/client', 'gen'], packages: [...CONNECT, '@connectrpc/connect-web'] },
+  // The page: a user of the client for browsers, and of nothing else of the server.
+  'page/src': {
+    rooms: ['src/client/web', 'gen'],
+    packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/wkt', '@connectrpc/connect', 'preact', 'preact/hooks'],
+  },
   'src/demo': {
     rooms: ['src/client', 'src/config', 'src/server.ts', 'gen'],
     packages: ['node:*'],
@@ -88,6 +93,8 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: [...CONNECT, ...PROGRAM, 'pino', 'pino-pretty'],
   },
 
+  // The built page, as files.
+  'src/page.ts': { rooms: ['src/listen'], packages: ['node:crypto', 'node:fs', 'node:path', 'node:zlib'] },
   'src/start_error.ts': { rooms: [], packages: [] },
   'src/version.ts': { rooms: [], packages: ['node:fs'] },
   'src/server.ts': {
@@ -95,6 +102,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/config',
       'src/domain',
       'src/listen',
+      'src/page.ts',
       'src/rpc',
       'src/start_error.ts',
       'src/store/contract',

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { sources } from './source.ts';
 
 const src = sources('src');
-const all = [...src, ...sources('test'), ...sources('examples'), ...sources('bench')];
+const all = [...src, ...sources('test'), ...sources('examples'), ...sources('bench'), ...sources('page')];
 
 function offenders(files: typeof all, pattern: RegExp): string[] {
   return files.filter(({ code }) => pattern.test(code)).map(({ path }) => path);

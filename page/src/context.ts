@@ -1,0 +1,69 @@
+import { createContext } from 'preact';
+import { useContext, useEffect, useMemo, useState } from 'preact/hooks';
+import { type Address, changedAddress, parseAddress, type Query } from './address.ts';
+import { type Api, messageOf } from './api.ts';
+
+export interface Context {
+  readonly api: Api;
+  readonly canWrite: boolean;
+  readonly address: Address;
+  /** Shows another address. `replace` adds no entry to the history, as for a position that moves. */
+  go(to: string, options?: { readonly replace?: boolean }): void;
+  /** Changes values of the query. */
+  set(changes: Query, options?: { readonly replace?: boolean }): void;
+}
+
+const PageContext = createContext<Context | undefined>(undefined);
+export const ContextProvider = PageContext.Provider;
+
+export function usePage(): Context {
+  const context = useContext(PageContext);
+  if (context === undefined) throw new Error('usePage() needs a ContextProvider');
+  return context;
+}
+
+/** Returns the address of the window, and functions that change it. */
+export function useAddress(): Pick<Context, 'address' | 'go' | 'set'> {
+  const [at, setAt] = useState(location.pathname + location.search);
+  useEffect(() => {
+    const read = () => setAt(location.pathname + location.search);
+    addEventListener('popstate', read);
+    return () => removeEventListener('popstate', read);
+  }, []);
+  return useMemo(() => {
+    const go: Context['go'] = (to, { replace = false } = {}) => {
+      if (to === location.pathname + location.search) return;
+      if (replace) history.replaceState(null, '', to);
+      else history.pushState(null, '', to);
+      setAt(to);
+    };
+    const set: Context['set'] = (changes, options) =>
+      go(changedAddress(location.pathname, location.search, changes), options);
+    const [path = '', search = ''] = at.split(/(?=\?)/);
+    return { address: parseAddress(path, search), go, set };
+  }, [at]);
+}
+
+export interface Loaded<T> {
+  /** The newest value that was loaded. It stays while another one is loaded. */
+  readonly value: T | undefined;
+  readonly error: string | undefined;
+  /** Loads again, for example after a change. */
+  reload(): void;
+}
+
+/** Loads a value whenever `key` changes. The load of an earlier key is cancelled. */
+export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
+  const [state, setState] = useState<{ key: string; value?: T; error?: string }>({ key });
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    const stop = new AbortController();
+    load(stop.signal).then(
+      (value) => stop.signal.aborted || setState({ key, value }),
+      (error) => stop.signal.aborted || setState((last) => ({ ...last, key, error: messageOf(error) })),
+    );
+    return () => stop.abort();
+    // `load` is a new function at every rendering; `key` says what it loads.
+  }, [key, round]);
+  return { value: state.value, error: state.error, reload: () => setRound((last) => last + 1) };
+}

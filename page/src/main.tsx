@@ -1,0 +1,7 @@
+import { render } from 'preact';
+import { connectHere } from './api.ts';
+import { App } from './app.tsx';
+import './style.css';
+
+const mode = document.querySelector('meta[name=anabranch-page]')?.getAttribute('content');
+render(<App api={connectHere()} canWrite={mode === 'write'} />, document.getElementById('app') as HTMLElement);

@@ -1,0 +1,139 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { Port } from '../../src/listen/port.ts';
+import { type PageMode, servePage } from '../../src/page.ts';
+import { http2Session } from '../wire/raw.ts';
+
+let folder: string;
+let open: Port | undefined;
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-page-'));
+});
+afterEach(async () => {
+  await open?.drain(0);
+  await rm(folder, { recursive: true });
+});
+
+async function build(files: Readonly<Record<string, string>>): Promise<void> {
+  for (const [name, text] of Object.entries(files)) {
+    await mkdir(path.dirname(path.join(folder, name)), { recursive: true });
+    await writeFile(path.join(folder, `${name}.gz`), gzipSync(text));
+  }
+}
+
+const BUILT = {
+  'index.html': '<meta name="anabranch-page" content="write" />',
+  'assets/index-abc.js': 'run();',
+};
+
+/** Serves the page, and 418 for every path that is not the page's. Returns the server's address. */
+async function serve(mode: PageMode = 'write'): Promise<string> {
+  const page = servePage(mode, [path.join(folder, 'missing'), folder]);
+  open = new Port({
+    host: '127.0.0.1',
+    port: 0,
+    maxMessageBytes: 1 << 20,
+    maxStreams: 10,
+    onError: (error) => {
+      throw error;
+    },
+    handler: (request, response) => {
+      if (page(request, response)) return;
+      response.statusCode = 418;
+      response.end();
+    },
+  });
+  return `http://127.0.0.1:${(await open.listen()).port}`;
+}
+
+describe('the page, as the server sends it', () => {
+  it('serves the same document for every view, and leaves other paths to the RPCs', async () => {
+    await build(BUILT);
+    const url = await serve();
+    for (const view of [
+      '/',
+      '/?x=1',
+      '/runs',
+      '/runs/a',
+      '/runs/a/groups/b',
+      '/trees/a?at=b',
+      '/rollouts/a',
+      '/compare?ids=a,b',
+      '/search',
+    ]) {
+      expect(await (await fetch(url + view)).text(), view).toBe(BUILT['index.html']);
+    }
+    for (const other of [
+      '/healthz',
+      '/states/a',
+      '/runsx',
+      '/assets/other.js',
+      '/assets/../index.html.gz',
+      '/index.html.gz',
+    ]) {
+      expect((await fetch(url + other)).status, other).toBe(418);
+    }
+  });
+
+  it('tells the document whether operations are offered', async () => {
+    await build(BUILT);
+    expect(await (await fetch(await serve('read'))).text()).toBe('<meta name="anabranch-page" content="read" />');
+  });
+
+  it('sends a policy that forbids markup, frames and other origins', async () => {
+    await build(BUILT);
+    const { headers } = await fetch(await serve());
+    expect(headers.get('content-type')).toBe('text/html; charset=utf-8');
+    expect(headers.get('x-content-type-options')).toBe('nosniff');
+    expect(headers.get('content-security-policy')).toMatch(/^default-src 'self'; img-src 'self' blob:;/);
+    expect(headers.get('content-security-policy')).toContain("frame-ancestors 'none'");
+    expect(headers.get('content-security-policy')).not.toContain('unsafe');
+  });
+
+  it('lets browsers keep files with hashed names, and asks them to revalidate the document', async () => {
+    await build(BUILT);
+    const url = await serve();
+    const document = await fetch(url);
+    expect(document.headers.get('cache-control')).toBe('no-cache');
+    const again = await fetch(url, { headers: { 'if-none-match': document.headers.get('etag') ?? '' } });
+    expect([again.status, await again.text()]).toEqual([304, '']);
+    const script = await fetch(`${url}/assets/index-abc.js`);
+    expect(script.headers.get('cache-control')).toBe('public, max-age=31536000, immutable');
+    expect([script.headers.get('content-type'), await script.text()]).toEqual([
+      'text/javascript; charset=utf-8',
+      'run();',
+    ]);
+  });
+
+  it('sends plain bytes to a client that cannot decompress them, and none to HEAD', async () => {
+    await build(BUILT);
+    const url = await serve();
+    const plain = await fetch(url, { headers: { 'accept-encoding': 'identity' } });
+    expect(plain.headers.get('content-encoding')).toBeNull();
+    expect(await plain.text()).toBe(BUILT['index.html']);
+    const head = await fetch(url, { method: 'HEAD' });
+    expect([head.status, await head.text()]).toEqual([200, '']);
+    const post = await fetch(url, { method: 'POST' });
+    expect([post.status, post.headers.get('allow')]).toEqual([405, 'GET, HEAD']);
+  });
+
+  it('answers over HTTP/2 too', async () => {
+    await build(BUILT);
+    const session = await http2Session(await serve());
+    const stream = session.request({ ':path': '/trees/a' });
+    const status = await new Promise((resolve) => stream.on('response', (headers) => resolve(headers[':status'])));
+    expect(status).toBe(200);
+    session.destroy();
+  });
+
+  it('explains how to build a page that is not built, and serves it as soon as it is', async () => {
+    const url = await serve();
+    const missing = await fetch(url);
+    expect([missing.status, await missing.text()]).toEqual([404, expect.stringContaining('npm run build:page')]);
+    await build(BUILT);
+    expect((await fetch(url)).status).toBe(200);
+  });
+});
