@@ -10,7 +10,7 @@ const rules = document
   .split(/^### /mu)
   .slice(1)
   .map((section) => ({ id: /^([A-Z]+\d+)\. \S/u.exec(section)?.[1] ?? section.slice(0, 40), section }));
-const PREFIXES = ['FM', 'W', 'RD', 'B', 'S', 'ID', 'L', 'Q', 'M', 'MS', 'N'];
+const PREFIXES = ['FM', 'W', 'RD', 'B', 'S', 'ID', 'L', 'Q', 'M', 'MS', 'V', 'N'];
 /** A key of the metadata of errors. */
 const OTHER = ['violations_left_out'];
 

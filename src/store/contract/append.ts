@@ -30,10 +30,7 @@ export interface AppendStore {
    * W10: attaches a state to a stored step. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND (also for an
    * inherited step), STATE_NOT_FOUND, STATE_CONFLICT.
    */
-  attachState(
-    caller: Caller,
-    attaching: AttachedState,
-  ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }>;
+  attachState(caller: Caller, attaching: AttachedState): Promise<{ state: StateRef; duplicate: boolean }>;
 
   /**
    * Calls the listener when a trajectory may have grown, been sealed or been deleted, by this process or another. Calls

@@ -11,10 +11,7 @@ export interface GroupStore {
    * Returns the group with this number, and creates it if it is missing. Safe for concurrent callers. Errors:
    * STAGE_NOT_FOUND.
    */
-  getOrCreateGroup(
-    namespace: string,
-    newGroup: NewGroup,
-  ): Promise<{ readonly group: Group; readonly created: boolean }>;
+  getOrCreateGroup(namespace: string, newGroup: NewGroup): Promise<{ group: Group; created: boolean }>;
 
   getGroup(namespace: string, which: GroupReference): Promise<Group | undefined>;
 

@@ -1,4 +1,5 @@
 import { AnabranchError } from '../../domain/errors.ts';
+import type { VerificationProgress } from '../../domain/verification.ts';
 import type { AppendStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore } from './experiment.ts';
@@ -54,6 +55,11 @@ export interface Store
    * cancelled.
    */
   within(call: CallScope): Store;
+  /**
+   * V1: reads all rows of all namespaces, and compares them with each other. Bounded statements that block no writer.
+   * What changes meanwhile is checked before or after the change, and is no fault.
+   */
+  verify(): AsyncGenerator<VerificationProgress, void, undefined>;
   /** Shares the thread of the server between large reads and everything else. */
   readonly slots: Slots;
   /** Resolves if the database answers. */

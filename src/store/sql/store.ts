@@ -40,6 +40,7 @@ import { KnownHeads } from './trajectory/known_heads.ts';
 import { summarizeTrajectories } from './trajectory/summaries.ts';
 import { type Parts, TRAJECTORY_METHODS } from './trajectory_methods.ts';
 import { scopeOf } from './transaction.ts';
+import { verify } from './verification/verify.ts';
 
 /** Returns the store over either engine. */
 export function sqlStore(engine: Engine, stateCacheBytes?: number): Store {
@@ -68,6 +69,10 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   close() {
     return this.engine.close();
+  },
+
+  verify() {
+    return verify(this.engine);
   },
 
   expireRequests(days, limit) {

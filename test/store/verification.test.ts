@@ -1,0 +1,299 @@
+import { randomBytes } from 'node:crypto';
+import { beforeAll, describe, expect, it } from 'vitest';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { StorageFault } from '../../src/domain/verification.ts';
+import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
+import { furnishRollouts } from './furnish_rollouts.ts';
+import { describeStore } from './on_store.ts';
+import { RunScene } from './run_scene.ts';
+import { putState } from './scene.ts';
+import { stateOf } from './state_chains.ts';
+import { expectVerified, faultsOf } from './verified.ts';
+
+const CHUNK = 256 * 1024;
+
+/** A namespace with rows of every kind. */
+interface Furnished {
+  readonly scene: RunScene;
+  readonly root: Trajectory;
+  readonly child: Trajectory;
+  /** Digests of states: with bytes in a step, of a chain, in chunks, and attached to a step. */
+  readonly small: string;
+  readonly chain: readonly string[];
+  readonly large: string;
+  readonly attached: string;
+}
+
+describeStore('verification', (on) => {
+  async function furnish(): Promise<Furnished> {
+    const scene = new RunScene(on.store);
+    const run = await scene.makeRunWith(['a', 'b'], { status: 'RUNNING' });
+    await furnishRollouts(scene, run);
+    await scene.store.logMetrics(scene.namespace, run.id, []);
+    const root = await scene.create({ scoredMetrics: ['value'] });
+    const small = newState(`small ${scene.namespace}`);
+    const chain = [0, 1, 2].map((i) => stateOf(5, 9000, [i]));
+    const steps = chain.map((state, i) =>
+      makeStep(BigInt(i), {
+        reward: i + 0.5,
+        terminated: i === 2,
+        startTime: 1_000_000_000n,
+        endTime: 3_500_000_000n,
+        metrics: new Map([['value', i]]),
+        labels: new Map([['phase', 'seen']]),
+        states: [stateRef(state, 'big'), smallRef(small, 'env')],
+      }),
+    );
+    for (const [i, step] of steps.entries()) await scene.append(root, [step], { states: [chain[i]!] });
+    const bytes = randomBytes(2 * CHUNK + 100);
+    const large = await putState(scene.store, scene.namespace, bytes, CHUNK);
+    const content = { kind: 'state', digest: large, mediaType: '', size: bytes.length } as const;
+    const observations = [textObservation('', { content })];
+    const more = Array.from({ length: 40 }, (_, i) => makeStep(BigInt(3 + i), { reward: -i, observations }));
+    for (const step of more) await scene.append(root, [step]);
+    const later = newState('attached');
+    await scene.store.attachState(scene.caller, {
+      ...{ trajectoryId: root.id, uid: undefined, writerEpoch: undefined, stepNumber: 1n, name: 'later' },
+      ...{ digest: later.digest, mediaType: '', data: later.data },
+    });
+    const child = await scene.branch(root, 5n);
+    await scene.append(child, [makeStep(6n, { reward: 2 }), makeStep(7n)]);
+    await scene.store.setTag(scene.namespace, child.id, 'best', 7n, undefined);
+    const digests = { small: small.digest, chain: chain.map(({ digest }) => digest), large, attached: later.digest };
+    return { scene, root, child, ...digests };
+  }
+
+  beforeAll(() => expectVerified(on.store));
+
+  it('V1: rows of every kind fit together, before and after a merge, a deletion and a trim', async () => {
+    const { scene, root, child } = await furnish();
+    await expectVerified(on.store);
+    for (let left = [{ ref: root.ref, rest: true }]; left.length > 0; ) left = await scene.store.mergeSteps(left);
+    await expectVerified(on.store);
+    await scene.delete(root, 'KEEP_SHARED');
+    await expectVerified(on.store);
+    await scene.delete(child);
+    await expectVerified(on.store);
+  });
+
+  it('V1: counts the steps and states that it has read', async () => {
+    const { root } = await furnish();
+    let last: { doneSteps: bigint; totalSteps: bigint; doneStates: bigint; totalStates: bigint } | undefined;
+    for await (const progress of on.store.verify()) {
+      expect(progress.doneSteps).toBeGreaterThanOrEqual(last?.doneSteps ?? 0n);
+      last = progress;
+    }
+    expect(root.nextStepNumber).toBe(0n);
+    expect(last!.totalSteps).toBeGreaterThan(45n);
+    expect(last).toMatchObject({ doneSteps: last!.totalSteps, doneStates: last!.totalStates });
+  });
+
+  it('V1: appends, merges, attaches and deletions meanwhile are no faults', async () => {
+    const { scene, root } = await furnish();
+    let done = false;
+    const changing = (async () => {
+      for (let i = 0; !done; i += 1) {
+        const state = stateOf(5, 9000, [i]);
+        await scene.append(root, [makeStep(43n + BigInt(i), { reward: i, states: [stateRef(state)] })], {
+          states: [state],
+        });
+        if (i % 7 === 0) await scene.store.mergeSteps([{ ref: root.ref, rest: true }]);
+        const made = await scene.branch(root, 10n);
+        await scene.append(made, [makeStep(11n, { states: [stateRef(state)] })]);
+        if (i % 2 === 0) await scene.delete(made);
+      }
+    })();
+    for (let i = 0; i < 5; i += 1) await expectVerified(on.store);
+    done = true;
+    await changing;
+    await expectVerified(on.store);
+  });
+
+  /** Rows of a step of a trajectory. */
+  const of = ({ ref }: Trajectory, number: number, column = 'step_number') =>
+    `where tree = ${ref.tree} and trajectory = ${ref.key} and ${column} = ${number}`;
+  const row = (trajectory: Trajectory, first: number) => of(trajectory, first, 'first_step_number');
+  const head = ({ ref }: Trajectory) => `where tree = ${ref.tree} and key = ${ref.key}`;
+  const hex = (digest: string) => (on.engine === 'sqlite' ? `x'${digest}'` : `'\\x${digest}'::bytea`);
+  const state = (digest: string, { scene }: Furnished) =>
+    `where namespace = '${scene.namespace}' and digest = ${hex(digest)}`;
+  /** The bytes of a column with the last one changed. */
+  const flipped = (column: string) =>
+    on.engine === 'sqlite'
+      ? `cast(substr(${column}, 1, length(${column}) - 1) || x'7f' as blob)`
+      : `overlay(${column} placing '\\x7f' from length(${column}))`;
+
+  type Damage = (furnished: Furnished) => {
+    readonly sql: string;
+    readonly fault: Partial<Omit<StorageFault, 'message'>>;
+    readonly message: string;
+  };
+  const stepsOf = ({ id }: Trajectory, first: bigint, next = first + 1n) => {
+    return { trajectoryId: id, firstStepNumber: first, nextStepNumber: next };
+  };
+  const DAMAGE: Readonly<Record<string, Damage>> = {
+    'a flipped byte in a segment': ({ root }) => ({
+      sql: `update segments set body = ${flipped('body')} ${row(root, 4)}`,
+      fault: { check: 'STEPS', ...stepsOf(root, 4n) },
+      message: 'checksum',
+    }),
+    'a flipped byte in a small state': ({ root, small }) => ({
+      sql: `update segments set states = ${flipped('states')} ${row(root, 1)}`,
+      fault: { check: 'STATES', digest: small, ...stepsOf(root, 1n) },
+      message: 'small state "env"',
+    }),
+    'a flipped byte in a base': (furnished) => ({
+      sql: `update states set data = ${flipped('data')} ${state(furnished.chain[0]!, furnished)}`,
+      fault: { check: 'STATES', digest: furnished.chain[0]! },
+      message: 'do not match',
+    }),
+    'a flipped byte in a chunk': ({ large, scene }) => ({
+      sql: `update state_chunks set data = ${flipped('data')} where namespace = '${scene.namespace}' and ordinal = 1`,
+      fault: { check: 'STATES', digest: large },
+      message: 'chunk 1',
+    }),
+    'a flipped byte in an attached state': ({ root, attached }) => ({
+      sql: `update attached_states set data = ${flipped('data')} ${of(root, 1)}`,
+      fault: { check: 'STATES', digest: attached, ...stepsOf(root, 1n) },
+      message: 'attached state "later"',
+    }),
+    'a missing row of steps': ({ root }) => ({
+      sql: `delete from segments ${row(root, 20)}`,
+      fault: { check: 'TILING', ...stepsOf(root, 21n) },
+      message: 'follows step 19',
+    }),
+    'a missing last row of steps': ({ child }) => ({
+      sql: `delete from segments ${row(child, 6)}`,
+      fault: { check: 'TILING', ...stepsOf(child, 6n, 8n) },
+      message: 'its rows end at 6',
+    }),
+    'steps of a missing trajectory': ({ child }) => ({
+      sql: `delete from trajectories ${head(child)}`,
+      fault: { check: 'TILING' },
+      message: 'segments',
+    }),
+    'a wrong sum of rewards': ({ root }) => ({
+      sql: `update trajectories set reward_sum = reward_sum + 1 ${head(root)}`,
+      fault: { check: 'SUMS', trajectoryId: root.id },
+      message: 'sum of rewards',
+    }),
+    'a wrong sum of a row': ({ root }) => ({
+      sql: `update segments set byte_sum = byte_sum + 1 ${row(root, 2)}`,
+      fault: { check: 'SUMS', ...stepsOf(root, 2n) },
+      message: 'sum of bytes',
+    }),
+    'a wrong bound of rewards': ({ root }) => ({
+      sql: `update segments set max_reward = 100 ${row(root, 2)}`,
+      fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
+      message: 'max_reward',
+    }),
+    'a wrong bound of a trajectory': ({ root }) => ({
+      sql: `update trajectories set min_reward = 0 ${head(root)}`,
+      fault: { check: 'SUMS', trajectoryId: root.id },
+      message: 'smallest reward',
+    }),
+    'a missing name of a state': ({ root }) => ({
+      sql: `update segments set state_names = '[["env",0,1]]' ${row(root, 1)}`,
+      fault: { check: 'COLUMNS', ...stepsOf(root, 1n) },
+      message: 'state_names',
+    }),
+    'a missing label': ({ root }) => ({
+      sql: `update segments set labels = '[]' ${row(root, 1)}`,
+      fault: { check: 'COLUMNS', ...stepsOf(root, 1n) },
+      message: 'labels',
+    }),
+    'a wrong sum of a metric': ({ root }) => ({
+      sql: `update segments set metric_sums = '{"value":[3,1,1]}' ${row(root, 1)}`,
+      fault: { check: 'COLUMNS', ...stepsOf(root, 1n) },
+      message: 'metric_sums',
+    }),
+    'a wrong score': ({ root }) => ({
+      sql: `update step_scores set value = 7 ${of(root, 2)}`,
+      fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
+      message: 'score "value"',
+    }),
+    'a missing state': (furnished) => ({
+      sql: `delete from states ${state(furnished.large, furnished)}`,
+      fault: { check: 'REFERENCES', ...stepsOf(furnished.root, 3n) },
+      message: 'does not exist',
+    }),
+    'a missing base': (furnished) => ({
+      sql: `delete from states ${state(furnished.chain[0]!, furnished)}`,
+      fault: { check: 'BASES', digest: furnished.chain[1]! },
+      message: 'does not exist',
+    }),
+    'a wrong depth': (furnished) => ({
+      sql: `update states set depth = 0 ${state(furnished.chain[1]!, furnished)}`,
+      fault: { check: 'BASES', digest: furnished.chain[1]! },
+      message: 'its depth is 0',
+    }),
+    'wrong bytes of bases': (furnished) => ({
+      sql: `update states set base_bytes = 1 ${state(furnished.chain[1]!, furnished)}`,
+      fault: { check: 'BASES', digest: furnished.chain[1]! },
+      message: 'its row says 1',
+    }),
+    'a missing reference': ({ root, chain }) => ({
+      sql: `delete from state_refs ${of(root, 0)}`,
+      fault: { check: 'REFERENCES', ...stepsOf(root, 0n) },
+      message: chain[0]!,
+    }),
+    'a reference that no step has': ({ root, large }) => ({
+      sql: `update state_refs set name = 'wrong' ${of(root, 30)}`,
+      fault: { check: 'REFERENCES', digest: large, ...stepsOf(root, 30n) },
+      message: '"wrong"',
+    }),
+    'a tag of no step': ({ child, scene }) => ({
+      sql: `update tags set step_number = 99 where namespace = '${scene.namespace}'`,
+      fault: { check: 'TAGS', ...stepsOf(child, 99n) },
+      message: '"best"',
+    }),
+    'a branch point beyond its parent': ({ child }) => ({
+      sql: `update trajectories set branch_point = 70, next_step_number = 78 ${head(child)}`,
+      fault: { check: 'LINEAGE', trajectoryId: child.id },
+      message: 'branch point 70',
+    }),
+    'a wrong depth of a branch': ({ child }) => ({
+      sql: `update trajectories set depth = 3 ${head(child)}`,
+      fault: { check: 'LINEAGE', trajectoryId: child.id },
+      message: 'depth is 3',
+    }),
+    'a missing run': ({ scene }) => ({
+      sql: `delete from runs where namespace = '${scene.namespace}'`,
+      fault: { check: 'ROWS' },
+      message: 'table stages',
+    }),
+    'a wrong status': ({ scene }) => ({
+      sql: `update rollouts set status = 'FAILED' where namespace = '${scene.namespace}' and status = 'COMPLETED'`,
+      fault: { check: 'HISTORY' },
+      message: 'its status is FAILED',
+    }),
+    'a wrong status of a trajectory': ({ child }) => ({
+      sql: `update trajectories set status = 'FAILED' ${head(child)}`,
+      fault: { check: 'HISTORY', trajectoryId: child.id },
+      message: 'its status is FAILED',
+    }),
+  };
+
+  describe('of damaged rows', () => {
+    const damaged = new Map<string, { readonly namespace: string } & ReturnType<Damage>>();
+    let faults: readonly StorageFault[];
+
+    // All damage is verified together, each in a namespace of its own.
+    beforeAll(async () => {
+      for (const [title, damage] of Object.entries(DAMAGE)) {
+        const furnished = await furnish();
+        const done = damage(furnished);
+        await on.sql.rows(done.sql);
+        damaged.set(title, { namespace: furnished.scene.namespace, ...done });
+      }
+      faults = await faultsOf(on.store);
+    });
+
+    it.each(Object.keys(DAMAGE))('V1: finds %s, and names the place', (title) => {
+      const { namespace, fault, message } = damaged.get(title)!;
+      expect(faults.filter((each) => each.namespace === namespace)).toContainEqual(
+        expect.objectContaining({ ...fault, message: expect.stringContaining(message) }),
+      );
+    });
+  });
+});
