@@ -16,6 +16,7 @@ import { stepsCommand } from './steps.ts';
 import { storageUsageCommand } from './storage_usage.ts';
 import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
+import { verifyCommand } from './verify.ts';
 import { watchCommand } from './watch.ts';
 
 /** Creates the program with all its commands. */
@@ -38,7 +39,8 @@ function program(cli: CliContext): Command {
     .addCommand(stepsCommand(cli))
     .addCommand(tailCommand(cli))
     .addCommand(diffCommand(cli))
-    .addCommand(storageUsageCommand(cli));
+    .addCommand(storageUsageCommand(cli))
+    .addCommand(verifyCommand(cli));
 }
 
 /** Runs one command line. Resolves with the exit code: 0 success, 1 failure, 2 invalid command line. */

@@ -8,8 +8,8 @@ import {
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { paintFor } from './columns.ts';
-import { type CliContext, CliError, type Output } from './context.ts';
-import { openBars } from './demo_display.ts';
+import { type CliContext, CliError } from './context.ts';
+import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import { addExperimentOption, findRun } from './run_reference.ts';
 import {
   addServerOptions,
@@ -78,7 +78,7 @@ async function measure(
   request: Awaited<ReturnType<typeof requestOf>>,
   flags: UsageFlags,
 ): Promise<StorageUsage> {
-  const progress = stdout.isTTY && !flags.json ? progressBar(stdout) : NO_PROGRESS;
+  const progress = stdout.isTTY && !flags.json ? progressBar(stdout, 'steps') : NO_PROGRESS;
   try {
     for await (const { doneSteps, totalSteps, usage } of client.states.getStorageUsage(request, { signal })) {
       if (usage !== undefined) return usage;
@@ -88,29 +88,6 @@ async function measure(
     progress.stop();
   }
   throw new Error('the response of the server has no usage');
-}
-
-interface Progress {
-  readonly show: (done: number, total: number) => void;
-  readonly stop: () => void;
-}
-
-const NO_PROGRESS: Progress = { show() {}, stop() {} };
-
-function progressBar(output: Output): Progress {
-  const bars = openBars(output);
-  let bar: ReturnType<typeof bars.create> | undefined;
-  return {
-    show(done, total) {
-      bar ??= bars.create(total, 0, { name: 'steps', note: '' });
-      bar.setTotal(total);
-      bar.update(done, { note: `of ${total}` });
-    },
-    stop() {
-      bars.update();
-      bars.stop();
-    },
-  };
 }
 
 const COLUMNS = ['logical', 'stored', 'shared', 'unique'] as const;

@@ -1,5 +1,6 @@
 import type { DescService } from '@bufbuild/protobuf';
 import type { Client } from '@connectrpc/connect';
+import type { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -28,5 +29,6 @@ export interface ClientCalls {
   readonly states: WebCalls<typeof StateService>;
   readonly runs: WebCalls<typeof RunService>;
   readonly rollouts: WebCalls<typeof RolloutService>;
+  readonly admin: WebCalls<typeof AdminService>;
   readonly server: WebCalls<typeof ServerService>;
 }

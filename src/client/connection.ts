@@ -1,5 +1,6 @@
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -33,6 +34,8 @@ export interface AnabranchClient {
   readonly runs: Client<typeof RunService>;
   /** Calls every RPC of RolloutService: tasks, groups, the queue of rollouts, validations, environments. */
   readonly rollouts: Client<typeof RolloutService>;
+  /** Calls every RPC of AdminService: verification of the database. */
+  readonly admin: Client<typeof AdminService>;
   /** Calls every RPC of ServerService: version, features and limits. */
   readonly server: Client<typeof ServerService>;
   /** Closes the client and cancels every call on it. Close writers and metric loggers first, because they flush. */
@@ -72,6 +75,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     states: createClient(StateService, lanes),
     runs: createClient(RunService, lanes),
     rollouts: createClient(RolloutService, lanes),
+    admin: createClient(AdminService, lanes),
     server: createClient(ServerService, lanes),
     close: () => lanes.close(),
   };

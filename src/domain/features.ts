@@ -20,4 +20,5 @@ export const FEATURES = Object.freeze([
   'storage_usage',
   'tensors',
   'tree_gains',
+  'verify_database',
 ] as const);

@@ -1,3 +1,4 @@
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -6,7 +7,14 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { ANONYMOUS } from '../domain/caller.ts';
 import type { ServerInfo } from '../service/server/server.ts';
-import { rolloutService, runService, serverService, stateService, trajectoryService } from '../service/services.ts';
+import {
+  adminService,
+  rolloutService,
+  runService,
+  serverService,
+  stateService,
+  trajectoryService,
+} from '../service/services.ts';
 import type { App } from '../stream/app.ts';
 import type { Logger } from '../stream/logger.ts';
 import { createRpcHandler } from './adapter.ts';
@@ -42,7 +50,15 @@ function isHealthCheck(request: HttpRequest): boolean {
   return path === HEALTHZ || path.startsWith(HEALTH_RPCS);
 }
 
-const SERVICES = [TrajectoryService, StateService, RunService, RolloutService, ServerService, HealthService];
+const SERVICES = [
+  TrajectoryService,
+  StateService,
+  RunService,
+  RolloutService,
+  AdminService,
+  ServerService,
+  HealthService,
+];
 
 /** Compiles the rules of all requests. Servers may share the result. */
 export function createServiceValidator(): Validator {
@@ -71,6 +87,7 @@ export function createHandler({
       serve(StateService, handlers(wire, StateService, stateService));
       serve(RunService, handlers(wire, RunService, runService));
       serve(RolloutService, handlers(wire, RolloutService, rolloutService));
+      serve(AdminService, handlers(wire, AdminService, adminService));
       serve(ServerService, handlers(wire, ServerService, serverService(info)));
       serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
       serveReflection(serve, wire, SERVICES);

@@ -1,9 +1,11 @@
 import type { DescService } from '@bufbuild/protobuf';
+import type { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { adminMethods } from './admin/admin.ts';
 import { environmentMethods } from './environment/environment.ts';
 import { experimentMethods } from './experiment/experiment.ts';
 import { groupMethods } from './group/group.ts';
@@ -63,6 +65,8 @@ export const rolloutService: AllMethods<typeof RolloutService> = {
   ...environmentMethods,
   readRollouts,
 };
+
+export const adminService: AllMethods<typeof AdminService> = adminMethods;
 
 export function serverService(info: ServerInfo): AllMethods<typeof ServerService> {
   return serverMethods(info);

@@ -1,5 +1,6 @@
 import { create, type DescMessage, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import {
   CreateRolloutsRequestSchema,
   RolloutService,
@@ -58,7 +59,7 @@ function* fieldsOf({ fields }: DescMessage): Generator<string, void, undefined> 
 }
 
 it('FM6: every field of a request that holds an id, a name or a digest is in the table, or known to name nothing', () => {
-  const services = [TrajectoryService, StateService, RunService, RolloutService, ServerService];
+  const services = [TrajectoryService, StateService, RunService, RolloutService, AdminService, ServerService];
   const fields = new Set(services.flatMap(({ methods }) => methods.flatMap(({ input }) => [...fieldsOf(input)])));
   const refers = [...fields].filter((name) => /(_ids?|_name|^tag|digest)$/.test(name));
   const listed = new Set(Object.values(NAMED).flatMap((entry) => entry.fields));

@@ -7,6 +7,7 @@ import {
   ScalarType,
 } from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import {
   ClaimRolloutsRequestSchema,
   CompleteRolloutRequestSchema,
@@ -125,7 +126,14 @@ describe('fields of requests are checked as their descriptors say', () => {
         else if (isText(field) && /^uid$|_ids?$/.test(field.name) && !isLowered(schema, field)) others.add(field.name);
       }
     };
-    for (const { methods } of [TrajectoryService, StateService, RunService, RolloutService, ServerService]) {
+    for (const { methods } of [
+      TrajectoryService,
+      StateService,
+      RunService,
+      RolloutService,
+      AdminService,
+      ServerService,
+    ]) {
       for (const { input } of methods) look(input);
     }
     expect([...others].sort()).toEqual(

@@ -49,7 +49,8 @@ describeStore('verification', (on) => {
     const large = await putState(scene.store, scene.namespace, bytes, CHUNK);
     const content = { kind: 'state', digest: large, mediaType: '', size: bytes.length } as const;
     const observations = [textObservation('', { content })];
-    const more = Array.from({ length: 40 }, (_, i) => makeStep(BigInt(3 + i), { reward: -i, observations }));
+    // 48 rows: the last part that is read has none.
+    const more = Array.from({ length: 45 }, (_, i) => makeStep(BigInt(3 + i), { reward: -i, observations }));
     for (const step of more) await scene.append(root, [step]);
     const later = newState('attached');
     await scene.store.attachState(scene.caller, {
@@ -94,7 +95,7 @@ describeStore('verification', (on) => {
     const changing = (async () => {
       for (let i = 0; !done; i += 1) {
         const state = stateOf(5, 9000, [i]);
-        await scene.append(root, [makeStep(43n + BigInt(i), { reward: i, states: [stateRef(state)] })], {
+        await scene.append(root, [makeStep(48n + BigInt(i), { reward: i, states: [stateRef(state)] })], {
           states: [state],
         });
         if (i % 7 === 0) await scene.store.mergeSteps([{ ref: root.ref, rest: true }]);

@@ -4,6 +4,7 @@ import { gzipSync } from 'node:zlib';
 import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -31,6 +32,7 @@ const METHODS: readonly DescMethod[] = [
   StateService,
   RunService,
   RolloutService,
+  AdminService,
   ServerService,
 ].flatMap((service): readonly DescMethod[] => service.methods);
 const EMPTY = inEnvelope(new Uint8Array());

@@ -19,6 +19,7 @@ import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import {
   RolloutResultSchema,
   RolloutSchema,
@@ -47,6 +48,7 @@ import type { Reason } from '../../src/domain/errors.ts';
 import { NAMED } from '../../src/rpc/named_field.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { ADMIN_RPCS } from './rpcs/admin.ts';
 import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
 import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
@@ -69,13 +71,19 @@ const METHODS: readonly DescMethod[] = [
   StateService,
   RunService,
   RolloutService,
+  AdminService,
   ServerService,
 ].flatMap((service): readonly DescMethod[] => service.methods);
 type AnyScene = Scene | RunScene | RolloutScene;
 type AnyRpc = Rpc<DescMethod, AnyScene>;
-const RPCS = { ...TRAJECTORY_RPCS, ...STATE_RPCS, ...RUN_RPCS, ...ROLLOUT_RPCS, ...SERVER_RPCS } as unknown as Readonly<
-  Record<string, AnyRpc | undefined>
->;
+const RPCS = {
+  ...TRAJECTORY_RPCS,
+  ...STATE_RPCS,
+  ...RUN_RPCS,
+  ...ROLLOUT_RPCS,
+  ...ADMIN_RPCS,
+  ...SERVER_RPCS,
+} as unknown as Readonly<Record<string, AnyRpc | undefined>>;
 const MAX_INT64 = 2n ** 63n - 1n;
 
 /** Errors that the comments of the services document once for all calls. */

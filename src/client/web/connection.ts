@@ -1,5 +1,6 @@
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-web';
+import { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
@@ -39,6 +40,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
     rollouts: createClient(RolloutService, transport),
+    admin: createClient(AdminService, transport),
     server: createClient(ServerService, transport),
   };
 }

@@ -62,8 +62,9 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
   const from: RawBuilder<unknown> =
     at === undefined
       ? sql`cast(${-1n} as bigint)`
-      : sql`coalesce((select max(b.first_step_number) from ${stored} as b
-          where ${owned('b')} and b.first_step_number <= ${at}), cast(${at} as bigint))`;
+      : sql`coalesce((select b.first_step_number from (select first_step_number, next_step_number from ${stored} as l
+          where ${owned('l')} and l.first_step_number <= ${at} order by l.first_step_number desc limit 1) as b
+          where b.next_step_number > ${at}), cast(${at} as bigint))`;
   // The first row that is not read.
   const end = sql`(select e.first_step_number from ${stored} as e where ${owned('e')} and e.first_step_number >= ${from}
     order by e.first_step_number limit 1 offset ${sql.lit(ROWS)})`;

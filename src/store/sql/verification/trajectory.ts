@@ -70,26 +70,19 @@ class TrajectoryCheck {
       if (row.namespace !== head.namespace) report('ROWS', `${rowName(row)} is of namespace "${row.namespace}"`);
       if (row.writer_epoch > head.writerEpoch) report('COLUMNS', 'the epoch is later than the one of the trajectory');
       // A merge since the last part has joined this row with an earlier one.
-      if (at !== undefined && row.first_step_number < at) this.#forget(row);
-      const found = checkSegment(row, this.#sums ?? NO_SUMS, names, report);
+      if (at !== undefined && row.first_step_number < at) this.#sums = undefined;
+      if (this.#sums === undefined) this.#isComplete = false;
+      const found = checkSegment(row, this.#sums ?? sumsBefore(row), names, report);
+      this.#sums = found?.sums;
       if (found === undefined) {
         unread = true;
-        this.#forget(undefined);
         continue;
       }
-      this.#sums = found.sums;
       for (const reward of JSON.parse(row.rewards) as unknown[]) this.#rewardScale += Math.abs(Number(reward)) || 0;
       steps.push(...found.steps);
     }
     this.#checkAttached(head, part.attached);
     if (!unread) this.#checkRows(head, part, steps);
-  }
-
-  /** Continues with the sums of the row, or those of the next one. */
-  #forget(row: SegmentPart | undefined): void {
-    this.#isComplete = false;
-    this.#sums =
-      row === undefined ? undefined : { ...NO_SUMS, rewardSum: readReal(row.reward_sum), byteSum: row.byte_sum };
   }
 
   #checkAttached(head: LockedHead, attached: readonly AttachedPart[]): void {
@@ -202,6 +195,11 @@ class TrajectoryCheck {
       this.#faults.push({ ...fault, message: `trajectory ${id}${place}: ${message}` });
     };
   }
+}
+
+/** The running sums of a row, where those after the row before are not known. */
+function sumsBefore(row: SegmentPart): Sums {
+  return { ...NO_SUMS, rewardSum: readReal(row.reward_sum), byteSum: row.byte_sum };
 }
 
 function same(a: number, b: number): boolean {

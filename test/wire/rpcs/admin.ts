@@ -1,0 +1,15 @@
+import { expect } from 'vitest';
+import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
+import type { Rpcs } from './scene.ts';
+
+export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
+  verifyDatabase: {
+    requests: () => [[{}]],
+    served: (answers) => {
+      const last = answers.at(-1);
+      expect(last?.doneSteps).toBe(last?.totalSteps);
+      expect(answers.flatMap(({ faults }) => faults)).toEqual([]);
+    },
+    refused: () => ({}),
+  },
+};
