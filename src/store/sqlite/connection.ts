@@ -114,7 +114,6 @@ export function openWriter(path: string): DatabaseSync {
     pragma fullfsync = on;
     pragma checkpoint_fullfsync = on;
     pragma cache_size = -65536;
-    pragma temp_store = memory;
     pragma wal_autocheckpoint = 4000;
     pragma journal_size_limit = 67108864;
   `);

@@ -38,6 +38,8 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     const dialect = new Dialect({ database: writer });
     const writing = new Kysely<Tables>({ dialect });
     await migrate(writing, 'sqlite');
+    // Not before, because migrations sort whole tables, and a sort in memory has no bound.
+    await sql`pragma temp_store = memory`.execute(writing);
     // From here on the thread serves calls, and must not block on a lock (see `WriteLock`).
     await sql`pragma busy_timeout = 0`.execute(writing);
     const writeLock = new WriteLock();
