@@ -16,6 +16,7 @@ export const FEATURES = Object.freeze([
   'return_existing',
   'states_by_get',
   'step_labels',
+  'step_series',
   'step_tags',
   'storage_usage',
   'tensors',

@@ -25,6 +25,12 @@ export interface TreeRange extends OwnedRange {
   readonly tree: bigint;
 }
 
+/** The owners of some steps of a trajectory, in order. */
+export interface TreeLineage {
+  readonly tree: bigint;
+  readonly lineage: readonly OwnedRange[];
+}
+
 /**
  * Returns the ranges of a lineage from the root on. `chain` begins with the root and ends with the trajectory itself,
  * whose end is `end`.

@@ -14,7 +14,7 @@ interface Named {
 
 /** Reasons that are about something that a request names. */
 export const NAMED: { readonly [R in Reason]?: Named } = {
-  TRAJECTORY_NOT_FOUND: { key: 'trajectory_id', fields: ['trajectory_id', 'other_trajectory_id'] },
+  TRAJECTORY_NOT_FOUND: { key: 'trajectory_id', fields: ['trajectory_id', 'other_trajectory_id', 'tree_id'] },
   STEP_NOT_FOUND: { key: 'step_number', fields: ['step_number'] },
   TAG_NOT_FOUND: { key: 'tag', fields: ['tag', 'name'] },
   STATE_NOT_FOUND: {

@@ -28,6 +28,7 @@ import { appendSteps } from './trajectory/append.ts';
 import { readSteps } from './trajectory/read.ts';
 import { readTrajectories } from './trajectory/read_trajectories.ts';
 import { stepMethods } from './trajectory/step.ts';
+import { readStepSeries } from './trajectory/step_series.ts';
 import { tagMethods } from './trajectory/tag.ts';
 import { trajectoryMethods } from './trajectory/trajectory.ts';
 
@@ -41,6 +42,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   appendSteps,
   readSteps,
   readTrajectories,
+  readStepSeries,
 };
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;

@@ -30,9 +30,9 @@ const NOT_NAMED = [
   'external_id',
   'parent_id',
   'prompt_token_ids',
+  'state_name',
   'token_ids',
   'trajectory_ids',
-  'tree_id',
   'worker_id',
   'writer_id',
 ];

@@ -61,6 +61,14 @@ describeStore('namespaces', (on) => {
         readSteps: [store.readSteps(namespace, tree, lineage, range, 'FULL'), []],
         readEncodedSteps: [store.readEncodedSteps(namespace, tree, lineage, range, 'FULL'), []],
         readOutlines: [store.readOutlines(namespace, tree, lineage, 0n, 9), []],
+        readStepSeries: [
+          store.readStepSeries(namespace, [{ tree, lineage }], {
+            value: { of: 'REWARD' },
+            maxPoints: 4,
+            stretchSteps: 1n,
+          }),
+          [{ stepNumbers: [], values: [], stretchSteps: expect.anything() }],
+        ],
         listSteps: [
           store.listSteps(
             namespace,

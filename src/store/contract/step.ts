@@ -1,7 +1,8 @@
 import type { Digest } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
-import type { OwnedRange } from '../../domain/lineage.ts';
+import type { OwnedRange, TreeLineage } from '../../domain/lineage.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
+import type { SeriesQuery, StepSeries } from '../../domain/step_series.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Page } from './page.ts';
 
@@ -49,6 +50,9 @@ export interface StepStore {
     limit: number,
   ): Promise<StepOutline[]>;
 
+  /** RD9: returns a value of the steps of each lineage, downsampled. Errors: STEP_CORRUPT. */
+  readStepSeries(namespace: string, of: readonly TreeLineage[], query: SeriesQuery): Promise<StepSeries[]>;
+
   /** RD4: returns a page of steps by filter and order. */
   listSteps(
     namespace: string,
@@ -92,11 +96,7 @@ export interface StepStore {
 }
 
 /** A step and the trajectory that owns it, by row keys. */
-export interface StepPlace {
-  readonly tree: bigint;
-  readonly owner: bigint;
-  readonly stepNumber: bigint;
-}
+export type StepPlace = { readonly tree: bigint; readonly owner: bigint; readonly stepNumber: bigint };
 
 /** FM7: `BASIC` returns actions, observations, infoJson and metadataJson empty. */
 export type StepView = 'BASIC' | 'FULL';

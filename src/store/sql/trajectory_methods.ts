@@ -18,6 +18,7 @@ import { listSteps } from './step/list.ts';
 import { readEncodedRanges } from './step/many_ranges.ts';
 import { findUnmerged, mergeSteps } from './step/merge.ts';
 import { openForAppend } from './step/open.ts';
+import { readStepSeries } from './step/series.ts';
 import { findCheckpoint, listStepStates, readSmallStates } from './step/step_states.ts';
 import { readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
 import { createAllMissing } from './trajectory/creation.ts';
@@ -122,6 +123,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   readOutlines(namespace, tree, lineage, from, limit) {
     return readOutlines(scopeOf(this.engine, namespace), tree, lineage, from, limit);
+  },
+  readStepSeries(namespace, of, query) {
+    return readStepSeries(scopeOf(this.engine, namespace), of, query);
   },
   listSteps(namespace, where, order, page, view) {
     return listSteps(scopeOf(this.engine, namespace), where, order, page, view);

@@ -5,6 +5,7 @@ import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   StepOrder,
   StepScope,
+  StepValue,
   TrajectoryOrder,
   type TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -211,6 +212,28 @@ export const TRAJECTORY_READS = {
     refused: ({ id }) => ({
       TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
       INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
+    }),
+  },
+  readStepSeries: {
+    requests: ({ id, branchId }) => {
+      const range = { startStepNumber: 1n, endStepNumber: 9n, maxPoints: 4, stretchSteps: 1n };
+      const state = { value: StepValue.STATE, stateName: 'env', pointer: '/a' };
+      return [
+        [{ trajectoryIds: [id, branchId], steps: StepScope.OWN, ...range, value: StepValue.REWARD }],
+        [{ treeId: branchId, value: StepValue.METRIC, metricKey: 'score' }],
+        [{ treeId: branchId, ...state }],
+        [{ treeId: branchId }],
+      ];
+    },
+    served: ([answer], { id, branchId }) => {
+      expect(answer?.series).toMatchObject([
+        { trajectoryId: id, stepNumbers: [0n, 1n, 2n, 3n], values: [0, 1, 3, 6], stretchSteps: 1n, nextStepNumber: 4n },
+        { trajectoryId: branchId, stepNumbers: [0n, 1n, 2n], values: [0, 1, 6], stretchSteps: 1n, nextStepNumber: 3n },
+      ]);
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ treeId: NOBODY }],
+      INVALID_REQUEST: [{ trajectoryIds: [id], value: StepValue.INFO, pointer: 'no slash' }],
     }),
   },
   compareTrajectories: {

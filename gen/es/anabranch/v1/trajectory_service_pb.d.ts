@@ -1762,6 +1762,167 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
 export declare const ReadTrajectoriesResponseSchema: GenMessage<ReadTrajectoriesResponse>;
 
 /**
+ * Request of ReadStepSeries. Exactly one of trajectory_ids and tree_id is required.
+ *
+ * @generated from message anabranch.v1.ReadStepSeriesRequest
+ */
+export declare type ReadStepSeriesRequest = Message<"anabranch.v1.ReadStepSeriesRequest"> & {
+  /**
+   * Ids of trajectories. At most 1,000. Ids that do not exist are ignored.
+   *
+   * @generated from field: repeated string trajectory_ids = 1;
+   */
+  trajectoryIds: string[];
+
+  /**
+   * Id of any trajectory of a tree: read all trajectories of the tree. Deleted trajectories are left out.
+   *
+   * @generated from field: string tree_id = 2;
+   */
+  treeId: string;
+
+  /**
+   * Steps of each trajectory: OWN or LINEAGE. NONE is rejected. Default: LINEAGE.
+   *
+   * @generated from field: anabranch.v1.StepScope steps = 3;
+   */
+  steps: StepScope;
+
+  /**
+   * First step. Default: 0.
+   *
+   * @generated from field: int64 start_step_number = 4;
+   */
+  startStepNumber: bigint;
+
+  /**
+   * End of the steps, exclusive. Default: the end of each trajectory.
+   *
+   * @generated from field: optional int64 end_step_number = 5;
+   */
+  endStepNumber?: bigint | undefined;
+
+  /**
+   * Maximum number of points of each trajectory, 4 to 10,000. Default: 1,000.
+   *
+   * @generated from field: int32 max_points = 6;
+   */
+  maxPoints: number;
+
+  /**
+   * The value to read. Default: REWARD_SUM.
+   *
+   * @generated from field: anabranch.v1.StepValue value = 7;
+   */
+  value: StepValue;
+
+  /**
+   * Key of the metric. Required with METRIC, and allowed only with it.
+   *
+   * @generated from field: string metric_key = 8;
+   */
+  metricKey: string;
+
+  /**
+   * JSON Pointer (RFC 6901), for example `/pole/angle`. Empty: the whole JSON is the number. Allowed only with ACTION,
+   * OBSERVATION, INFO and STATE.
+   *
+   * @generated from field: string pointer = 9;
+   */
+  pointer: string;
+
+  /**
+   * Name of the state. Allowed only with STATE. Default: `env`.
+   *
+   * @generated from field: string state_name = 10;
+   */
+  stateName: string;
+
+  /**
+   * Minimum number of steps of a stretch, at most 1,000,000,000. Default: 1.
+   *
+   * @generated from field: int64 stretch_steps = 11;
+   */
+  stretchSteps: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.ReadStepSeriesRequest.
+ * Use `create(ReadStepSeriesRequestSchema)` to create a new message.
+ */
+export declare const ReadStepSeriesRequestSchema: GenMessage<ReadStepSeriesRequest>;
+
+/**
+ * Values of the steps of a trajectory, downsampled. The steps are divided into stretches of equal length, a power of two
+ * that begins at a multiple of itself. Of each stretch, the first, the last, the smallest and the largest value are
+ * returned, the latter two at the first step that has them. Steps without a value, or with NaN, are left out.
+ *
+ * @generated from message anabranch.v1.StepSeries
+ */
+export declare type StepSeries = Message<"anabranch.v1.StepSeries"> & {
+  /**
+   * Id of the trajectory.
+   *
+   * @generated from field: string trajectory_id = 1;
+   */
+  trajectoryId: string;
+
+  /**
+   * Numbers of the steps, in order.
+   *
+   * @generated from field: repeated int64 step_numbers = 2;
+   */
+  stepNumbers: bigint[];
+
+  /**
+   * Value at each of these steps.
+   *
+   * @generated from field: repeated double values = 3;
+   */
+  values: number[];
+
+  /**
+   * Number of steps of a stretch. If it is 1 and the value is not of a state, all values are returned.
+   *
+   * @generated from field: int64 stretch_steps = 4;
+   */
+  stretchSteps: bigint;
+
+  /**
+   * End of the trajectory when it was read.
+   *
+   * @generated from field: int64 next_step_number = 5;
+   */
+  nextStepNumber: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.StepSeries.
+ * Use `create(StepSeriesSchema)` to create a new message.
+ */
+export declare const StepSeriesSchema: GenMessage<StepSeries>;
+
+/**
+ * A message of the ReadStepSeries stream, at most 1 MiB.
+ *
+ * @generated from message anabranch.v1.ReadStepSeriesResponse
+ */
+export declare type ReadStepSeriesResponse = Message<"anabranch.v1.ReadStepSeriesResponse"> & {
+  /**
+   * Series of trajectories, in order of creation. Each trajectory has one, also if it has no points.
+   *
+   * @generated from field: repeated anabranch.v1.StepSeries series = 1;
+   */
+  series: StepSeries[];
+};
+
+/**
+ * Describes the message anabranch.v1.ReadStepSeriesResponse.
+ * Use `create(ReadStepSeriesResponseSchema)` to create a new message.
+ */
+export declare const ReadStepSeriesResponseSchema: GenMessage<ReadStepSeriesResponse>;
+
+/**
  * Request of ListSteps. A step must match all filters that are set. Exactly one of trajectory_id, task_id, run_id and
  * experiment_id is required.
  *
@@ -2737,6 +2898,82 @@ export enum StepScope {
 export declare const StepScopeSchema: GenEnum<StepScope>;
 
 /**
+ * A number that a step can have.
+ *
+ * @generated from enum anabranch.v1.StepValue
+ */
+export enum StepValue {
+  /**
+   * Same as REWARD_SUM.
+   *
+   * @generated from enum value: STEP_VALUE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * `reward_sum` of the step: the sum of rewards along the lineage.
+   *
+   * @generated from enum value: STEP_VALUE_REWARD_SUM = 1;
+   */
+  REWARD_SUM = 1,
+
+  /**
+   * Reward of the step.
+   *
+   * @generated from enum value: STEP_VALUE_REWARD = 2;
+   */
+  REWARD = 2,
+
+  /**
+   * Mean reward of the steps of each stretch that have one. A stretch has one point, at its last such step.
+   *
+   * @generated from enum value: STEP_VALUE_REWARD_MEAN = 3;
+   */
+  REWARD_MEAN = 3,
+
+  /**
+   * The metric `metric_key`.
+   *
+   * @generated from enum value: STEP_VALUE_METRIC = 4;
+   */
+  METRIC = 4,
+
+  /**
+   * A number in the JSON content of an action, at `pointer`. If several actions have one: of the first of them.
+   *
+   * @generated from enum value: STEP_VALUE_ACTION = 5;
+   */
+  ACTION = 5,
+
+  /**
+   * A number in the JSON content of an observation, in the same way.
+   *
+   * @generated from enum value: STEP_VALUE_OBSERVATION = 6;
+   */
+  OBSERVATION = 6,
+
+  /**
+   * A number in `info_json`, at `pointer`.
+   *
+   * @generated from enum value: STEP_VALUE_INFO = 7;
+   */
+  INFO = 7,
+
+  /**
+   * A number in the state `state_name`, which is JSON of at most 1 MiB, at `pointer`. At most `max_points` states are
+   * read for each trajectory, at evenly spaced steps. Extremes between them are not found.
+   *
+   * @generated from enum value: STEP_VALUE_STATE = 8;
+   */
+  STATE = 8,
+}
+
+/**
+ * Describes the enum anabranch.v1.StepValue.
+ */
+export declare const StepValueSchema: GenEnum<StepValue>;
+
+/**
  * Order of listed steps.
  *
  * @generated from enum anabranch.v1.StepOrder
@@ -3015,6 +3252,18 @@ export declare const TrajectoryService: GenService<{
     methodKind: "unary";
     input: typeof GetTreeRequestSchema;
     output: typeof GetTreeResponseSchema;
+  },
+  /**
+   * Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
+   * without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
+   * Errors: TRAJECTORY_NOT_FOUND (tree_id), STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING, SLOW_READER.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.ReadStepSeries
+   */
+  readStepSeries: {
+    methodKind: "server_streaming";
+    input: typeof ReadStepSeriesRequestSchema;
+    output: typeof ReadStepSeriesResponseSchema;
   },
   /**
    * Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,

@@ -109,6 +109,58 @@ STEP_SCOPE_LINEAGE: StepScope.ValueType  # 3
 """All steps of each trajectory, inherited steps included."""
 Global___StepScope: typing_extensions.TypeAlias = StepScope
 
+class _StepValue:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StepValueEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StepValue.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STEP_VALUE_UNSPECIFIED: _StepValue.ValueType  # 0
+    """Same as REWARD_SUM."""
+    STEP_VALUE_REWARD_SUM: _StepValue.ValueType  # 1
+    """`reward_sum` of the step: the sum of rewards along the lineage."""
+    STEP_VALUE_REWARD: _StepValue.ValueType  # 2
+    """Reward of the step."""
+    STEP_VALUE_REWARD_MEAN: _StepValue.ValueType  # 3
+    """Mean reward of the steps of each stretch that have one. A stretch has one point, at its last such step."""
+    STEP_VALUE_METRIC: _StepValue.ValueType  # 4
+    """The metric `metric_key`."""
+    STEP_VALUE_ACTION: _StepValue.ValueType  # 5
+    """A number in the JSON content of an action, at `pointer`. If several actions have one: of the first of them."""
+    STEP_VALUE_OBSERVATION: _StepValue.ValueType  # 6
+    """A number in the JSON content of an observation, in the same way."""
+    STEP_VALUE_INFO: _StepValue.ValueType  # 7
+    """A number in `info_json`, at `pointer`."""
+    STEP_VALUE_STATE: _StepValue.ValueType  # 8
+    """A number in the state `state_name`, which is JSON of at most 1 MiB, at `pointer`. At most `max_points` states are
+    read for each trajectory, at evenly spaced steps. Extremes between them are not found.
+    """
+
+class StepValue(_StepValue, metaclass=_StepValueEnumTypeWrapper):
+    """A number that a step can have."""
+
+STEP_VALUE_UNSPECIFIED: StepValue.ValueType  # 0
+"""Same as REWARD_SUM."""
+STEP_VALUE_REWARD_SUM: StepValue.ValueType  # 1
+"""`reward_sum` of the step: the sum of rewards along the lineage."""
+STEP_VALUE_REWARD: StepValue.ValueType  # 2
+"""Reward of the step."""
+STEP_VALUE_REWARD_MEAN: StepValue.ValueType  # 3
+"""Mean reward of the steps of each stretch that have one. A stretch has one point, at its last such step."""
+STEP_VALUE_METRIC: StepValue.ValueType  # 4
+"""The metric `metric_key`."""
+STEP_VALUE_ACTION: StepValue.ValueType  # 5
+"""A number in the JSON content of an action, at `pointer`. If several actions have one: of the first of them."""
+STEP_VALUE_OBSERVATION: StepValue.ValueType  # 6
+"""A number in the JSON content of an observation, in the same way."""
+STEP_VALUE_INFO: StepValue.ValueType  # 7
+"""A number in `info_json`, at `pointer`."""
+STEP_VALUE_STATE: StepValue.ValueType  # 8
+"""A number in the state `state_name`, which is JSON of at most 1 MiB, at `pointer`. At most `max_points` states are
+read for each trajectory, at evenly spaced steps. Extremes between them are not found.
+"""
+Global___StepValue: typing_extensions.TypeAlias = StepValue
+
 class _StepOrder:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -1735,6 +1787,131 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "deleted", b"deleted", "error", b"error", "owner_id", b"owner_id", "resume_token", b"resume_token", "steps", b"steps", "trajectory", b"trajectory", "trajectory_done", b"trajectory_done"]) -> None: ...
 
 Global___ReadTrajectoriesResponse: typing_extensions.TypeAlias = ReadTrajectoriesResponse
+
+@typing.final
+class ReadStepSeriesRequest(google.protobuf.message.Message):
+    """Request of ReadStepSeries. Exactly one of trajectory_ids and tree_id is required."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
+    TREE_ID_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    START_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    END_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    MAX_POINTS_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    METRIC_KEY_FIELD_NUMBER: builtins.int
+    POINTER_FIELD_NUMBER: builtins.int
+    STATE_NAME_FIELD_NUMBER: builtins.int
+    STRETCH_STEPS_FIELD_NUMBER: builtins.int
+    tree_id: builtins.str
+    """Id of any trajectory of a tree: read all trajectories of the tree. Deleted trajectories are left out."""
+    steps: Global___StepScope.ValueType
+    """Steps of each trajectory: OWN or LINEAGE. NONE is rejected. Default: LINEAGE."""
+    start_step_number: builtins.int
+    """First step. Default: 0."""
+    end_step_number: builtins.int
+    """End of the steps, exclusive. Default: the end of each trajectory."""
+    max_points: builtins.int
+    """Maximum number of points of each trajectory, 4 to 10,000. Default: 1,000."""
+    value: Global___StepValue.ValueType
+    """The value to read. Default: REWARD_SUM."""
+    metric_key: builtins.str
+    """Key of the metric. Required with METRIC, and allowed only with it."""
+    pointer: builtins.str
+    """JSON Pointer (RFC 6901), for example `/pole/angle`. Empty: the whole JSON is the number. Allowed only with ACTION,
+    OBSERVATION, INFO and STATE.
+    """
+    state_name: builtins.str
+    """Name of the state. Allowed only with STATE. Default: `env`."""
+    stretch_steps: builtins.int
+    """Minimum number of steps of a stretch, at most 1,000,000,000. Default: 1."""
+    @property
+    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of trajectories. At most 1,000. Ids that do not exist are ignored."""
+
+    def __init__(
+        self,
+        *,
+        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        tree_id: builtins.str = ...,
+        steps: Global___StepScope.ValueType = ...,
+        start_step_number: builtins.int = ...,
+        end_step_number: builtins.int | None = ...,
+        max_points: builtins.int = ...,
+        value: Global___StepValue.ValueType = ...,
+        metric_key: builtins.str = ...,
+        pointer: builtins.str = ...,
+        state_name: builtins.str = ...,
+        stretch_steps: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "max_points", b"max_points", "metric_key", b"metric_key", "pointer", b"pointer", "start_step_number", b"start_step_number", "state_name", b"state_name", "steps", b"steps", "stretch_steps", b"stretch_steps", "trajectory_ids", b"trajectory_ids", "tree_id", b"tree_id", "value", b"value"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_end_step_number", b"_end_step_number"]) -> typing.Literal["end_step_number"] | None: ...
+
+Global___ReadStepSeriesRequest: typing_extensions.TypeAlias = ReadStepSeriesRequest
+
+@typing.final
+class StepSeries(google.protobuf.message.Message):
+    """Values of the steps of a trajectory, downsampled. The steps are divided into stretches of equal length, a power of two
+    that begins at a multiple of itself. Of each stretch, the first, the last, the smallest and the largest value are
+    returned, the latter two at the first step that has them. Steps without a value, or with NaN, are left out.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBERS_FIELD_NUMBER: builtins.int
+    VALUES_FIELD_NUMBER: builtins.int
+    STRETCH_STEPS_FIELD_NUMBER: builtins.int
+    NEXT_STEP_NUMBER_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
+    """Id of the trajectory."""
+    stretch_steps: builtins.int
+    """Number of steps of a stretch. If it is 1 and the value is not of a state, all values are returned."""
+    next_step_number: builtins.int
+    """End of the trajectory when it was read."""
+    @property
+    def step_numbers(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """Numbers of the steps, in order."""
+
+    @property
+    def values(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
+        """Value at each of these steps."""
+
+    def __init__(
+        self,
+        *,
+        trajectory_id: builtins.str = ...,
+        step_numbers: collections.abc.Iterable[builtins.int] | None = ...,
+        values: collections.abc.Iterable[builtins.float] | None = ...,
+        stretch_steps: builtins.int = ...,
+        next_step_number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_step_number", b"next_step_number", "step_numbers", b"step_numbers", "stretch_steps", b"stretch_steps", "trajectory_id", b"trajectory_id", "values", b"values"]) -> None: ...
+
+Global___StepSeries: typing_extensions.TypeAlias = StepSeries
+
+@typing.final
+class ReadStepSeriesResponse(google.protobuf.message.Message):
+    """A message of the ReadStepSeries stream, at most 1 MiB."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SERIES_FIELD_NUMBER: builtins.int
+    @property
+    def series(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StepSeries]:
+        """Series of trajectories, in order of creation. Each trajectory has one, also if it has no points."""
+
+    def __init__(
+        self,
+        *,
+        series: collections.abc.Iterable[Global___StepSeries] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["series", b"series"]) -> None: ...
+
+Global___ReadStepSeriesResponse: typing_extensions.TypeAlias = ReadStepSeriesResponse
 
 @typing.final
 class ListStepsRequest(google.protobuf.message.Message):

@@ -126,6 +126,11 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.FromString,
                 _registered_method=True)
+        self.ReadStepSeries = channel.unary_stream(
+                '/anabranch.v1.TrajectoryService/ReadStepSeries',
+                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesResponse.FromString,
+                _registered_method=True)
         self.CompareTrajectories = channel.unary_unary(
                 '/anabranch.v1.TrajectoryService/CompareTrajectories',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareTrajectoriesRequest.SerializeToString,
@@ -329,6 +334,15 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReadStepSeries(self, request, context):
+        """Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
+        without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
+        Errors: TRAJECTORY_NOT_FOUND (tree_id), STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING, SLOW_READER.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CompareTrajectories(self, request, context):
         """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
         TRAJECTORY_DELETED, STEP_CORRUPT.
@@ -457,6 +471,11 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.GetTree,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.SerializeToString,
+            ),
+            'ReadStepSeries': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadStepSeries,
+                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesResponse.SerializeToString,
             ),
             'CompareTrajectories': grpc.unary_unary_rpc_method_handler(
                     servicer.CompareTrajectories,
@@ -972,6 +991,33 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/GetTree',
             anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadStepSeries(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.TrajectoryService/ReadStepSeries',
+            anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesRequest.SerializeToString,
+            anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

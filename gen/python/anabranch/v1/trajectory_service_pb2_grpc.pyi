@@ -313,6 +313,22 @@ _TrajectoryServiceGetTreeType = typing_extensions.TypeVar(
     ],
 )
 
+_TrajectoryServiceReadStepSeriesType = typing_extensions.TypeVar(
+    '_TrajectoryServiceReadStepSeriesType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse,
+    ],
+)
+
 _TrajectoryServiceCompareTrajectoriesType = typing_extensions.TypeVar(
     '_TrajectoryServiceCompareTrajectoriesType',
     grpc.UnaryUnaryMultiCallable[
@@ -393,7 +409,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -471,6 +487,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetTreeRequest,
             anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
+            anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
@@ -567,6 +587,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetTreeRequest,
             anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
+            anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
@@ -704,6 +728,12 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
 
+    ReadStepSeries: _TrajectoryServiceReadStepSeriesType
+    """Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
+    without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
+    Errors: TRAJECTORY_NOT_FOUND (tree_id), STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING, SLOW_READER.
+    """
+
     CompareTrajectories: _TrajectoryServiceCompareTrajectoriesType
     """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
     TRAJECTORY_DELETED, STEP_CORRUPT.
@@ -793,6 +823,10 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.GetTreeRequest,
         anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
+        anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
@@ -1023,6 +1057,17 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
         steps are kept for branches are included.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """
+
+    @abc.abstractmethod
+    def ReadStepSeries(
+        self,
+        request: anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.ReadStepSeriesResponse]]:
+        """Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
+        without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
+        Errors: TRAJECTORY_NOT_FOUND (tree_id), STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING, SLOW_READER.
         """
 
     @abc.abstractmethod

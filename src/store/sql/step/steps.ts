@@ -138,7 +138,7 @@ interface SegmentPage {
  * byte sums turn a page of bounded size into a range condition. The first segment may exceed `maxBytes`. What the caller
  * does with many steps in the same iteration of the event loop belongs to a slot (A5).
  */
-async function readPage(
+export async function readPage(
   { engine, namespace }: ReadScope,
   tree: bigint,
   lineage: readonly OwnedRange[],

@@ -1,0 +1,157 @@
+import type { Caller } from '../../domain/caller.ts';
+import type { OwnedRange } from '../../domain/lineage.ts';
+import type { StateRef } from '../../domain/step.ts';
+import { type JsonPath, numberAt, type SeriesQuery, type StepSeries } from '../../domain/step_series.ts';
+import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
+import type { RestoredState } from '../../store/contract/state.ts';
+import type { App } from '../../stream/app.ts';
+import { findTrajectory } from '../../stream/find.ts';
+import { isMissing, rowReader, smallReader, stateBytes } from '../state/bytes.ts';
+
+export interface SeriesArgs extends Omit<SeriesQuery, 'value'> {
+  /** Trajectories by id, or all of the tree of one. */
+  readonly of: { readonly ids: readonly string[] } | { readonly treeOf: string };
+  /** Reads only the steps that each trajectory owns. */
+  readonly isOwn: boolean;
+  readonly from: bigint;
+  /** Exclusive. Undefined for the end of each trajectory. */
+  readonly to: bigint | undefined;
+  readonly value: SeriesQuery['value'] | StateValue;
+}
+
+/** A number in a state of JSON. */
+interface StateValue {
+  readonly of: 'STATE';
+  readonly name: string;
+  readonly path: JsonPath;
+}
+
+export interface SeriesRead {
+  readonly trajectory: Trajectory;
+  readonly series: StepSeries;
+}
+
+/** Trajectories that are read together. */
+const TOGETHER = 64;
+
+/**
+ * RD9: returns a series of each trajectory, in order of creation, some at a time. Errors: TRAJECTORY_NOT_FOUND (of the
+ * tree), STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING.
+ */
+export async function* readSeries(
+  app: App,
+  caller: Caller,
+  args: SeriesArgs,
+): AsyncGenerator<readonly SeriesRead[], void, undefined> {
+  for await (const page of trajectoriesOf(app, caller, args.of)) {
+    for (let at = 0; at < page.length; at += TOGETHER) {
+      app.drain.throwIfBegun();
+      const some = page.slice(at, at + TOGETHER);
+      const lineages = await Promise.all(some.map((trajectory) => lineageOf(app, caller, trajectory, args)));
+      const series = await seriesOf(app, caller, some, lineages, args);
+      yield some.map((trajectory, i) => ({ trajectory, series: series[i]! }));
+    }
+  }
+}
+
+/** Trajectories of a tree that are read by one statement. */
+const PAGE = 256;
+
+async function* trajectoriesOf(
+  app: App,
+  caller: Caller,
+  of: SeriesArgs['of'],
+): AsyncGenerator<readonly Trajectory[], void, undefined> {
+  const { store } = app;
+  if ('ids' in of) {
+    const found = await store.findTrajectories(caller.namespace, of);
+    yield found.map(({ trajectory }) => trajectory).sort((a, b) => (a.ref.key < b.ref.key ? -1 : 1));
+    return;
+  }
+  const { tree } = (await findTrajectory(app, caller, of.treeOf)).ref;
+  for (let after: bigint | undefined; ; ) {
+    const page = await store.listTree(caller.namespace, tree, { limit: PAGE, after });
+    yield page.filter(({ hidden }) => !hidden);
+    if (page.length < PAGE) return;
+    after = page.at(-1)!.ref.key;
+  }
+}
+
+async function lineageOf(app: App, caller: Caller, trajectory: Trajectory, args: SeriesArgs): Promise<OwnedRange[]> {
+  const own = ownBegin(trajectory);
+  const from = args.isOwn && args.from < own ? own : args.from;
+  const { nextStepNumber: end } = trajectory;
+  const to = args.to === undefined || args.to > end ? end : args.to;
+  return from < to ? app.lineages.within(app.store, caller.namespace, trajectory, from, to) : [];
+}
+
+async function seriesOf(
+  app: App,
+  { namespace }: Caller,
+  trajectories: readonly Trajectory[],
+  lineages: readonly OwnedRange[][],
+  { value, maxPoints, stretchSteps }: SeriesArgs,
+): Promise<StepSeries[]> {
+  const of = trajectories.map(({ ref }, i) => ({ tree: ref.tree, lineage: lineages[i]! }));
+  if (value.of !== 'STATE') return app.store.readStepSeries(namespace, of, { value, maxPoints, stretchSteps });
+  const all: StepSeries[] = [];
+  for (const { tree, lineage } of of) {
+    all.push(await stateSeries(app, namespace, tree, lineage, { value, maxPoints, stretchSteps }));
+  }
+  return all;
+}
+
+/** Bytes of the largest state that is parsed. */
+const STATE_BYTES = 1024 * 1024;
+
+/** Reads the first state with the name at or after evenly spaced steps, each state once. */
+async function stateSeries(
+  { store }: App,
+  namespace: string,
+  tree: bigint,
+  lineage: readonly OwnedRange[],
+  { value, maxPoints, stretchSteps: least }: Pick<SeriesArgs, 'maxPoints' | 'stretchSteps'> & { value: StateValue },
+): Promise<StepSeries> {
+  const to = lineage.at(-1)?.to ?? 0n;
+  const begin = lineage[0]?.from ?? 0n;
+  const even = (to - begin + BigInt(maxPoints) - 1n) / BigInt(maxPoints);
+  const stretchSteps = [even, least, 1n].reduce((a, b) => (a > b ? a : b));
+  const stepNumbers: bigint[] = [];
+  const values: number[] = [];
+  const last: RestoredState = {};
+  for (let from = begin; from < to; ) {
+    const asked = { name: value.name, from, limit: 1 };
+    const [found] = await store.listStepStates(namespace, tree, lineage, asked);
+    if (found === undefined) break;
+    const { stepNumber, state } = found;
+    const json = state.size > STATE_BYTES ? '' : await textOf(store, namespace, state, last);
+    await store.slots.take();
+    const number = numberAt(json, value.path);
+    if (number !== undefined) {
+      stepNumbers.push(stepNumber);
+      values.push(number);
+    }
+    // The next evenly spaced step after this one.
+    from = begin + ((stepNumber - begin) / stretchSteps + 1n) * stretchSteps;
+  }
+  return { stepNumbers, values, stretchSteps };
+}
+
+/** Returns an empty text if the state was deleted meanwhile. Errors: STATE_CORRUPT. */
+async function textOf(
+  store: Pick<App['store'], 'readState'>,
+  namespace: string,
+  state: StateRef,
+  last: RestoredState,
+): Promise<string> {
+  const { data } = state;
+  const read = data === undefined ? rowReader(store, namespace, state, last) : smallReader(data);
+  const parts: Uint8Array[] = [];
+  try {
+    for await (const part of stateBytes(read, state, 0, state.size)) parts.push(part);
+  } catch (error) {
+    if (isMissing(error)) return '';
+    throw error;
+  }
+  return Buffer.concat(parts).toString();
+}
