@@ -100,6 +100,29 @@ describeStore('states that are stored as changes', (on) => {
     await readBack(scene, states);
   });
 
+  it('S8, W10: attached states cost what changed as well, also after a restart, on whatever base they are', async () => {
+    let scene = on.scene();
+    const made = await scene.create();
+    const states = Array.from({ length: 6 }, (_, i) => stateOf(6, 16 * KIB, [i]));
+    await appendStates(scene, made, 0, states.slice(0, 1));
+    for (const number of [1n, 2n, 3n, 4n, 5n]) await scene.append(made, [makeStep(number)]);
+    const attach = (number: number) => {
+      const { digest, data } = states[number]!;
+      const attached = { name: 'env', digest, mediaType: '', data, uid: undefined, writerEpoch: undefined };
+      const place = { trajectoryId: made.id, stepNumber: BigInt(number) };
+      return scene.store.attachState(scene.caller, { ...place, ...attached });
+    };
+    expect(await attach(1)).toMatchObject({ duplicate: false });
+    await on.reopen();
+    scene = new Scene(on.store, scene.namespace);
+    for (const number of [3, 2, 5, 4]) expect(await attach(number)).toMatchObject({ duplicate: false });
+    expect(await attach(4)).toMatchObject({ duplicate: true });
+    const stored = await look(scene);
+    expect(stored.filter(isWhole)).toHaveLength(1);
+    for (const state of stored) expect(state.stored).toBeLessThan(isWhole(state) ? 12 * KIB : 100);
+    await readBack(scene, states);
+  });
+
   it('S8: branches that begin at the same time share whole states too', async () => {
     const scene = on.scene();
     const root = await scene.create();

@@ -100,7 +100,7 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     return append(this.engine, this, batches, wait);
   },
   attachState(caller, attaching) {
-    return attachState(this.engine, caller, attaching);
+    return attachState(this.engine, this.encoder, caller, attaching);
   },
   mergeSteps(requests) {
     return mergeSteps(this.engine, requests);

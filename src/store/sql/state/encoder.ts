@@ -1,5 +1,6 @@
+import type { Caller } from '../../../domain/caller.ts';
 import type { Digest } from '../../../domain/ids.ts';
-import type { NewState } from '../../../domain/step.ts';
+import type { NewState, StateRef } from '../../../domain/step.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
@@ -7,13 +8,20 @@ import { BaseCache } from './base_cache.ts';
 import { type BaseState, findLastState, restoreBase } from './bases.ts';
 import { type EncodedBytes, type EncodedState, encodeBytes, encodeStates, encodeWhole } from './bytes.ts';
 import { type ChainPlace, DELTA_BYTES, MOST_DEPENDENTS, placeAfter, WHOLE } from './chain.ts';
+import { BaseChanged } from './referred_states.ts';
 
-/** The inline states of a group of batches. */
-export interface EncodedGroup {
-  readonly inline: readonly (readonly EncodedState[])[];
-  /** Must be called once, with the outcomes of the batches, or with undefined if none was stored like this. */
-  settle(outcomes: readonly AppendOutcome[] | undefined): void;
+/** Steps of a trajectory with inline states. */
+interface SteppedStates extends Pick<AppendBatch, 'ref' | 'states'> {
+  readonly caller: Pick<Caller, 'namespace'>;
+  readonly steps: readonly {
+    readonly stepNumber: bigint;
+    readonly states: readonly Pick<StateRef, 'name' | 'digest'>[];
+  }[];
 }
+
+type InlineStates = readonly (readonly EncodedState[])[];
+
+type Outcome = Pick<AppendOutcome, 'kind'>;
 
 const DEFAULT_CACHE_BYTES = 64 * 1024 * 1024;
 
@@ -32,14 +40,32 @@ export class StateEncoder {
     this.#isEnabled = maxBytes > 0;
   }
 
-  async encode(engine: Engine, batches: readonly AppendBatch[]): Promise<EncodedGroup> {
-    if (!this.#isEnabled || !batches.some(hasLarge)) return { inline: await encodeAllWhole(batches), settle };
+  /**
+   * Encodes the states of the batches and stores them by `store`, which returns an outcome for each batch. If a base is
+   * not as expected, stores them again, whole.
+   */
+  async store<T extends Outcome>(
+    engine: Engine,
+    batches: readonly SteppedStates[],
+    store: (inline: InlineStates) => Promise<T[]>,
+  ): Promise<T[]> {
+    if (!this.#isEnabled || !batches.some(hasLarge)) return store(await encodeAllWhole(batches));
     const group = new Group(engine, this.#cache, batches);
-    return { inline: await group.encode(), settle: (outcomes) => group.settle(outcomes) };
+    let outcomes: T[] | undefined;
+    try {
+      outcomes = await store(await group.encode());
+      return outcomes;
+    } catch (error) {
+      if (!(error instanceof BaseChanged)) throw error;
+      this.#forget(batches);
+      return await store(await encodeAllWhole(batches));
+    } finally {
+      group.settle(outcomes);
+    }
   }
 
   /** Forgets the last states of the trajectories, so that they are read again. */
-  forget(batches: readonly AppendBatch[]): void {
+  #forget(batches: readonly SteppedStates[]): void {
     for (const { ref, steps } of batches) {
       for (const { states } of steps) for (const { name } of states) this.#cache.forget(tupleKey(ref.key, name));
     }
@@ -47,7 +73,7 @@ export class StateEncoder {
 }
 
 /** Encodes without bases, so that no base can be missing when the states are stored. */
-export async function encodeAllWhole(batches: readonly AppendBatch[]): Promise<EncodedState[][]> {
+async function encodeAllWhole(batches: readonly SteppedStates[]): Promise<EncodedState[][]> {
   const encoded: EncodedState[][] = [];
   for (const { states } of batches) {
     const inline = encodeStates(states);
@@ -56,23 +82,20 @@ export async function encodeAllWhole(batches: readonly AppendBatch[]): Promise<E
   return encoded;
 }
 
-function hasLarge({ states }: AppendBatch): boolean {
+function hasLarge({ states }: SteppedStates): boolean {
   return states.some(({ data }) => data.length >= DELTA_BYTES);
 }
-
-/** Settles a group without bases. */
-function settle(): void {}
 
 /** The states of one group while they are encoded and stored. The cache has them once they are stored. */
 class Group {
   readonly #engine: Engine;
   readonly #cache: BaseCache;
-  readonly #batches: readonly AppendBatch[];
+  readonly #batches: readonly SteppedStates[];
   /** By batch, the last states by trajectory and name. */
   readonly #added: Map<string, BaseState>[];
   readonly #last = new Map<string, BaseState>();
 
-  constructor(engine: Engine, cache: BaseCache, batches: readonly AppendBatch[]) {
+  constructor(engine: Engine, cache: BaseCache, batches: readonly SteppedStates[]) {
     this.#engine = engine;
     this.#cache = cache;
     this.#batches = batches;
@@ -91,7 +114,8 @@ class Group {
     return encoded;
   }
 
-  settle(outcomes: readonly AppendOutcome[] | undefined): void {
+  /** Must be called once, with the outcomes of the batches, or with undefined if none was stored like this. */
+  settle(outcomes: readonly Outcome[] | undefined): void {
     for (const [i, added] of this.#added.entries()) {
       const isStored = outcomes?.[i]?.kind === 'committed';
       for (const [key, base] of added) {
@@ -102,7 +126,7 @@ class Group {
     }
   }
 
-  async #encodeBatch(batch: AppendBatch, added: Map<string, BaseState>): Promise<EncodedState[]> {
+  async #encodeBatch(batch: SteppedStates, added: Map<string, BaseState>): Promise<EncodedState[]> {
     const { namespace } = batch.caller;
     const inline = new Map(batch.states.map((state) => [state.digest, state]));
     const encoded = new Map<Digest, EncodedState>();
@@ -125,7 +149,7 @@ class Group {
 
   /** Returns the state that the next one of this name follows. Its bytes may have been evicted. */
   async #lastOf(
-    { caller: { namespace }, ref }: AppendBatch,
+    { caller: { namespace }, ref }: SteppedStates,
     stepNumber: bigint,
     name: string,
   ): Promise<BaseState | undefined> {

@@ -10,8 +10,8 @@ import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import type { EncodedState } from '../state/bytes.ts';
-import { encodeAllWhole, type StateEncoder } from '../state/encoder.ts';
-import { BaseChanged, ReferredStates } from '../state/referred_states.ts';
+import type { StateEncoder } from '../state/encoder.ts';
+import { ReferredStates } from '../state/referred_states.ts';
 import { type RecordedMove, recordStatuses } from '../status/status_changes.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TAGS } from '../tables/trajectories.ts';
@@ -60,18 +60,7 @@ export async function append(
 ): Promise<AppendOutcome[]> {
   const outcome = await appendToKnown(engine, known, batches);
   if (outcome !== undefined) return [outcome];
-  const encoded = await encoder.encode(engine, batches);
-  let outcomes: AppendOutcome[] | undefined;
-  try {
-    outcomes = await appendLocked(engine, known, batches, encoded.inline, wait);
-    return outcomes;
-  } catch (error) {
-    if (!(error instanceof BaseChanged)) throw error;
-    encoder.forget(batches);
-    return await appendLocked(engine, known, batches, await encodeAllWhole(batches), wait);
-  } finally {
-    encoded.settle(outcomes);
-  }
+  return encoder.store(engine, batches, (inline) => appendLocked(engine, known, batches, inline, wait));
 }
 
 async function appendLocked(

@@ -12,12 +12,13 @@ import { isSmall, type StateRef } from '../../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AttachedState } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
-import { encodeStates } from '../state/bytes.ts';
+import type { EncodedState } from '../state/bytes.ts';
+import type { StateEncoder } from '../state/encoder.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
-import { type Transaction, writeAs } from '../transaction.ts';
+import { scopeOf, type Transaction, writeAs } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 import { segmentsOver } from './read_stored.ts';
 import { withRun } from './step_runs.ts';
@@ -26,17 +27,39 @@ import { StepWriter } from './writer.ts';
 
 export async function attachState(
   engine: Engine,
+  encoder: StateEncoder,
   caller: Caller,
   attaching: AttachedState,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
-  const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
+  const { stepNumber, name, digest, mediaType, data } = attaching;
   const sent: StateRef = { name, digest, mediaType, size: data?.length ?? 0, data };
-  const inline = data === undefined || isSmall(sent) ? [] : await encodeStates([{ digest, data }]);
+  const found = await findById(scopeOf(engine, caller.namespace), attaching.trajectoryId);
+  if (found === undefined) throw trajectoryNotFound(attaching.trajectoryId);
+  const states = data === undefined || isSmall(sent) ? [] : [{ digest, data }];
+  const batch = { caller, ref: found.ref, steps: [{ stepNumber, states: [{ name, digest }] }], states };
+  const [outcome] = await encoder.store(engine, [batch], async (inline) => {
+    const stored = await attachEncoded(engine, caller, { attaching, ref: found.ref, sent, inline: inline.flat() });
+    return [{ kind: stored.duplicate ? 'refused' : 'committed', stored }];
+  });
+  return outcome!.stored;
+}
+
+interface Attachment {
+  readonly attaching: AttachedState;
+  readonly ref: TrajectoryRef;
+  readonly sent: StateRef;
+  readonly inline: readonly EncodedState[];
+}
+
+function attachEncoded(
+  engine: Engine,
+  caller: Caller,
+  { attaching, ref, sent, inline }: Attachment,
+): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
+  const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
   return writeAs(engine, caller, async (tx) => {
-    const found = await findById(tx, trajectoryId);
-    if (found === undefined) throw trajectoryNotFound(trajectoryId);
-    await lockRow(tx, found.ref);
-    const row = requireWritable(await findByKey(tx, found.ref.tree, found.ref.key), trajectoryId, attaching.uid);
+    await lockRow(tx, ref);
+    const row = requireWritable(await findByKey(tx, ref.tree, ref.key), trajectoryId, attaching.uid);
     requireEpoch(row, attaching.writerEpoch);
     if (stepNumber >= row.nextStepNumber) throw stepNotFound(trajectoryId, stepNumber, row.nextStepNumber);
     if (stepNumber < ownBegin(row)) throw stepInherited(trajectoryId, stepNumber, row.nextStepNumber);
