@@ -1,0 +1,82 @@
+import type { RefObject } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+
+/** Colours of the style sheet, resolved for the current theme. */
+export interface Palette {
+  readonly ink: string;
+  readonly dim: string;
+  readonly line: string;
+  readonly panel: string;
+  readonly accent: string;
+  readonly bad: string;
+  readonly better: string;
+  readonly worse: string;
+  readonly equal: string;
+}
+
+/** The properties are registered as colours in the style sheet, so their computed values have no functions. */
+export function paletteOf(element: Element): Palette {
+  const style = getComputedStyle(element);
+  const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
+  return {
+    ink: colour('ink'),
+    dim: colour('dim'),
+    line: colour('line'),
+    panel: colour('panel'),
+    accent: colour('accent'),
+    bad: colour('bad'),
+    better: colour('better'),
+    worse: colour('worse'),
+    equal: colour('equal'),
+  };
+}
+
+/** Returns the colour of a gain: grey if it is unknown or 0, blue if positive, orange if negative. */
+export function gainColour({ better, worse, equal }: Palette, shade: number | undefined): string {
+  if (shade === undefined || shade === 0) return equal;
+  // Small gains must differ from none: the scale begins at a quarter of the colour.
+  const part = Math.round((0.25 + 0.75 * Math.abs(shade)) * 100);
+  return `color-mix(in oklab, ${shade > 0 ? better : worse} ${part}%, ${equal})`;
+}
+
+export interface Size {
+  readonly width: number;
+  readonly height: number;
+}
+
+/** Returns the size of an element, and again when it changes. */
+export function useSize(element: RefObject<HTMLElement | null>): Size {
+  const [size, setSize] = useState<Size>({ width: 0, height: 0 });
+  useEffect(() => {
+    const watched = element.current;
+    if (watched === null) return;
+    const observer = new ResizeObserver(() => setSize({ width: watched.clientWidth, height: watched.clientHeight }));
+    observer.observe(watched);
+    return () => observer.disconnect();
+  }, []);
+  return size;
+}
+
+/** Changes when the colours of the page change, so that canvases are drawn again. */
+export function useTheme(): number {
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    const queries = ['(prefers-color-scheme: dark)', '(forced-colors: active)'].map((each) => matchMedia(each));
+    const changed = () => setRound((last) => last + 1);
+    for (const query of queries) query.addEventListener('change', changed);
+    return () => {
+      for (const query of queries) query.removeEventListener('change', changed);
+    };
+  }, []);
+  return round;
+}
+
+/** Clears a canvas at the resolution of the screen, and returns what draws on it in CSS pixels. */
+export function beginDrawing(canvas: HTMLCanvasElement, { width, height }: Size): CanvasRenderingContext2D | null {
+  const ratio = devicePixelRatio || 1;
+  canvas.width = Math.round(width * ratio);
+  canvas.height = Math.round(height * ratio);
+  const pen = canvas.getContext('2d');
+  pen?.scale(ratio, ratio);
+  return pen;
+}

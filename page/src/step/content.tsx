@@ -1,0 +1,163 @@
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import type { Action, Content } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { contentAddress } from '../api.ts';
+import { bytes, count, number, visible } from '../format.ts';
+import type { Stroke } from './marks.ts';
+
+/** Longer contents are folded. */
+const FOLDED_LINES = 24;
+const FOLDED_LENGTH = 4_000;
+/** Larger contents are downloads. */
+const LARGE_BYTES = 512 * 1024;
+const IMAGE = /^image\/(png|jpeg|webp|gif|avif)$/;
+const VIDEO = /^video\/(mp4|webm)$/;
+
+/** What agents wrote: only ever text, images and videos, never markup. */
+export function ContentView({ content, stroke }: { readonly content: Content; readonly stroke?: Stroke | undefined }) {
+  const { text, json, data, stateDigest, uri, tensor, mediaType } = content;
+  const url = useBytesAddress(content);
+  const size = Number(content.size) || (data?.length ?? 0);
+  if (text !== undefined) return <TextView text={text} />;
+  if (json !== undefined) return <JsonView json={json} />;
+  if (uri !== undefined) return <p class="mono">{visible(uri)}</p>;
+  if (tensor !== undefined) {
+    return (
+      <p class="mono">
+        tensor {visible(tensor.dtype)} [{tensor.shape.join(', ')}]
+      </p>
+    );
+  }
+  if (IMAGE.test(mediaType)) return <MarkedImage url={url} stroke={stroke} />;
+  if (VIDEO.test(mediaType)) {
+    // biome-ignore lint/a11y/useMediaCaption: recordings of environments have no captions
+    return <video src={url} controls />;
+  }
+  return (
+    <p>
+      <a href={url} download={stateDigest ?? 'content'}>
+        Download
+      </a>{' '}
+      <span class="dim">
+        {visible(mediaType) || 'bytes'}, {bytes(size)}
+      </span>
+    </p>
+  );
+}
+
+/** Bytes within a step are shown by an address of their own, which is given back when they are no longer shown. */
+function useBytesAddress({ data, stateDigest, mediaType }: Content): string {
+  const [url, setUrl] = useState('');
+  useEffect(() => {
+    if (data === undefined) return;
+    const type = IMAGE.test(mediaType) || VIDEO.test(mediaType) ? mediaType : 'application/octet-stream';
+    const address = URL.createObjectURL(new Blob([new Uint8Array(data)], { type }));
+    setUrl(address);
+    return () => URL.revokeObjectURL(address);
+  }, [data, mediaType]);
+  return stateDigest === undefined ? url : contentAddress(stateDigest, mediaType);
+}
+
+export function MarkedImage({ url, stroke }: { readonly url: string; readonly stroke?: Stroke | undefined }) {
+  const [size, setSize] = useState<readonly [number, number]>();
+  const [failed, setFailed] = useState(false);
+  if (url === '') return null;
+  if (failed) return <p class="dim">The image cannot be shown.</p>;
+  const [width, height] = size ?? [1, 1];
+  const mark = Math.max(width, height) / 60;
+  return (
+    <div class="image">
+      <img
+        src={url}
+        alt="what the agent saw"
+        onLoad={({ currentTarget: image }) => setSize([image.naturalWidth, image.naturalHeight])}
+        onError={() => setFailed(true)}
+      />
+      {stroke !== undefined && size !== undefined && (
+        <svg
+          viewBox={`0 0 ${width} ${height}`}
+          role="img"
+          aria-label={`the action, at ${stroke.map((point) => point.join(', ')).join(' to ')}`}
+        >
+          <polyline points={stroke.map((point) => point.join(',')).join(' ')} stroke-width={mark / 4} />
+          {stroke.map(([x, y], at) => (
+            <circle key={`${x} ${y} ${at}`} cx={x} cy={y} r={mark} stroke-width={mark / 4} />
+          ))}
+        </svg>
+      )}
+    </div>
+  );
+}
+
+export function JsonView({ json }: { readonly json: string }) {
+  const text = useMemo(() => pretty(json), [json]);
+  return <TextView text={text} code />;
+}
+
+/** Short arrays and objects stay on one line. */
+function pretty(json: string): string {
+  try {
+    const text = JSON.stringify(JSON.parse(json), null, 2);
+    return text.length <= 72 ? text.replace(/\n\s*/g, ' ') : text;
+  } catch {
+    return json;
+  }
+}
+
+export function TextView({ text, code = false }: { readonly text: string; readonly code?: boolean }) {
+  const [open, setOpen] = useState(false);
+  const shown = useMemo(() => (open ? text : folded(text)), [text, open]);
+  if (text.length >= LARGE_BYTES) {
+    return (
+      <>
+        <pre class={code ? 'code' : 'prose'}>{visible(folded(text))}</pre>
+        <p>
+          <a href={`data:text/plain;charset=utf-8,${encodeURIComponent(text.toWellFormed())}`} download="content.txt">
+            Download
+          </a>{' '}
+          <span class="dim">all {bytes(text.length)}</span>
+        </p>
+      </>
+    );
+  }
+  return (
+    <>
+      <pre class={code ? 'code' : 'prose'}>{visible(shown)}</pre>
+      {(shown.length < text.length || open) && (
+        <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>
+          {open ? 'Show less' : `Show all ${count(text.split('\n').length)} lines, ${bytes(text.length)}`}
+        </button>
+      )}
+    </>
+  );
+}
+
+function folded(text: string): string {
+  let end = -1;
+  for (let line = 0; line < FOLDED_LINES; line += 1) {
+    end = text.indexOf('\n', end + 1);
+    if (end === -1) break;
+  }
+  return text.slice(0, Math.min(end === -1 ? text.length : end, FOLDED_LENGTH));
+}
+
+/** Log-probabilities at and below this have the full colour. */
+const LEAST_LIKELY = -4;
+
+/** Tokens, coloured by their log-probability. Their words are known if the text has as many as there are tokens. */
+export function TokensView({ action }: { readonly action: Action }) {
+  const words = action.content?.text?.match(/\s*\S+/g) ?? [];
+  const named = words.length === action.tokenIds.length;
+  return (
+    <p class="tokens">
+      {action.logprobs.slice(0, 2000).map((logprob, at) => (
+        <span
+          key={at}
+          title={`token ${action.tokenIds[at] ?? '?'}, log-probability ${number(logprob, 3)}`}
+          style={{ '--doubt': `${Math.round(Math.min(1, logprob / LEAST_LIKELY) * 70)}%` }}
+        >
+          {named ? visible(words[at] ?? '') : `${action.tokenIds[at] ?? '·'} `}
+        </span>
+      ))}
+    </p>
+  );
+}

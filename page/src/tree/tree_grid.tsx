@@ -1,0 +1,271 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { beginDrawing, gainColour, paletteOf, useSize, useTheme } from '../canvas.ts';
+import { count, nameOf, number, signed } from '../format.ts';
+import { pixel, type Scale, valueOfPixel } from '../scale.ts';
+import { StatusMark, statusName } from '../status.tsx';
+import type { Range } from './branch_plot.tsx';
+import { gainShade, type Item, type Row } from './rows.ts';
+
+const ROW = 28;
+const HEAD = 28;
+/** Room for marks at the ends of lanes. */
+const ROOM = 8;
+/** Rows that are rendered above and below the visible ones. */
+const SPARE = 8;
+
+interface TreeGridProps {
+  readonly rows: readonly Row[];
+  readonly range: Range;
+  readonly scale: number;
+  readonly selected: string;
+  readonly step: number;
+  readonly onSelect: (id: string, step?: number) => void;
+  readonly onToggle: (id: string, open: boolean) => void;
+}
+
+/** One row per trajectory, with a lane from its branch point to its end. Rows are elements, lanes are one canvas. */
+export function TreeGrid(props: TreeGridProps) {
+  const { rows, selected, onSelect, onToggle } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const lane = useRef<HTMLSpanElement>(null);
+  const size = useSize(box);
+  const laneSize = useSize(lane);
+  const [top, setTop] = useState(0);
+  const at = rows.findIndex((row) => row.item.id === selected);
+  const from = Math.max(0, Math.floor(top / ROW) - SPARE);
+  const to = Math.min(rows.length, Math.ceil((top + size.height) / ROW) + SPARE);
+
+  useEffect(() => {
+    const scroller = box.current;
+    if (scroller === null || at < 0) return;
+    const [above, below] = [at * ROW, (at + 1) * ROW + HEAD];
+    if (above < scroller.scrollTop) scroller.scrollTop = above;
+    else if (below > scroller.scrollTop + scroller.clientHeight) scroller.scrollTop = below - scroller.clientHeight;
+  }, [selected]);
+
+  const keys = (event: KeyboardEvent) => {
+    const row = rows[at];
+    if (row === undefined || event.ctrlKey || event.metaKey || event.altKey) return;
+    const moves: Readonly<Record<string, () => void>> = {
+      ArrowDown: () => show(at + 1),
+      ArrowUp: () => show(at - 1),
+      Home: () => show(0),
+      End: () => show(rows.length - 1),
+      PageDown: () => show(at + 10),
+      PageUp: () => show(at - 10),
+      ArrowRight: () => (row.branches > 0 && !row.open ? onToggle(row.item.id, true) : row.open && show(at + 1)),
+      ArrowLeft: () => (row.open ? onToggle(row.item.id, false) : row.parent >= 0 && show(row.parent)),
+    };
+    const move = moves[event.key];
+    if (move === undefined) return;
+    event.preventDefault();
+    move();
+  };
+  const show = (wanted: number) => {
+    const row = rows[Math.max(0, Math.min(rows.length - 1, wanted))];
+    if (row !== undefined) onSelect(row.item.id);
+  };
+  return (
+    <div class="grid-box" ref={box} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+      <Lanes {...props} top={top} size={size} lane={lane} laneWidth={laneSize.width} />
+      <div
+        role="treegrid"
+        aria-label="trajectories"
+        aria-rowcount={rows.length + 1}
+        aria-activedescendant={at < 0 ? undefined : `row-${at}`}
+        tabIndex={0}
+        class="grid"
+        style={{ height: `${rows.length * ROW + HEAD}px` }}
+        onKeyDown={keys}
+      >
+        <div role="row" class="grid-row grid-head" aria-rowindex={1}>
+          <span role="columnheader">Trajectory</span>
+          <span role="columnheader" ref={lane}>
+            Steps
+          </span>
+          <span role="columnheader" class="n">
+            End
+          </span>
+          <span role="columnheader" class="n">
+            Gain
+          </span>
+          <span role="columnheader" class="n">
+            Reward
+          </span>
+          <span role="columnheader" class="status-cell">
+            Status
+          </span>
+        </div>
+        {rows.slice(from, to).map((row, offset) => (
+          <GridRow key={row.item.id} row={row} index={from + offset} {...props} laneWidth={laneSize.width} />
+        ))}
+      </div>
+    </div>
+  );
+}
+
+interface GridRowProps extends TreeGridProps {
+  readonly row: Row;
+  readonly index: number;
+  readonly laneWidth: number;
+}
+
+function GridRow({ row, index, laneWidth, range, selected, onSelect, onToggle }: GridRowProps) {
+  const { item, depth, open, branches } = row;
+  const isSelected = item.id === selected;
+  const click = (event: MouseEvent) => {
+    const target = event.target as Element;
+    if (target.closest('.twist') !== null) return onToggle(item.id, !open);
+    const cell = target.closest('.lane-cell');
+    if (cell === null) return onSelect(item.id);
+    const x: Scale = { low: range.from, high: range.to, from: 0, to: laneWidth };
+    const step = Math.round(valueOfPixel(x, event.clientX - cell.getBoundingClientRect().left));
+    onSelect(item.id, step);
+  };
+  return (
+    <div
+      role="row"
+      id={`row-${index}`}
+      class={`grid-row${isSelected ? ' selected' : ''}${item.deleted ? ' deleted' : ''}`}
+      aria-level={depth + 1}
+      aria-rowindex={index + 2}
+      aria-expanded={branches > 0 ? open : undefined}
+      aria-selected={isSelected}
+      style={{ transform: `translateY(${index * ROW + HEAD}px)` }}
+      onClick={click}
+    >
+      <span role="rowheader" class="name-cell" style={{ paddingLeft: `${Math.min(depth, 12) * 14}px` }}>
+        <span class="twist" aria-hidden="true">
+          {branches > 0 && (
+            <svg viewBox="0 0 16 16" class={open ? 'open' : ''}>
+              <title>{open ? 'collapse' : 'expand'}</title>
+              <path d="M6 4l4 4l-4 4" />
+            </svg>
+          )}
+        </span>
+        {item.branchPoint >= 0 && <span class="dim figure">@{count(item.branchPoint)}</span>}{' '}
+        <span class="name">{nameOf(item)}</span>
+      </span>
+      <span role="gridcell" class="lane-cell">
+        <span class="only-read">
+          steps {count(item.branchPoint + 1)} to {count(item.end - 1)}
+        </span>
+      </span>
+      <span role="gridcell" class="n">
+        {count(item.end)}
+      </span>
+      <span role="gridcell" class="n">
+        {item.gain === undefined ? '' : signed(item.gain)}
+      </span>
+      <span role="gridcell" class="n">
+        {item.deleted ? '' : number(item.reward)}
+      </span>
+      <span role="gridcell" class="status-cell">
+        {item.deleted ? <span class="dim">deleted</span> : <StatusMark status={item.status} />}
+      </span>
+    </div>
+  );
+}
+
+interface LanesProps extends TreeGridProps {
+  readonly top: number;
+  readonly size: { readonly width: number; readonly height: number };
+  readonly lane: { readonly current: HTMLElement | null };
+  readonly laneWidth: number;
+}
+
+function Lanes({ rows, range, scale, selected, step, top, size, lane, laneWidth }: LanesProps) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const theme = useTheme();
+  const height = Math.max(0, size.height - HEAD);
+  useEffect(() => {
+    const element = canvas.current;
+    if (element === null || laneWidth === 0 || height === 0) return;
+    const pen = beginDrawing(element, { width: laneWidth + ROOM, height });
+    if (pen === null) return;
+    const palette = paletteOf(element);
+    const x: Scale = { low: range.from, high: range.to, from: 0, to: laneWidth };
+    const middle = (index: number) => (index + 0.5) * ROW - top;
+    const from = Math.max(0, Math.floor(top / ROW));
+    const to = Math.min(rows.length, Math.ceil((top + height) / ROW));
+    // Connectors of visible rows only: those of all rows would cover the lanes.
+    pen.strokeStyle = palette.equal;
+    pen.globalAlpha = 0.55;
+    for (let index = from; index < to; index += 1) {
+      const row = rows[index];
+      if (row === undefined || row.parent < 0) continue;
+      const at = Math.round(pixel(x, row.item.branchPoint)) + 0.5;
+      pen.beginPath();
+      pen.moveTo(at, Math.max(-1, middle(row.parent) + 3));
+      pen.lineTo(at, middle(index) - 4);
+      pen.quadraticCurveTo(at, middle(index), at + 4, middle(index));
+      pen.lineTo(pixel(x, row.item.branchPoint + 1), middle(index));
+      pen.stroke();
+    }
+    pen.globalAlpha = 1;
+    for (let index = from; index < to; index += 1) {
+      const { item } = rows[index] as Row;
+      const start = pixel(x, Math.max(0, item.branchPoint + 1));
+      const end = Math.max(start + 2, pixel(x, item.end - 1));
+      pen.fillStyle = item.deleted ? palette.line : gainColour(palette, gainShade(item.gain, scale));
+      pen.beginPath();
+      pen.roundRect(start, middle(index) - 3, end - start, 6, 3);
+      pen.fill();
+      drawEnd(pen, item, {
+        at: end,
+        middle: middle(index),
+        colour: item.deleted ? palette.dim : palette.bad,
+        accent: palette.accent,
+      });
+      if (item.id === selected) {
+        pen.fillStyle = palette.accent;
+        pen.strokeStyle = palette.panel;
+        pen.lineWidth = 2;
+        pen.beginPath();
+        pen.arc(pixel(x, step), middle(index), 5, 0, 7);
+        pen.stroke();
+        pen.fill();
+        pen.lineWidth = 1;
+      }
+    }
+  }, [rows, range.from, range.to, scale, selected, step, top, height, laneWidth, theme]);
+  return (
+    <div class="lanes" style={{ top: `${HEAD}px` }} aria-hidden="true">
+      <canvas
+        ref={canvas}
+        style={{ left: `${lane.current?.offsetLeft ?? 0}px`, width: `${laneWidth + ROOM}px`, height: `${height}px` }}
+      />
+    </div>
+  );
+}
+
+interface End {
+  readonly at: number;
+  readonly middle: number;
+  readonly colour: string;
+  readonly accent: string;
+}
+
+/** Failed lanes end in a cross, running ones in an arrow, so that neither is shown by colour alone. */
+function drawEnd(pen: CanvasRenderingContext2D, { status }: Item, { at, middle, colour, accent }: End): void {
+  const name = statusName(status);
+  pen.lineWidth = 1.75;
+  if (name === 'failed') {
+    pen.strokeStyle = colour;
+    pen.beginPath();
+    for (const slope of [-1, 1]) {
+      pen.moveTo(at - 3, middle - 4 * slope);
+      pen.lineTo(at + 4, middle + 4 * slope);
+    }
+    pen.stroke();
+  }
+  if (name === 'running') {
+    pen.fillStyle = accent;
+    pen.beginPath();
+    pen.moveTo(at, middle - 5);
+    pen.lineTo(at + 7, middle);
+    pen.lineTo(at, middle + 5);
+    pen.fill();
+  }
+  pen.lineWidth = 1;
+}

@@ -1,0 +1,298 @@
+import { useEffect, useMemo } from 'preact/hooks';
+import type { TreeNode } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { stepOf } from '../address.ts';
+import { type Api, readStep, readTree, readValues } from '../api.ts';
+import { useLoaded, usePage } from '../context.ts';
+import { counted, nameOf, number } from '../format.ts';
+import { StepView } from '../step/step_view.tsx';
+import { BranchPlot, type Range } from './branch_plot.tsx';
+import { bestOf, gainScale, type Item, ORDERS, type Order, rowsOf } from './rows.ts';
+import { type Series, spread } from './series.ts';
+import { TreeGrid } from './tree_grid.tsx';
+import { candidates, labelOf, type PlottedValue, SUM } from './value.ts';
+
+/** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
+export function TreeView({ id }: { readonly id: string }) {
+  const { api } = usePage();
+  const tree = useLoaded(`tree ${id}`, async (signal) => (await readTree(api, id, signal)).map(itemOf));
+  if (tree.value === undefined) {
+    return tree.error === undefined ? <p class="loading">Loading the tree …</p> : <p class="problem">{tree.error}</p>;
+  }
+  return <LoadedTree id={id} items={tree.value} />;
+}
+
+function itemOf({ trajectory, deleted, gain }: TreeNode): Item {
+  if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
+  const { id, parentId, branchPoint = -1n, nextStepNumber, name, rewardSum: reward, status } = trajectory;
+  return {
+    id,
+    parentId,
+    branchPoint: Number(branchPoint),
+    end: Number(nextStepNumber),
+    name,
+    reward,
+    gain,
+    status,
+    deleted,
+  };
+}
+
+const ORDER_NAMES: Readonly<Record<Order, string>> = { branch: 'Branch point', gain: 'Gain', time: 'Creation' };
+
+function LoadedTree({ id, items }: { readonly id: string; readonly items: readonly Item[] }) {
+  const { address, set } = usePage();
+  const { query } = address;
+  const byId = useMemo(() => new Map(items.map((item) => [item.id, item])), [items]);
+  const selected = byId.get(query.get('at') ?? id) ?? items[0];
+  const end = Math.max(0, (selected?.end ?? 1) - 1);
+  const step = Math.min(stepOf(query.get('step')) ?? end, end);
+  const order = ORDERS.find((each) => each === query.get('order')) ?? 'branch';
+  const find = query.get('find') ?? '';
+  const closed = useMemo(() => new Set((query.get('closed') ?? '').split(',')), [query]);
+  const rows = useMemo(() => rowsOf(items, { order, closed, find }), [items, order, closed, find]);
+  const scale = useMemo(() => gainScale(items), [items]);
+  const last = useMemo(() => items.reduce((most, item) => Math.max(most, item.end - 1), 1), [items]);
+  const range: Range = { from: stepOf(query.get('from')) ?? 0, to: stepOf(query.get('to')) ?? last };
+  const value = query.get('value') ?? SUM;
+  const values = useValues(items, value);
+
+  const select = (at: string, wanted?: number) => {
+    const item = byId.get(at);
+    if (item !== undefined) set({ at, step: Math.max(0, Math.min(item.end - 1, wanted ?? step)) }, { replace: true });
+  };
+  const toggle = (row: string, open: boolean) => {
+    const next = new Set([...closed].filter((each) => each !== '' && each !== row));
+    if (!open) next.add(row);
+    set({ closed: [...next].join(',') }, { replace: true });
+  };
+  useKeys({
+    step,
+    end,
+    onStep: (to) => set({ step: to }, { replace: true }),
+    rows: rows.map((row) => row.item.id),
+    selected: selected?.id ?? '',
+    onSelect: select,
+  });
+  const best = useMemo(() => bestOf(items), [items]);
+  const root = items[0];
+  return (
+    <div class="tree-page">
+      <section class="tree" aria-labelledby="title">
+        <header class="title-bar">
+          <h1 id="title">{root === undefined ? 'Tree' : nameOf(root)}</h1>
+          <span class="dim">
+            {counted(items.length, 'trajector').replace(
+              /trajectors?$/,
+              items.length === 1 ? 'trajectory' : 'trajectories',
+            )}
+          </span>
+          {best !== undefined && (
+            <button type="button" class="plain" onClick={() => select(best.id, best.end - 1)}>
+              Best: {nameOf(best)}, {number(best.reward)}
+            </button>
+          )}
+          <span class="space" />
+          <label>
+            <span class="dim">Order</span>{' '}
+            <select value={order} onChange={(event) => set({ order: event.currentTarget.value })}>
+              {ORDERS.map((each) => (
+                <option key={each} value={each}>
+                  {ORDER_NAMES[each]}
+                </option>
+              ))}
+            </select>
+          </label>
+          <input
+            type="search"
+            aria-label="filter by name or id"
+            placeholder="Filter"
+            value={find}
+            onInput={(event) => set({ find: event.currentTarget.value }, { replace: true })}
+          />
+        </header>
+        <BranchPlot
+          items={items}
+          series={values.series}
+          label={labelOf(value)}
+          range={range}
+          scale={scale}
+          selected={selected?.id ?? ''}
+          step={step}
+          onSelect={select}
+          onZoom={(to) => set({ from: to?.from, to: to?.to })}
+        >
+          <ValueChooser
+            value={value}
+            offered={values.offered}
+            onChange={(to) => set({ value: to === SUM ? undefined : to })}
+          />
+          {values.proposed !== undefined && (
+            <p class="hint">
+              All lines coincide.{' '}
+              <button type="button" class="plain" onClick={() => set({ value: values.proposed })}>
+                Plot {labelOf(values.proposed)}
+              </button>
+            </p>
+          )}
+          {values.left > 0 && <p class="hint">{counted(values.left, 'line')} not read: too many steps.</p>}
+          {values.error !== undefined && <p class="hint">{values.error}</p>}
+          <Legend />
+          {(query.has('from') || query.has('to')) && (
+            <button type="button" class="plain" onClick={() => set({ from: undefined, to: undefined })}>
+              Show all steps
+            </button>
+          )}
+        </BranchPlot>
+        <TreeGrid
+          rows={rows}
+          range={range}
+          scale={scale}
+          selected={selected?.id ?? ''}
+          step={step}
+          onSelect={select}
+          onToggle={toggle}
+        />
+      </section>
+      {selected !== undefined && (
+        <StepView
+          trajectory={selected}
+          step={step}
+          onStep={(to) => set({ at: selected.id, step: Math.max(0, Math.min(end, to)) }, { replace: true })}
+          nameOfId={(each) => nameOf(byId.get(each) ?? { id: each, name: '' })}
+        />
+      )}
+    </div>
+  );
+}
+
+function Legend() {
+  return (
+    <p class="legend">
+      <span class="swatch better" /> gains on its parent
+      <br />
+      <span class="swatch worse" /> falls behind it
+    </p>
+  );
+}
+
+interface ValueChooserProps {
+  readonly value: PlottedValue;
+  readonly offered: readonly PlottedValue[];
+  readonly onChange: (value: PlottedValue) => void;
+}
+
+const OTHER = 'other';
+
+function ValueChooser({ value, offered, onChange }: ValueChooserProps) {
+  const all = [...new Set([SUM, 'reward', ...offered, value])];
+  const choose = (wanted: string) => {
+    if (wanted !== OTHER) return onChange(wanted);
+    const typed = prompt('observation:, action: or info:, and a JSON Pointer', 'observation:/');
+    if (typed !== null && /^(observation|action|info|metric):/.test(typed)) onChange(typed);
+  };
+  return (
+    <label class="chooser">
+      <span class="only-read">plotted value</span>
+      <select value={value} onChange={(event) => choose(event.currentTarget.value)}>
+        {all.map((each) => (
+          <option key={each} value={each}>
+            {labelOf(each)}
+          </option>
+        ))}
+        <option value={OTHER}>Another value …</option>
+      </select>
+    </label>
+  );
+}
+
+const NO_SERIES: ReadonlyMap<string, Series> = new Map();
+
+function useValues(items: readonly Item[], value: PlottedValue) {
+  const { api } = usePage();
+  const ids = useMemo(() => items.filter((item) => !item.deleted).map((item) => item.id), [items]);
+  const key = `${ids[0]} ${items.length} ${items.reduce((sum, item) => sum + item.end, 0)}`;
+  const read = useLoaded(`values ${value} ${key}`, async (signal) =>
+    (await readValues(api, ids, [value], signal)).get(value),
+  );
+  const offered = useLoaded(`offered ${ids[0]}`, (signal) => offeredBy(api, items, signal));
+  const coincide = useMemo(
+    () => read.value !== undefined && items.length > 1 && spread(items, read.value.series) < 1e-6,
+    [read.value],
+  );
+  const proposal = useLoaded(`proposed ${coincide} ${offered.value?.length} ${key}`, async (signal) => {
+    if (!coincide || offered.value === undefined) return undefined;
+    return propose(api, items, offered.value, signal);
+  });
+  return {
+    series: read.value?.series ?? NO_SERIES,
+    left: read.value?.left ?? 0,
+    error: read.error,
+    offered: offered.value ?? [],
+    proposed: coincide && proposal.value !== value ? proposal.value : undefined,
+  };
+}
+
+async function offeredBy(api: Api, items: readonly Item[], signal: AbortSignal): Promise<PlottedValue[]> {
+  const root = items[0];
+  if (root === undefined || root.end === 0) return [];
+  return candidates((await readStep(api, root.id, Math.min(1, root.end - 1), signal)).step);
+}
+
+/** Trajectories in which a proposal is searched, and their number of steps at most. */
+const [PROPOSAL_BRANCHES, PROPOSAL_STEPS] = [8, 5000];
+
+/** Returns the value in which branches part from their parents most, undefined if they part in none. */
+async function propose(
+  api: Api,
+  items: readonly Item[],
+  offered: readonly PlottedValue[],
+  signal: AbortSignal,
+): Promise<PlottedValue | undefined> {
+  const some = items.filter((item) => !item.deleted).slice(0, PROPOSAL_BRANCHES);
+  if (offered.length === 0 || some.reduce((sum, item) => sum + item.end - item.branchPoint, 0) > PROPOSAL_STEPS)
+    return undefined;
+  const read = await readValues(
+    api,
+    some.map((item) => item.id),
+    offered,
+    signal,
+  );
+  let best: PlottedValue | undefined;
+  let most = 1e-6;
+  for (const [value, { series }] of read) {
+    // Actions differ at once and say little; observations show what came of them.
+    const size = spread(some, series) * (value.startsWith('action:') ? 0.01 : 1);
+    if (size > most) [best, most] = [value, size];
+  }
+  return best;
+}
+
+interface KeyTargets {
+  readonly step: number;
+  readonly end: number;
+  readonly onStep: (step: number) => void;
+  readonly rows: readonly string[];
+  readonly selected: string;
+  readonly onSelect: (id: string) => void;
+}
+
+/** `j` and `k` go from row to row, `n` and `p` from step to step, wherever the focus is outside of a text field. */
+function useKeys({ step, end, onStep, rows, selected, onSelect }: KeyTargets): void {
+  useEffect(() => {
+    const press = (event: KeyboardEvent) => {
+      const typing =
+        event.target instanceof Element && event.target.matches('input:not([type=range]), select, textarea');
+      if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+      const row = (by: number) => {
+        const next = rows[rows.indexOf(selected) + by];
+        if (next !== undefined) onSelect(next);
+      };
+      if (event.key === 'j') row(1);
+      if (event.key === 'k') row(-1);
+      if (event.key === 'n') onStep(Math.min(end, step + 1));
+      if (event.key === 'p') onStep(Math.max(0, step - 1));
+    };
+    addEventListener('keydown', press);
+    return () => removeEventListener('keydown', press);
+  });
+}

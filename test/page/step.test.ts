@@ -1,0 +1,100 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { strokeOf } from '../../page/src/step/marks.ts';
+import { changesOf, compareWords } from '../../page/src/step/patch.ts';
+
+describe('changes of a state', () => {
+  it('have the values before them, also where earlier operations have moved the members of an array', () => {
+    const before = { tick: 1, list: ['a', 'b', 'c'], 'a/b': { '~': true }, gone: 'x' };
+    const patch = [
+      { op: 'replace', path: '/tick', value: 2 },
+      { op: 'remove', path: '/list/0' },
+      { op: 'replace', path: '/list/1', value: 'C' },
+      { op: 'add', path: '/list/-', value: 'd' },
+      { op: 'remove', path: '/a~1b/~0' },
+      { op: 'remove', path: '/gone' },
+      { op: 'add', path: '/__proto__', value: 1 },
+    ];
+    expect(
+      changesOf(before, JSON.stringify(patch)).map((change) => [change.path, change.before, change.after]),
+    ).toEqual([
+      ['/tick', 1, 2],
+      ['/list/0', 'a', undefined],
+      ['/list/1', 'c', 'C'],
+      ['/list/-', undefined, 'd'],
+      ['/a~1b/~0', true, undefined],
+      ['/gone', 'x', undefined],
+      ['/__proto__', expect.anything(), 1],
+    ]);
+    expect(before.list).toEqual(['a', 'b', 'c']);
+  });
+
+  it('can replace the whole document', () => {
+    expect(changesOf(1, '[{"op":"replace","path":"","value":2}]')).toEqual([
+      { path: '', kind: 'replace', before: 1, after: 2 },
+    ]);
+  });
+});
+
+describe('texts compared word by word', () => {
+  it('name the words that differ', () => {
+    expect(compareWords('open the red door now', 'open the blue door, now')).toEqual([
+      { text: 'open the ', in: 'both' },
+      { text: 'red', in: 'before' },
+      { text: 'blue', in: 'after' },
+      { text: ' door', in: 'both' },
+      { text: ',', in: 'after' },
+      { text: ' now', in: 'both' },
+    ]);
+  });
+
+  it('contain both texts completely, also when they are long', () => {
+    const word = fc.constantFrom('a', 'b', ' ', 'long', '.');
+    const text = fc.array(word, { maxLength: 40 }).map((words) => words.join(''));
+    fc.assert(
+      fc.property(text, text, fc.constantFrom(1, 50), (some, other, times) => {
+        const [before, after] = [some.repeat(times), other.repeat(times)];
+        const parts = compareWords(before, after);
+        const textIn = (side: string) =>
+          parts.flatMap((part) => (part.in === 'both' || part.in === side ? [part.text] : [])).join('');
+        expect([textIn('before'), textIn('after')]).toEqual([before, after]);
+      }),
+      { numRuns: 50 },
+    );
+  });
+});
+
+describe('marks of actions', () => {
+  it.each([
+    ['{"x":3,"y":4}', [[3, 4]]],
+    ['{"action":"left_click","coordinate":[3,4]}', [[3, 4]]],
+    ['{"name":"click","arguments":{"x":3,"y":4}}', [[3, 4]]],
+    [
+      '{"start_x":1,"start_y":2,"end_x":3,"end_y":4}',
+      [
+        [1, 2],
+        [3, 4],
+      ],
+    ],
+    [
+      '{"start_coordinate":[1,2],"coordinate":[3,4]}',
+      [
+        [1, 2],
+        [3, 4],
+      ],
+    ],
+    [
+      '{"path":[{"x":1,"y":2},[3,4]]}',
+      [
+        [1, 2],
+        [3, 4],
+      ],
+    ],
+    ['{"x":"3","y":4}', undefined],
+    ['{"x":1e999,"y":4}', undefined],
+    ['not JSON', undefined],
+    ['null', undefined],
+  ])('%s points at %j', (json, stroke) => {
+    expect(strokeOf(json)).toEqual(stroke);
+  });
+});
