@@ -2,11 +2,11 @@ import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
 import { ConnectError } from '@connectrpc/connect';
 import type { RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
-import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { StepScope, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, connectClient, readTrajectories, reasonOf } from '../../src/client/web/index.ts';
+import type { Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { StepScope, StepValue, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/web/index.ts';
 import type { Series } from './tree/series.ts';
-import { isBasic, numberIn, type PlottedValue } from './tree/value.ts';
+import { type PlottedValue, partsOf } from './tree/value.ts';
 
 /** All calls of the page go through this module. */
 
@@ -49,47 +49,55 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Values of more steps than this are not read: the page says so. */
-const MOST_PLOTTED_STEPS = 250_000;
+/** Points of a trajectory: four of each stretch, more than a screen has pixels. */
+const SERIES_POINTS = 2000;
 
-export interface ValuesRead {
-  readonly series: ReadonlyMap<string, Series>;
-  /** Trajectories whose values were not read, because the tree has too many steps. */
-  readonly left: number;
-}
+/** What to plot: all trajectories of a tree or some, and all their own steps or those of a range. */
+export type Plotted = ({ readonly treeId: string } | { readonly trajectoryIds: string[] }) & {
+  readonly from?: number | undefined;
+  readonly to?: number | undefined;
+};
 
 /** Reads a value of the own steps of each trajectory. */
 export async function readValues(
   api: Api,
-  trajectoryIds: readonly string[],
-  values: readonly PlottedValue[],
+  { from, to, ...source }: Plotted,
+  value: PlottedValue,
   signal: AbortSignal,
-): Promise<ReadonlyMap<PlottedValue, ValuesRead>> {
-  const view = values.every(isBasic) ? View.BASIC : View.FULL;
-  const found = values.map((value) => ({ value, series: new Map<string, Series>() }));
-  let read = 0;
-  let done = 0;
-  for (let at = 0; at < trajectoryIds.length && read < MOST_PLOTTED_STEPS; at += 1000) {
-    const request = { trajectoryIds: trajectoryIds.slice(at, at + 1000), steps: StepScope.OWN, view, signal };
-    for await (const { trajectory, steps } of readTrajectories(api, request)) {
-      for (const { value, series } of found) series.set(trajectory.id, seriesOf(steps, value));
-      read += steps.length;
-      done += 1;
-      if (read >= MOST_PLOTTED_STEPS) break;
+): Promise<ReadonlyMap<string, Series>> {
+  const found = new Map<string, Series>();
+  const request = {
+    ...source,
+    ...seriesRequest(value),
+    steps: StepScope.OWN,
+    startStepNumber: BigInt(from ?? 0),
+    ...(to === undefined ? {} : { endStepNumber: BigInt(to) + 1n }),
+    maxPoints: SERIES_POINTS,
+  };
+  for await (const { series } of api.trajectories.readStepSeries(request, { signal })) {
+    for (const { trajectoryId, stepNumbers, values } of series) {
+      found.set(trajectoryId, { steps: Float64Array.from(stepNumbers, Number), values: Float64Array.from(values) });
     }
   }
-  const left = trajectoryIds.length - done;
-  return new Map(found.map(({ value, series }) => [value, { series, left: read >= MOST_PLOTTED_STEPS ? left : 0 }]));
+  return found;
 }
 
-function seriesOf(steps: readonly Step[], value: PlottedValue): Series {
-  const points = steps.flatMap((step) => {
-    const found = numberIn(step, value);
-    return found === undefined || !Number.isFinite(found) ? [] : [[Number(step.stepNumber), found] as const];
-  });
+const VALUES: Readonly<Record<string, StepValue>> = {
+  sum: StepValue.REWARD_SUM,
+  reward: StepValue.REWARD_MEAN,
+  metric: StepValue.METRIC,
+  action: StepValue.ACTION,
+  observation: StepValue.OBSERVATION,
+  info: StepValue.INFO,
+  state: StepValue.STATE,
+};
+
+function seriesRequest(value: PlottedValue) {
+  const { kind, name, pointer } = partsOf(value);
   return {
-    steps: Float64Array.from(points, ([step]) => step),
-    values: Float64Array.from(points, ([, found]) => found),
+    value: VALUES[kind] ?? StepValue.UNSPECIFIED,
+    [kind === 'metric' ? 'metricKey' : 'stateName']: name,
+    pointer,
   };
 }
 

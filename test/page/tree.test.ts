@@ -5,7 +5,7 @@ import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { pixel, ticks, valueOfPixel } from '../../page/src/scale.ts';
 import { bestOf, gainScale, gainShade, type Item, lineageOf, rowsOf } from '../../page/src/tree/rows.ts';
 import { indexAt, type Series, spread, thinned, valueAt } from '../../page/src/tree/series.ts';
-import { atPointer, candidates, isBasic, labelOf, numberIn } from '../../page/src/tree/value.ts';
+import { candidates, isPlotted, labelOf, partsOf } from '../../page/src/tree/value.ts';
 
 function item(id: string, parentId = '', given: Partial<Item> = {}): Item {
   return {
@@ -155,20 +155,14 @@ describe('plotted values', () => {
     infoJson: 'not JSON',
   });
 
-  it('are numbers of a step', () => {
-    const values = [
-      'sum',
-      'reward',
-      'metric:loss',
-      'observation:/pole/angle',
-      'observation:/a~1b/1',
-      'info:/x',
-      'observation:/constructor',
-    ];
-    expect(values.map((value) => numberIn(step, value))).toEqual([7, 2, 0.5, 0.1, 4, undefined, undefined]);
-    expect(values.map(isBasic)).toEqual([true, true, true, false, false, false, false]);
-    expect(labelOf('observation:/2')).toBe('observation /2');
-    expect(atPointer([1], '')).toEqual([1]);
+  it('are named by kind, name and pointer', () => {
+    expect(partsOf('sum')).toEqual({ kind: 'sum', name: '', pointer: '' });
+    expect(partsOf('metric:train/loss:a')).toEqual({ kind: 'metric', name: 'train/loss:a', pointer: '' });
+    expect(partsOf('observation:/pole/angle')).toEqual({ kind: 'observation', name: '', pointer: '/pole/angle' });
+    expect(partsOf('state:env:/a:b')).toEqual({ kind: 'state', name: 'env', pointer: '/a:b' });
+    expect(['sum', 'metric:a', 'observation:', 'state:env:/x'].filter((each) => !isPlotted(each))).toEqual([]);
+    expect(['', 'metric:', 'observation:x', 'state:/x', 'other:/x'].filter(isPlotted)).toEqual([]);
+    expect(labelOf('state:env:/x')).toBe('state env /x');
   });
 
   it('are offered as far as a step has them', () => {

@@ -1,7 +1,7 @@
 import { useEffect, useMemo } from 'preact/hooks';
 import type { TreeNode } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { stepOf } from '../address.ts';
-import { type Api, readStep, readTree, readValues } from '../api.ts';
+import { type Api, type Plotted, readStep, readTree, readValues } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
 import { counted, nameOf, number } from '../format.ts';
 import { StepView } from '../step/step_view.tsx';
@@ -9,7 +9,7 @@ import { BranchPlot, type Range } from './branch_plot.tsx';
 import { bestOf, gainScale, type Item, ORDERS, type Order, rowsOf } from './rows.ts';
 import { type Series, spread } from './series.ts';
 import { TreeGrid } from './tree_grid.tsx';
-import { candidates, labelOf, type PlottedValue, SUM } from './value.ts';
+import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from './value.ts';
 
 /** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
 export function TreeView({ id }: { readonly id: string }) {
@@ -53,8 +53,9 @@ function LoadedTree({ id, items }: { readonly id: string; readonly items: readon
   const scale = useMemo(() => gainScale(items), [items]);
   const last = useMemo(() => items.reduce((most, item) => Math.max(most, item.end - 1), 1), [items]);
   const range: Range = { from: stepOf(query.get('from')) ?? 0, to: stepOf(query.get('to')) ?? last };
-  const value = query.get('value') ?? SUM;
-  const values = useValues(items, value);
+  const wanted = query.get('value') ?? SUM;
+  const value = isPlotted(wanted) ? wanted : SUM;
+  const values = useValues(items, value, { from: stepOf(query.get('from')), to: stepOf(query.get('to')) });
 
   const select = (at: string, wanted?: number) => {
     const item = byId.get(at);
@@ -134,7 +135,6 @@ function LoadedTree({ id, items }: { readonly id: string; readonly items: readon
               </button>
             </p>
           )}
-          {values.left > 0 && <p class="hint">{counted(values.left, 'line')} not read: too many steps.</p>}
           {values.error !== undefined && <p class="hint">{values.error}</p>}
           <Legend />
           {(query.has('from') || query.has('to')) && (
@@ -187,8 +187,8 @@ function ValueChooser({ value, offered, onChange }: ValueChooserProps) {
   const all = [...new Set([SUM, 'reward', ...offered, value])];
   const choose = (wanted: string) => {
     if (wanted !== OTHER) return onChange(wanted);
-    const typed = prompt('observation:, action: or info:, and a JSON Pointer', 'observation:/');
-    if (typed !== null && /^(observation|action|info|metric):/.test(typed)) onChange(typed);
+    const typed = prompt('observation:, action:, info: or state:NAME:, and a JSON Pointer', 'state:env:/');
+    if (typed !== null && isPlotted(typed)) onChange(typed);
   };
   return (
     <label class="chooser">
@@ -207,16 +207,16 @@ function ValueChooser({ value, offered, onChange }: ValueChooserProps) {
 
 const NO_SERIES: ReadonlyMap<string, Series> = new Map();
 
-function useValues(items: readonly Item[], value: PlottedValue) {
+function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plotted, 'from' | 'to'>) {
   const { api } = usePage();
-  const ids = useMemo(() => items.filter((item) => !item.deleted).map((item) => item.id), [items]);
-  const key = `${ids[0]} ${items.length} ${items.reduce((sum, item) => sum + item.end, 0)}`;
-  const read = useLoaded(`values ${value} ${key}`, async (signal) =>
-    (await readValues(api, ids, [value], signal)).get(value),
+  const treeId = items[0]?.id ?? '';
+  const key = `${treeId} ${items.length} ${items.reduce((sum, item) => sum + item.end, 0)}`;
+  const read = useLoaded(`values ${value} ${range.from} ${range.to} ${key}`, (signal) =>
+    readValues(api, { treeId, ...range }, value, signal),
   );
-  const offered = useLoaded(`offered ${ids[0]}`, (signal) => offeredBy(api, items, signal));
+  const offered = useLoaded(`offered ${treeId}`, (signal) => offeredBy(api, items, signal));
   const coincide = useMemo(
-    () => read.value !== undefined && items.length > 1 && spread(items, read.value.series) < 1e-6,
+    () => read.value !== undefined && items.length > 1 && spread(items, read.value) < 1e-6,
     [read.value],
   );
   const proposal = useLoaded(`proposed ${coincide} ${offered.value?.length} ${key}`, async (signal) => {
@@ -224,8 +224,7 @@ function useValues(items: readonly Item[], value: PlottedValue) {
     return propose(api, items, offered.value, signal);
   });
   return {
-    series: read.value?.series ?? NO_SERIES,
-    left: read.value?.left ?? 0,
+    series: read.value ?? NO_SERIES,
     error: read.error,
     offered: offered.value ?? [],
     proposed: coincide && proposal.value !== value ? proposal.value : undefined,
@@ -238,8 +237,8 @@ async function offeredBy(api: Api, items: readonly Item[], signal: AbortSignal):
   return candidates((await readStep(api, root.id, Math.min(1, root.end - 1), signal)).step);
 }
 
-/** Trajectories in which a proposal is searched, and their number of steps at most. */
-const [PROPOSAL_BRANCHES, PROPOSAL_STEPS] = [8, 5000];
+/** Trajectories in which a proposal is searched, and values that are compared. */
+const [PROPOSAL_BRANCHES, PROPOSAL_VALUES] = [8, 12];
 
 /** Returns the value in which branches part from their parents most, undefined if they part in none. */
 async function propose(
@@ -249,19 +248,13 @@ async function propose(
   signal: AbortSignal,
 ): Promise<PlottedValue | undefined> {
   const some = items.filter((item) => !item.deleted).slice(0, PROPOSAL_BRANCHES);
-  if (offered.length === 0 || some.reduce((sum, item) => sum + item.end - item.branchPoint, 0) > PROPOSAL_STEPS)
-    return undefined;
-  const read = await readValues(
-    api,
-    some.map((item) => item.id),
-    offered,
-    signal,
-  );
+  const trajectoryIds = some.map((item) => item.id);
+  // Actions differ at once and say little; observations show what came of them.
+  const values = offered.filter((value) => !value.startsWith('action:')).slice(0, PROPOSAL_VALUES);
   let best: PlottedValue | undefined;
   let most = 1e-6;
-  for (const [value, { series }] of read) {
-    // Actions differ at once and say little; observations show what came of them.
-    const size = spread(some, series) * (value.startsWith('action:') ? 0.01 : 1);
+  for (const value of values) {
+    const size = spread(some, await readValues(api, { trajectoryIds }, value, signal));
     if (size > most) [best, most] = [value, size];
   }
   return best;

@@ -2,7 +2,7 @@ import type { Content, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.j
 
 /**
  * What the tree view plots, as the address names it: `sum`, `reward`, `metric:KEY`, or a number in JSON by pointer:
- * `observation:/2`, `action:/x`, `info:/score`.
+ * `observation:/2`, `action:/x`, `info:/score`, `state:env:/pole/angle`.
  */
 export type PlottedValue = string;
 
@@ -11,31 +11,29 @@ export const SUM: PlottedValue = 'sum';
 /** Candidates beyond this number are found by their pointer only. */
 const MOST_CANDIDATES = 60;
 
-/** Returns true if the value is part of steps in the BASIC view. */
-export function isBasic(value: PlottedValue): boolean {
-  return value === SUM || value === 'reward' || value.startsWith('metric:');
+/** Returns what a value is made of: its kind, the key of a metric or the name of a state, and a JSON Pointer. */
+export function partsOf(value: PlottedValue): {
+  readonly kind: string;
+  readonly name: string;
+  readonly pointer: string;
+} {
+  const [, kind = '', rest = ''] = /^(\w+)(?::(.*))?$/s.exec(value) ?? [];
+  if (kind === 'metric') return { kind, name: rest, pointer: '' };
+  const slash = rest.indexOf('/');
+  const pointer = slash === -1 ? '' : rest.slice(slash);
+  return { kind, name: kind === 'state' ? rest.slice(0, rest.length - pointer.length).replace(/:$/, '') : '', pointer };
+}
+
+/** Returns true if the value can be plotted: addresses can contain anything. */
+export function isPlotted(value: string): boolean {
+  if (value === SUM || value === 'reward') return true;
+  return /^metric:.|^(?:observation|action|info):(?:$|\/)|^state:[^/]*:(?:$|\/)/s.test(value);
 }
 
 export function labelOf(value: PlottedValue): string {
   if (value === SUM) return 'Sum of rewards';
   if (value === 'reward') return 'Reward';
-  const at = value.indexOf(':');
-  return `${value.slice(0, at)} ${value.slice(at + 1)}`;
-}
-
-export function numberIn(step: Step, value: PlottedValue): number | undefined {
-  if (value === SUM) return step.rewardSum;
-  if (value === 'reward') return step.reward;
-  const at = value.indexOf(':');
-  const [kind, rest] = [value.slice(0, at), value.slice(at + 1)];
-  if (kind === 'metric') return step.metrics[rest];
-  for (const json of jsonsOf(step, kind)) {
-    const found = atPointer(json, rest);
-    if (typeof found === 'number') return found;
-    if (typeof found === 'boolean') return Number(found);
-    if (typeof found === 'string' && found !== '' && Number.isFinite(Number(found))) return Number(found);
-  }
-  return undefined;
+  return value.replace(':', ' ').replace(':', ' ');
 }
 
 /** Returns the values that a step offers for a plot. */
@@ -65,18 +63,6 @@ function parsed(text: string): unknown[] {
   } catch {
     return [];
   }
-}
-
-/** Returns what a JSON Pointer (RFC 6901) names, undefined if there is nothing. */
-export function atPointer(json: unknown, pointer: string): unknown {
-  if (pointer === '') return json;
-  let at = json;
-  for (const part of pointer.split('/').slice(1)) {
-    const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
-    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, key)) return undefined;
-    at = (at as Record<string, unknown>)[key];
-  }
-  return at;
 }
 
 /** Returns pointers of the numbers in JSON, at most `most`, those near the root first. */
