@@ -301,6 +301,25 @@ os._exit(0)
     assert tag.step_number == 0
 
 
+def test_a_seal_that_is_all_that_is_left_is_sent(own_server: Server) -> None:
+    own_server.start()
+    records = """
+import os, sys
+import anabranch as ab
+from anabranch import _wire
+call = _wire.Connections.call
+_wire.Connections.call = lambda self, method, *rest: None if "Seal" in method else call(self, method, *rest)
+t = ab.connect(sys.argv[1]).trajectory()
+t.reset(observation=0).wait(30)
+t.seal()
+os.write(1, t.id.encode())
+os._exit(0)
+"""
+    trajectory_id, _ = start(records, own_server.address).communicate()
+    run_spool("send", "--address", own_server.address)
+    assert own_server.stored(trajectory_id).status == 5
+
+
 def test_resume_first_sends_what_is_spooled(own_server: Server) -> None:
     own_server.start()
     trajectory_id = leave_named(own_server)

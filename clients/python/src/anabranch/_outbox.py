@@ -102,9 +102,11 @@ class Outbox:
             self._use_stream()
         elif (head := self._queue.head) is not None:
             creates = head.kind == Kind.CREATE and self._creates_by_open
-            if self._comparing or not (creates or head.is_step):
+            # A seal needs the epoch of the writer, and a stream is granted it.
+            seals = head.kind == Kind.SEAL and self._epoch is None
+            if self._comparing or not (creates or seals or head.is_step):
                 self._act(head)
-            elif self.shares and self._batches and not self._one_by_one:
+            elif self.shares and not seals and self._batches and not self._one_by_one:
                 self._office.notify(self)
             else:
                 self._open(head if creates else None)
