@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter, itemgetter
 from typing import Any, cast
 
 CHAT = "openai.chat"
@@ -48,15 +49,12 @@ class Reply:
 
 def parse(reply: object) -> Reply:
     """Reads a reply. Raises TypeError if its format is unknown."""
-    data = plain(reply)
-    if isinstance(data, dict):
-        members = cast("dict[str, Any]", data)
-        if members.get("choices"):
-            return _chat(members)
-        if isinstance(members.get("output"), list):
-            return _responses(members)
-        if isinstance(members.get("content"), list) and members.get("role", "assistant") == "assistant":
-            return _anthropic(members)
+    if _get(reply, "choices"):
+        return _chat(reply)
+    if isinstance(_get(reply, "output"), list):
+        return _responses(plain(reply))
+    if isinstance(_get(reply, "content"), list) and (_get(reply, "role") or "assistant") == "assistant":
+        return _anthropic(plain(reply))
     raise TypeError(
         f"reply is a {type(reply).__name__}: expected a reply of OpenAI's chat or responses format, "
         "or of Anthropic's messages format"
@@ -90,9 +88,17 @@ def result_message(format: str, call: ToolCall, text: str, *, is_error: bool) ->
     return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
-def _chat(data: dict[str, Any]) -> Reply:
-    choice: dict[str, Any] = data["choices"][0]
-    message = {key: value for key, value in choice.get("message", {}).items() if value is not None}
+def _get(value: Any, key: str) -> Any:
+    """Returns a member of an object or a dict; None if it has none."""
+    if isinstance(value, (dict, Mapping)):
+        return cast("Mapping[str, Any]", value).get(key)
+    return getattr(value, key, None)
+
+
+def _chat(data: object) -> Reply:
+    # The lists of tokens are long: they are not copied, and no object is made for each token.
+    choice: Any = _get(data, "choices")[0]
+    message = {key: value for key, value in plain(_get(choice, "message") or {}).items() if value is not None}
     message.setdefault("role", "assistant")
     message.setdefault("content", None)
     reply = Reply(CHAT, [message], _text(message["content"]))
@@ -100,12 +106,13 @@ def _chat(data: dict[str, Any]) -> Reply:
         function = _member(call, "function") or _member(call, "custom")
         arguments = str(function.get("arguments", function.get("input", "")))
         reply.tool_calls.append(ToolCall(call.get("id", ""), function.get("name", ""), arguments, call))
-    entries = _items(_member(choice, "logprobs"), "content")
-    reply.logprobs = [float(entry["logprob"]) for entry in entries]
-    reply.token_ids = list(choice.get("token_ids", None) or ())
-    prompt = choice.get("prompt_token_ids") or data.get("prompt_token_ids")
-    reply.prompt_token_ids = None if prompt is None else list(prompt)
-    return _with_usage(reply, data, choice.get("finish_reason"))
+    entries: list[Any] = _get(_get(choice, "logprobs"), "content") or []
+    are_dicts = bool(entries) and isinstance(entries[0], dict)
+    reply.logprobs = list(map(itemgetter("logprob") if are_dicts else attrgetter("logprob"), entries))
+    reply.token_ids = _get(choice, "token_ids") or []
+    prompt = _get(choice, "prompt_token_ids")
+    reply.prompt_token_ids = _get(data, "prompt_token_ids") if prompt is None else prompt
+    return _with_usage(reply, data, _get(choice, "finish_reason"))
 
 
 def _responses(data: dict[str, Any]) -> Reply:
@@ -136,10 +143,10 @@ def _anthropic(data: dict[str, Any]) -> Reply:
     return _with_usage(reply, data, data.get("stop_reason"))
 
 
-def _with_usage(reply: Reply, data: dict[str, Any], stop_reason: object) -> Reply:
-    usage = _member(data, "usage")
+def _with_usage(reply: Reply, data: object, stop_reason: object) -> Reply:
+    usage: dict[str, Any] = plain(_get(data, "usage") or {})
     reply.usage = {key: float(value) for key, value in usage.items() if isinstance(value, (int, float))}
-    reply.model = str(data.get("model") or "")
+    reply.model = str(_get(data, "model") or "")
     reply.stop_reason = str(stop_reason or "")
     return reply
 
