@@ -198,6 +198,19 @@ def test_resume_continues_where_it_ended(server: Server) -> None:
     assert (third.id, third.next_step) == (again.id, 5)
 
 
+def test_a_resumed_trajectory_reads_earlier_steps_once(own_server: Server) -> None:
+    own_server.start()
+    client = ab.connect(own_server.address)
+    first = client.trajectory(name="resumed", resume="allow")
+    first.reset(observation=0, messages=[{"role": "user", "content": "hi"}])
+    first.flush(30)
+    again = client.trajectory(name="resumed", resume="must")
+    again.load()
+    own_server.kill()
+    again.step(action=1, observation=1, reward=2.0)
+    assert (again.last_observation, again.reward_sum, len(again.messages)) == (1, 2.0, 1)
+
+
 def test_a_trajectory_that_another_writer_continued_becomes_a_branch(own_server: Server, tmp_path: Path) -> None:
     own_server.start()
     slow = ab.connect(own_server.address, spool=tmp_path / "one")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anabranch._blobs import Blobs
 from anabranch._context import Context, context_after, new_context, write_prompt
@@ -18,8 +18,21 @@ if TYPE_CHECKING:
 
 #: The most that the server sends with a step. Smaller states can be stored where their digests do not find them.
 _INLINE_BYTES = 256 * 1024
+_SECONDS = 60
+
 #: The observation of a step that is not read yet.
 _UNREAD = object()
+
+
+class Handle(Protocol):
+    """The trajectory whose steps are read. What it inherits must be on the server first."""
+
+    client: Client
+
+    @property
+    def id(self) -> str: ...
+
+    def flush(self, timeout: float | None = None) -> None: ...
 
 
 class Position:
@@ -53,21 +66,22 @@ class Position:
         self.context = write_prompt(action, self.context, prompt)
         self._context_is_read = True
 
-    def reward_sum(self, client: Client, trajectory_id: str) -> float:
+    def reward_sum(self, handle: Handle) -> float:
         if self._reward_before is None:
-            self._reward_before = self._last_step(client, trajectory_id).reward_sum
+            self._reward_before = self._last_step(handle).reward_sum
         return self._reward_before + self._reward
 
-    def last_observation(self, client: Client, trajectory_id: str) -> object:
+    def last_observation(self, handle: Handle) -> object:
         if self._observation is _UNREAD:
-            step = self._last_step(client, trajectory_id)
-            fetch = Blobs(client.connection, [OwnedStep(trajectory_id, step)]).get
+            step = self._last_step(handle)
+            fetch = Blobs(handle.client.connection, [OwnedStep(handle.id, step)]).get
             self._observation = decode_items(step.observations, fetch)
         return self._observation
 
-    def messages(self, client: Client, trajectory_id: str) -> list[dict[str, object]]:
+    def messages(self, handle: Handle) -> list[dict[str, object]]:
         if self._messages_before is None:
-            self._messages_before, context = _read_conversation(client, trajectory_id, self.inherited)
+            handle.flush(_SECONDS)
+            self._messages_before, context = _read_conversation(handle.client, handle.id, self.inherited)
             if not self._context_is_read:
                 self.context, self._context_is_read = context, True
         return self._messages_before + self._messages
@@ -77,12 +91,13 @@ class Position:
         copied._messages = list(self._messages)
         return copied
 
-    def _last_step(self, client: Client, trajectory_id: str) -> Step:
+    def _last_step(self, handle: Handle) -> Step:
         from anabranch.v1.trajectory_service_pb2 import GetStepRequest
 
-        request = GetStepRequest(trajectory_id=trajectory_id, step_number=self.inherited - 1)
+        handle.flush(_SECONDS)
+        request = GetStepRequest(trajectory_id=handle.id, step_number=self.inherited - 1)
         with raising_reasons():
-            return client.connection.stubs.trajectories.GetStep(request, timeout=60).step
+            return handle.client.connection.stubs.trajectories.GetStep(request, timeout=60).step
 
 
 class Checkpoint(Mapping[str, Any]):

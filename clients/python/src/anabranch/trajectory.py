@@ -93,17 +93,17 @@ class Trajectory(TrajectoryReading):
     @property
     def reward_sum(self) -> float:
         """Sum of the rewards so far, inherited steps included."""
-        return self._read_position().reward_sum(self.client, self.id)
+        return self._at.reward_sum(self)
 
     @property
     def last_observation(self) -> object:
         """The observation of the last step. None if there is none."""
-        return self._read_position().last_observation(self.client, self.id)
+        return self._at.last_observation(self)
 
     @property
     def messages(self) -> list[dict[str, object]]:
         """The conversation so far: the messages of `reset`, the replies of `turn` and the results of tool calls."""
-        return self._read_position().messages(self.client, self.id)
+        return self._at.messages(self)
 
     def load(self) -> None:
         """Reads what `reward_sum`, `last_observation` and `messages` need of earlier steps. Otherwise they read it at
@@ -402,9 +402,3 @@ class Trajectory(TrajectoryReading):
         self._box, self._track = following._box, following._track
         self._start, self._existed = at + 1, False
         self._last_position = following._last_position
-
-    def _read_position(self) -> Position:
-        """Returns the position for reading: what it inherits must be on the server."""
-        if self._at.inherited:
-            self.flush(60)
-        return self._at
