@@ -69,7 +69,7 @@ def test_a_closed_client_renews_no_leases_and_connects_again(server: Server) -> 
         stage.start()
         stage.rollouts([{"group": 0, "number": 0}])
         rollout = next(client.claims(run=run))
-        assert rollout._leases._held == {rollout.id: rollout}
-    assert rollout._leases._held == {}
+        assert rollout._leases.held == [rollout]
+    assert rollout._leases.held == []
     assert run.refresh().status == "running"
     rollout.release()

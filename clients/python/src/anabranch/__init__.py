@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from anabranch import aio as aio
     from anabranch import errors as errors
     from anabranch import gym as gym
     from anabranch._errors import AnabranchError as AnabranchError
@@ -49,7 +50,7 @@ _MODULES = {
 }
 
 #: Modules that are attributes of the package.
-_SUBMODULES = frozenset({"errors", "gym"})
+_SUBMODULES = frozenset({"aio", "errors", "gym"})
 
 __all__ = [
     "AnabranchError",
@@ -66,6 +67,7 @@ __all__ = [
     "Step",
     "Trajectory",
     "Turn",
+    "aio",
     "connect",
     "errors",
 ]

@@ -46,6 +46,12 @@ class Leases:
             if self._held.get(rollout.id) is rollout:
                 del self._held[rollout.id]
 
+    @property
+    def held(self) -> list[Rollout]:
+        """The rollouts whose leases are renewed."""
+        with self._lock:
+            return list(self._held.values())
+
     def close(self) -> None:
         """Ends the renewals. The server gives the rollouts to others when their leases have expired."""
         with self._lock:
@@ -71,8 +77,7 @@ class Leases:
         from anabranch.runs import status_name
         from anabranch.v1.rollout_service_pb2 import HeartbeatRolloutsRequest
 
-        with self._lock:
-            held = list(self._held.values())
+        held = self.held
         for start in range(0, len(held), _BATCH):
             batch = held[start : start + _BATCH]
             request = HeartbeatRolloutsRequest(lease_duration=Duration(seconds=self.seconds))

@@ -28,6 +28,13 @@ class Scope:
         for wake in wakes:
             wake()
 
+    def deliver(self, result: Callable[[], object]) -> bool:
+        """Calls a function unless the scope was cancelled. Returns whether it was called."""
+        with self._lock:
+            if not self.cancelled:
+                result()
+            return not self.cancelled
+
     @contextmanager
     def waiting(self, wake: Callable[[], object]) -> Generator[None, None, None]:
         """Calls `wake`, which must end the wait of the block, if the scope is cancelled. If the wait then fails, and if
@@ -35,6 +42,8 @@ class Scope:
         with self._lock:
             self._wakes.append(wake)
         try:
+            if self.cancelled:
+                wake()
             self.check()
             yield
         except Exception:

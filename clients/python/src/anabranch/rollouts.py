@@ -6,12 +6,13 @@ import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from anabranch._decode import decode_json
-from anabranch._errors import AnabranchError
+from anabranch._errors import AnabranchError, raising_reasons
 from anabranch._read import call, result_of
 from anabranch._scope import Interrupted, is_interrupt
 from anabranch.errors import LeaseLost, RolloutConflict
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     from anabranch.receipt import Receipt
     from anabranch.trajectory import Trajectory
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage
-    from anabranch.v1.rollout_service_pb2 import Claim
+    from anabranch.v1.rollout_service_pb2 import Claim, ClaimRolloutsRequest
 
 _SECONDS = 60
+_REPLAY_SECONDS = 1
 _MESSAGE_CHARACTERS = 1000
 _logger = logging.getLogger("anabranch")
 
@@ -120,7 +122,7 @@ class Rollout:
 
     def log(self, **metrics: float) -> None:
         """Adds metrics, which are stored with the result."""
-        self._check()
+        self.check()
         self._metrics.update(metrics)
 
     def validate(
@@ -130,7 +132,7 @@ class Rollout:
         or a free name. At most 16."""
         from anabranch.v1.rollout_service_pb2 import NewValidation
 
-        self._check()
+        self.check()
         self._validations.append(
             NewValidation(
                 name=name,
@@ -145,11 +147,21 @@ class Rollout:
         """Marks the rollout as running. Without this call, the first step does."""
         from anabranch.v1.rollout_service_pb2 import StartRolloutRequest
 
-        self._check()
+        self.check()
         if not self._started:
             self._started = True
             request = StartRolloutRequest(rollout_id=self.id, attempt=self.attempt)
             self._call(lambda: call(self._connection, lambda stubs: stubs.rollouts.StartRollout(request, timeout=60)))
+
+    @property
+    def opened(self) -> bool:
+        """Whether the rollout is started and its trajectory known, so that recording waits for nothing."""
+        return self._started and self._trajectory is not None
+
+    def open(self) -> None:
+        """Starts the rollout, and reads what its trajectory has."""
+        self.start()
+        self.trajectory.load()
 
     def complete(self, message: str = "") -> None:
         """Completes the rollout with its result, after all of its steps are durable."""
@@ -172,7 +184,7 @@ class Rollout:
         """Fails the rollout permanently."""
         from anabranch.v1.rollout_service_pb2 import FailRolloutRequest
 
-        self._check()
+        self.check()
         if self._trajectory is not None:
             self._flush()
         request = FailRolloutRequest(
@@ -189,11 +201,21 @@ class Rollout:
         """Returns the rollout to the queue, for another attempt."""
         from anabranch.v1.rollout_service_pb2 import ReleaseRolloutRequest
 
-        self._check()
+        self.check()
         request = ReleaseRolloutRequest(
             rollout_id=self.id, attempt=self.attempt, message=message, refund_attempt=refund_attempt
         )
         self._end(lambda stubs: stubs.rollouts.ReleaseRollout(request, timeout=_SECONDS))
+
+    def give_back(self) -> None:
+        """Returns a rollout that nobody will play to the queue. If that fails, the lease expires."""
+        self.drop_lease()
+        with suppress(AnabranchError):
+            self.release("cancelled", refund_attempt=True)
+
+    def drop_lease(self) -> None:
+        """Renews the lease no longer."""
+        self._leases.drop(self)
 
     def __enter__(self) -> Self:
         return self
@@ -233,11 +255,12 @@ class Rollout:
             self.trajectory.flush()
         except AnabranchError:
             self._leases.renew()
-            self._check()
+            self.check()
             raise
-        self._check()
+        self.check()
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raises LeaseLost if the lease is lost or the run is cancelled."""
         if self.cancelled:
             message = f"attempt {self.attempt} no longer holds rollout {self.id}: stop working on it"
             metadata = {"rollout": self.id, "attempt": str(self.attempt)}
@@ -277,15 +300,28 @@ def claims(client: ClientRuns, leases: Leases, filters: Mapping[str, Any]) -> It
             wait=Duration(seconds=leases.wait_seconds),
             request_id=str(uuid.uuid4()),
         )
-        found = call(
-            client.connection,
-            lambda stubs, request=request: result_of(stubs.rollouts.ClaimRollouts.future(request, timeout=_SECONDS)),
-        )
+        try:
+            found = call(
+                client.connection,
+                lambda stubs, request=request: result_of(
+                    stubs.rollouts.ClaimRollouts.future(request, timeout=_SECONDS)
+                ),
+            )
+        except Interrupted:
+            _give_back_claims(client, leases, request)
+            raise
         claimed = [Rollout(client, claim, leases) for claim in found.claims]
         leases.add(claimed)
         yield from claimed
         if found.drained and not claimed and leases.has_ended(request.run_id):
             return
+
+
+def _give_back_claims(client: ClientRuns, leases: Leases, request: ClaimRolloutsRequest) -> None:
+    """Returns what an interrupted call may have claimed to the queue: the same request returns the same claims."""
+    with suppress(AnabranchError), raising_reasons():
+        for claim in client.connection.stubs.rollouts.ClaimRollouts(request, timeout=_REPLAY_SECONDS).claims:
+            Rollout(client, claim, leases).give_back()
 
 
 def claim_by_id(client: ClientRuns, leases: Leases, worker_id: str, rollout_id: str) -> Rollout:

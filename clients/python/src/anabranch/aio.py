@@ -1,0 +1,388 @@
+"""The package for programs with asyncio: the same names, and calls that wait for the server are awaited.
+
+Calls that record (`reset`, `step`, `turn`, `tag`, `seal`) wait for nothing, so they stay plain calls; their receipts can
+be awaited. Everything is done by the synchronous package, whose object is the attribute `sync`. If a task is cancelled,
+the call that it awaits ends, its trajectory is sealed as cancelled, and its rollout returns to the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from anabranch import _turns, errors
+from anabranch import client as _client
+from anabranch import episodes as _episodes
+from anabranch import groups as _groups
+from anabranch import receipt as _receipt
+from anabranch import rollouts as _rollouts
+from anabranch import runs as _runs
+from anabranch import trajectory as _trajectory
+from anabranch._aio_reading import Episode, Episodes, Group, Step, Tasks
+from anabranch._errors import AnabranchError
+from anabranch._history import Checkpoint
+from anabranch._reading import HasId
+from anabranch._recorder import Stats
+from anabranch._replies import Reply, ToolCall
+from anabranch._waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, same
+from anabranch.errors import LeaseLost
+from anabranch.runs import Plan
+from anabranch.tasks import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from anabranch.client import Resume, Spool
+
+__all__ = [
+    "AnabranchError",
+    "Checkpoint",
+    "Client",
+    "Episode",
+    "Episodes",
+    "Plan",
+    "Receipt",
+    "Rollout",
+    "Run",
+    "Stage",
+    "Stats",
+    "Step",
+    "Trajectory",
+    "Turn",
+    "connect",
+    "errors",
+]
+
+_logger = logging.getLogger("anabranch")
+
+
+class Receipt(Wrapper[_receipt.Receipt]):
+    """A recorded step. `await receipt` returns when the step is durable on the server."""
+
+    number = Shared[int]()
+    durable = Shared[bool]()
+
+    async def wait(self, timeout: float | None = None) -> Receipt:
+        await self.threads.run(lambda: self.sync.wait(timeout))
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Receipt]:
+        return self.wait().__await__()
+
+
+class Turn(Wrapper[_turns.Turn]):
+    """One turn of an agent. The step is recorded at the end of the `with` block, which waits for nothing."""
+
+    reply = Shared[Reply]()
+    text = Shared[str]()
+    tool_calls = Shared[list[ToolCall]]()
+    reward = Shared[float | None]()
+    terminated = Shared[bool]()
+    truncated = Shared[bool]()
+    result = direct(_turns.Turn.result, same)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return None if self.sync.receipt is None else Receipt(self.threads, self.sync.receipt)
+
+    def __enter__(self) -> Self:
+        self.sync.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.sync.__exit__(kind, error, traceback)
+
+
+class Trajectory(Wrapper[_trajectory.Trajectory]):
+    """A sequence of steps. `async with` seals it at the end: as completed, failed, or cancelled with its task.
+
+    After `resume`, `checkpoint` or `branch`, `reward_sum`, `last_observation` and `messages` need earlier steps: await
+    `load()` before.
+    """
+
+    id = Shared[str]()
+    name = Shared[str]()
+    next_step = Shared[int]()
+    done = Shared[bool]()
+    reward_sum = Shared[float]()
+    last_observation = Shared[object]()
+    messages = Shared[list[dict[str, object]]]()
+    reset = direct(_trajectory.Trajectory.reset, Receipt)
+    step = direct(_trajectory.Trajectory.step, Receipt)
+    turn = direct(_trajectory.Trajectory.turn, Turn)
+    tag = direct(_trajectory.Trajectory.tag, same)
+    seal = direct(_trajectory.Trajectory.seal, same)
+    load = awaited(_trajectory.Trajectory.load, same)
+    flush = awaited(_trajectory.Trajectory.flush, same)
+    checkpoint = awaited(_trajectory.Trajectory.checkpoint, same)
+    steps = iterated(_trajectory.Trajectory.steps, Step, prepare=_episodes.Step.prefetch)
+    episode = awaited(_trajectory.Trajectory.episode, Episode)
+    to_numpy = awaited(_trajectory.Trajectory.to_numpy, same)
+    tokens = awaited(_trajectory.Trajectory.tokens, same)
+    compare = awaited(_trajectory.Trajectory.compare, same)
+    tree = awaited(_trajectory.Trajectory.tree, same)
+    _branch = awaited(_trajectory.Trajectory.branch, lambda threads, branch: Trajectory(threads, branch))
+
+    @property
+    def client(self) -> Client:
+        return Client(self.threads, self.sync.client)
+
+    def branch(self, *, at: int | None = None, tag: str | None = None, name: str = "") -> Opening[Trajectory]:
+        return Opening(self._branch(at=at, tag=tag, name=name))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.sync.__exit__(kind, error, traceback)
+
+
+class Rollout(Wrapper[_rollouts.Rollout]):
+    """A rollout that this worker holds. Enter it with `async with`, or await `start()`, before its first step.
+
+    At the end of the block, the rollout is completed; an exception fails it; a cancelled task returns it to the queue.
+    If the lease is lost or the run is cancelled, the next call raises LeaseLost, and the block ends without an error.
+    """
+
+    id = Shared[str]()
+    message = Shared[Any]()
+    attempt = Shared[int]()
+    group = Shared[int]()
+    number = Shared[int]()
+    labels = Shared[Mapping[str, str]]()
+    input = Shared[Any]()
+    model_uri = Shared[str]()
+    task = Shared[Task]()
+    max_turns = Shared[int | None]()
+    cancelled = Shared[bool]()
+    ended = Shared[bool]()
+    reward = Shared[float | None]()
+    success = Shared[bool | None]()
+    check = direct(_rollouts.Rollout.check, same)
+    log = direct(_rollouts.Rollout.log, same)
+    validate = direct(_rollouts.Rollout.validate, same)
+    complete = awaited(_rollouts.Rollout.complete, same)
+    fail = awaited(_rollouts.Rollout.fail, same)
+    release = awaited(_rollouts.Rollout.release, same)
+    start = awaited(_rollouts.Rollout.open, same)
+
+    @property
+    def trajectory(self) -> Trajectory:
+        return Trajectory(self.threads, self._opened().trajectory)
+
+    @property
+    def messages(self) -> list[dict[str, object]]:
+        return self._opened().messages
+
+    def reset(self, **values: Any) -> Receipt:
+        return Receipt(self.threads, self._opened().reset(**values))
+
+    def step(self, **values: Any) -> Receipt:
+        return Receipt(self.threads, self._opened().step(**values))
+
+    def turn(self, reply: object) -> Turn:
+        return Turn(self.threads, self._opened().turn(reply))
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except LeaseLost:
+            # The next call raises it, within the block.
+            pass
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> bool:
+        try:
+            return await self.threads.run(lambda: self.sync.__exit__(kind, error, traceback))
+        finally:
+            self.sync.drop_lease()
+
+    def _opened(self) -> _rollouts.Rollout:
+        if not self.sync.opened:
+            self.sync.check()
+            raise RuntimeError("the rollout is not started: use `async with rollout`, or `await rollout.start()`")
+        return self.sync
+
+
+class Stage(Wrapper[_runs.Stage]):
+    """A stage of a run: a training step, an evaluation or a baseline."""
+
+    id = Shared[str]()
+    message = Shared[Any]()
+    number = Shared[int]()
+    status = Shared[str]()
+    start = awaited(_runs.Stage.start, same)
+    rollouts = awaited(_runs.Stage.rollouts, same)
+    close_queue = awaited(_runs.Stage.close_queue, same)
+    groups = iterated(_runs.Stage.groups, Group, prepare=_groups.Group.prefetch)
+    log = awaited(_runs.Stage.log, same)
+    checkpoint = awaited(_runs.Stage.checkpoint, same)
+    complete = awaited(_runs.Stage.complete, same)
+    _rollout = awaited(_runs.Stage.rollout, Rollout, undo=_rollouts.Rollout.give_back)
+
+    def rollout(self, group: int, number: int, task: Task | str = "", **fields: Any) -> Opening[Rollout]:
+        return Opening(self._rollout(group, number, task, **fields))
+
+
+class Run(Wrapper[_runs.Run]):
+    """A run. `message` is the run as the server returned it last."""
+
+    id = Shared[str]()
+    message = Shared[Any]()
+    name = Shared[str]()
+    config = Shared[Any]()
+    labels = Shared[Mapping[str, str]]()
+    status = Shared[str]()
+    train_steps = iterated(_runs.Run.train_steps, Stage)
+    stage = awaited(_runs.Run.stage, Stage)
+    rollouts = awaited(_runs.Run.rollouts, Episodes)
+    log = awaited(_runs.Run.log, same)
+    watch = iterated(_runs.Run.watch, same)
+    complete = awaited(_runs.Run.complete, same)
+    fail = awaited(_runs.Run.fail, same)
+    cancel = awaited(_runs.Run.cancel, same)
+
+    async def refresh(self) -> Run:
+        await self.threads.run(self.sync.refresh)
+        return self
+
+
+class Client(Wrapper[_client.Client]):
+    """A client of one server, for one event loop."""
+
+    address = Shared[str]()
+    strict = Shared[bool]()
+    stats = Shared[Stats]()
+    episodes = direct(_client.Client.episodes, Episodes)
+    episode = awaited(_client.Client.episode, Episode)
+    run = awaited(_client.Client.run, Run)
+    claims = iterated(_client.Client.claims, Rollout, undo=_rollouts.Rollout.give_back)
+    summarize = awaited(_client.Client.summarize, same)
+    close = awaited(_client.Client.close, same)
+    _trajectory = awaited(_client.Client.trajectory, Trajectory)
+    _branch = awaited(_client.Client.branch, Trajectory)
+
+    @property
+    def tasks(self) -> Tasks:
+        return Tasks(self.threads, self.sync.tasks)
+
+    def trajectory(
+        self,
+        *,
+        task: str = "",
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        metadata: object = None,
+        run: object = None,
+        id: str | None = None,
+        resume: Resume = "never",
+        resume_timeout: float = 30.0,
+    ) -> Opening[Trajectory]:
+        return Opening(
+            self._trajectory(
+                task=task,
+                name=name,
+                labels=labels,
+                metadata=metadata,
+                run=run,
+                id=id,
+                resume=resume,
+                resume_timeout=resume_timeout,
+            )
+        )
+
+    def branch(
+        self,
+        source: Trajectory | str,
+        *,
+        at: int | None = None,
+        tag: str | None = None,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        successor: bool = False,
+    ) -> Opening[Trajectory]:
+        sync = source.sync if isinstance(source, Trajectory) else source
+        return Opening(self._branch(sync, at=at, tag=tag, name=name, labels=labels, successor=successor))
+
+    async def work(
+        self,
+        play: Callable[[Rollout], Awaitable[object]],
+        *,
+        run: HasId | str | None = None,
+        stage: HasId | str | None = None,
+        tasks: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        concurrency: int = 1,
+        lease_seconds: int = 60,
+        wait_seconds: int = 20,
+        worker: str = "",
+    ) -> None:
+        """Claims rollouts and plays each with `await play(rollout)`, in `concurrency` tasks. Returns when the run has
+        ended.
+
+        A rollout is completed when `play` returns, and failed with the text of the exception if it raises.
+        """
+        free = asyncio.Semaphore(concurrency - 1)
+        playing: set[asyncio.Task[None]] = set()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            playing.discard(task)
+            free.release()
+
+        claims = self.claims(
+            run=run,
+            stage=stage,
+            tasks=tasks,
+            labels=labels,
+            lease_seconds=lease_seconds,
+            wait_seconds=wait_seconds,
+            worker=worker,
+        )
+        try:
+            async for rollout in claims:
+                task = asyncio.create_task(_play(rollout, play))
+                playing.add(task)
+                task.add_done_callback(ended)
+                await free.acquire()
+            while playing:
+                await asyncio.wait(playing)
+        finally:
+            # A task that has not begun would not return its rollout.
+            await asyncio.sleep(0)
+            for task in playing:
+                task.cancel()
+            await asyncio.gather(*playing, claims.aclose(), return_exceptions=True)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.sync.close()
+
+
+def connect(address: str | None = None, *, strict: bool = False, spool: Spool = None) -> Client:
+    """Returns a client. It connects at its first call. The arguments are those of `anabranch.connect`."""
+    return Client(Threads(), _client.connect(address, strict=strict, spool=spool))
+
+
+async def _play(rollout: Rollout, play: Callable[[Rollout], Awaitable[object]]) -> None:
+    """Plays one rollout. What `play` raises fails it, and is logged; the worker goes on with others."""
+    try:
+        async with rollout:
+            await play(rollout)
+    except Exception:
+        _logger.exception("Rollout %s has failed.", rollout.id)
