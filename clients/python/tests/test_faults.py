@@ -327,6 +327,28 @@ def test_resume_first_sends_what_is_spooled(own_server: Server) -> None:
     assert (t.id, t.next_step, t.last_observation) == (trajectory_id, 50, 49)
 
 
+UNOPENED = """
+import os, sys
+import anabranch as ab
+t = ab.connect(sys.argv[1]).trajectory(task="t", name="named", resume="must")
+os.kill(int(sys.argv[2]), 9)
+for number in range(50, 60):
+    t.step(action=number, observation=number)
+os._exit(0)
+"""
+
+
+def test_a_process_that_died_before_its_first_grant_makes_no_branch(own_server: Server) -> None:
+    own_server.start()
+    trajectory_id = leave_named(own_server)
+    assert own_server.process is not None
+    subprocess.run([sys.executable, "-c", UNOPENED, own_server.address, str(own_server.process.pid)], check=True)
+    own_server.restart()
+    t = ab.connect(own_server.address).trajectory(task="t", name="named", resume="must")
+    assert (t.id, t.next_step, t.last_observation) == (trajectory_id, 60, 59)
+    assert len(own_server.listed()) == 1
+
+
 @pytest.mark.parametrize("what", ["deleted", "sealed", "continued"])
 def test_a_spool_whose_trajectory_changed_meanwhile(own_server: Server, what: str) -> None:
     from anabranch.v1 import trajectory_service_pb2 as s

@@ -23,16 +23,18 @@ class Identity:
     #: Identifies the lifetime of the process that recorded.
     writer_id: str
     name: str = ""
-    #: Whether the trajectory existed before and is taken over from its previous writer.
+    #: Epoch of the writer that the trajectory had when this process resumed it. The process takes over from it; None if
+    #: the process created the trajectory.
+    epoch: int | None = None
+    #: Whether the process is alive. It takes over from any writer before its first grant, a dead one from none but that.
     take_over: bool = False
 
     def to_bytes(self) -> bytes:
-        return json.dumps([self.trajectory_id, self.writer_id, self.name]).encode()
+        return json.dumps([self.trajectory_id, self.writer_id, self.name, self.epoch]).encode()
 
     @staticmethod
     def from_bytes(data: bytes) -> Identity:
-        trajectory_id, writer_id, name = json.loads(data)
-        return Identity(trajectory_id, writer_id, name)
+        return Identity(*json.loads(data))
 
 
 class Records(Protocol):

@@ -62,7 +62,7 @@ class Outbox:
         self.moved: Moved | None = None
         self._uid = ""
         self._epoch: int | None = None
-        self._refused_by: int | None = None
+        self._refused_by = identity.epoch
         self._reopenings = 0
         self._branch_tries = 0
         #: The record of the creation, while the stream that creates the trajectory opens.

@@ -164,7 +164,7 @@ class Client(ClientReading, ClientRuns):
         start: Position | None = None,
         next_step: int = 0,
         *,
-        existing: bool = False,
+        epoch: int | None = None,
         done: bool = False,
     ) -> Trajectory:
         from anabranch._history import Position
@@ -172,7 +172,7 @@ class Client(ClientReading, ClientRuns):
         from anabranch._recorder import recorder_for
         from anabranch.trajectory import Trajectory
 
-        identity = Identity(trajectory_id, str(uuid.uuid4()), name, existing)
+        identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, take_over=epoch is not None)
         recorder = recorder_for(self.address, self._spool)
         return Trajectory(self, recorder, identity, labels, start or Position(), next_step, done=done)
 
@@ -202,7 +202,13 @@ class Client(ClientReading, ClientRuns):
         done = latest.HasField("seal_time")
         known = dict(latest.labels)
         return self._open(
-            latest.id, name or latest.name, {**known, **labels}, Position(end), end, existing=True, done=done
+            latest.id,
+            name or latest.name,
+            {**known, **labels},
+            Position(end),
+            end,
+            epoch=latest.writer_epoch,
+            done=done,
         )
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
