@@ -13,6 +13,7 @@ import { lockstep } from './benches/lockstep.ts';
 import { merge, mergeBacklog } from './benches/merge.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
 import { peers } from './benches/peers.ts';
+import { pythonClient } from './benches/python.ts';
 import { read } from './benches/read.ts';
 import { readerBesideWriter } from './benches/reader_beside_writer.ts';
 import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } from './benches/rollouts.ts';
@@ -59,4 +60,5 @@ export const BENCHES: readonly Bench[] = [
   ...storageSteps,
   growth,
   peers,
+  ...pythonClient,
 ];

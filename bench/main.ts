@@ -18,11 +18,13 @@ interface Options {
   readonly metricPoints: number;
 }
 
+const GROUPS: readonly string[] = ['storage', 'python'];
+
 const command = new Command('bench')
   .description(
     'Measure the speed of the service, and compare it. These are figures, not tests: the bench fails only if it cannot measure.',
   )
-  .argument('[name...]', 'benches or results to measure (default: all but growth and peers)')
+  .argument('[name...]', 'benches or results to measure (default: all but growth, peers and python)')
   .option('--list', 'list all benches')
   .option('--json', 'print one line of JSON per result instead of a table')
   .option('--rounds <n>', 'rounds in which value and ceiling alternate', positive, 5)
@@ -61,9 +63,9 @@ function choose(names: readonly string[]): readonly Bench[] {
   return BENCHES.filter((bench) => names.some((name) => isMeant(bench, name)));
 }
 
-/** A name of a bench, or `storage` for all benches whose names begin with it. */
+/** A name of a bench, or `storage` or `python` for all benches whose names begin with it. */
 function isMeant(bench: Bench, name: string): boolean {
-  return bench.names.includes(name) || (name === 'storage' && bench.names[0]!.startsWith('storage-'));
+  return bench.names.includes(name) || (GROUPS.includes(name) && bench.names[0]!.startsWith(`${name}-`));
 }
 
 function list(): void {

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
 import { text } from 'node:stream/consumers';
@@ -21,17 +21,36 @@ export type ProgramName =
   | 'rollout_sql'
   | 'state'
   | 'store_states'
-  | 'use_case';
+  | 'use_case'
+  | 'writer';
 
 /** Runs a program of the bench in a process of its own. Returns its figures. */
 export async function runProgram<Figures>(name: ProgramName, settings: object): Promise<Figures> {
-  const child = spawn(process.execPath, [programPath(name), JSON.stringify(settings)], {
+  return figuresOf<Figures>([process.execPath, programPath(name)], settings);
+}
+
+/** Returns the Python in the venv of the tests of the Python client. Undefined if the venv does not exist. */
+export function pythonPath(): string | undefined {
+  const found = path.join(ROOT, 'node_modules/.cache/anabranch-tools/python-sdk/bin/python');
+  return existsSync(found) ? found : undefined;
+}
+
+/** Runs a task of bench/python/program.py in a process of its own. Returns its figures. */
+export async function runPython<Figures>(settings: object): Promise<Figures> {
+  return figuresOf<Figures>([pythonPath()!, path.join(import.meta.dirname, 'python/program.py')], settings);
+}
+
+async function figuresOf<Figures>([command, program]: readonly [string, string], settings: object): Promise<Figures> {
+  const child = spawn(command, [program, JSON.stringify(settings)], {
     stdio: ['ignore', 'pipe', 'inherit'],
+    env: { ...process.env, PYTHONPATH: path.join(ROOT, 'clients/python/src') },
   });
   const [figures, [code]] = await Promise.all([text(child.stdout), once(child, 'exit') as Promise<[number | null]>]);
-  if (code !== 0) throw new Error(`bench/programs/${name}.ts ended with code ${code}`);
+  if (code !== 0) throw new Error(`${path.relative(ROOT, program)} ended with code ${code}`);
   return JSON.parse(figures) as Figures;
 }
+
+const ROOT = path.resolve(import.meta.dirname, '..');
 
 export interface SpawnedServer {
   readonly address: string;

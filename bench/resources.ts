@@ -37,6 +37,13 @@ export class BenchResources {
     return new BenchResources(await mkdtemp(path.join(parent, 'run-')), givenPostgres, profileDir);
   }
 
+  /** Creates a folder, removed by `clear`. */
+  async folder(): Promise<string> {
+    const dir = await mkdtemp(path.join(this.#dir, 'folder-'));
+    this.#closers.push(() => rm(dir, { recursive: true, force: true }));
+    return dir;
+  }
+
   /** Creates a database, dropped by `clear`. Returns its URL. */
   async database(engine: Engine): Promise<string> {
     if (engine === 'sqlite') {
