@@ -22,4 +22,5 @@ export const FEATURES = Object.freeze([
   'tensors',
   'tree_gains',
   'verify_database',
+  'watch_tree',
 ] as const);

@@ -31,6 +31,7 @@ import { stepMethods } from './trajectory/step.ts';
 import { readStepSeries } from './trajectory/step_series.ts';
 import { tagMethods } from './trajectory/tag.ts';
 import { trajectoryMethods } from './trajectory/trajectory.ts';
+import { watchTree } from './trajectory/watch.ts';
 
 /** All methods of a service. A missing method does not compile. */
 type AllMethods<S extends DescService> = Methods<S, keyof S['method']>;
@@ -43,6 +44,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   readSteps,
   readTrajectories,
   readStepSeries,
+  watchTree,
 };
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;

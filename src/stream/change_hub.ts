@@ -7,8 +7,11 @@ import type { Store } from '../store/contract/store.ts';
 export interface ChangeHub {
   /** Subscribes to hints for a trajectory or run. Returns a function that unsubscribes. */
   subscribe(key: bigint, listener: () => void): () => void;
-  /** Subscribes to all hints. Returns a function that unsubscribes. */
-  subscribeAll(listener: () => void): () => void;
+  /**
+   * Subscribes to all hints, with the key of what changed; undefined if anything may have. Returns a function that
+   * unsubscribes.
+   */
+  subscribeAll(listener: (key?: bigint) => void): () => void;
   /** Sends a hint for a trajectory or run that this process has changed. */
   announce(key: bigint): void;
   /** Number of subscriptions. */
@@ -18,11 +21,11 @@ export interface ChangeHub {
 
 export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
   const byKey = new Map<bigint, Set<() => void>>();
-  const forAll = new Set<() => void>();
+  const forAll = new Set<(key?: bigint) => void>();
   let listeners = 0;
 
   const announce = (key: bigint | undefined): void => {
-    for (const listener of forAll) listener();
+    for (const listener of forAll) listener(key);
     if (key !== undefined) {
       for (const listener of byKey.get(key) ?? []) listener();
       return;
@@ -44,7 +47,7 @@ export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
       };
     },
     subscribeAll(listener) {
-      const own = () => listener();
+      const own = (key?: bigint) => listener(key);
       forAll.add(own);
       return () => void forAll.delete(own);
     },

@@ -134,9 +134,18 @@ async function call(transport: Transport, method: DescMethod, frames: readonly M
   async function* sent() {
     yield* frames;
   }
-  return collect(
-    (await transport.stream(method as DescMethodStreaming, undefined, timeout, undefined, sent())).message,
-  );
+  const { message } = await transport.stream(method as DescMethodStreaming, undefined, timeout, undefined, sent());
+  return collect(ENDLESS.has(method.name) ? untilCaughtUp(message) : message);
+}
+
+/** Watches that end only when the caller cancels them. */
+const ENDLESS = new Set(['WatchTree', 'WatchRuns']);
+
+async function* untilCaughtUp(messages: AsyncIterable<Message>): AsyncGenerator<Message> {
+  for await (const message of messages) {
+    yield message;
+    if ('caughtUp' in message && message.caughtUp === true) return;
+  }
 }
 
 /** Throws the error of the first entry that failed as the error of a call. */

@@ -63,9 +63,9 @@ export interface TrajectoryStore {
 
   /**
    * Lists the whole tree by key, so that a parent precedes its branches. Includes hidden trajectories, but not those
-   * that are being purged. The cursor is the key of the last row.
+   * that are being purged. The cursor is the key of the last row. Default: all keys.
    */
-  listTree(namespace: string, tree: bigint, page: Page<bigint>): Promise<Trajectory[]>;
+  listTree(namespace: string, tree: bigint, page: Page<bigint>, keys?: readonly bigint[]): Promise<Trajectory[]>;
 
   /** Compares branches of a tree with their parents. Omits roots, hidden trajectories, and those without own steps. */
   readGains(namespace: string, tree: bigint, branches: readonly bigint[]): Promise<ReadonlyMap<bigint, Gain>>;

@@ -75,8 +75,8 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   findTrajectories(namespace, which) {
     return findTrajectories(scopeOf(this.engine, namespace), which);
   },
-  listTree(namespace, tree, page) {
-    return listTree(scopeOf(this.engine, namespace), tree, page);
+  listTree(namespace, tree, page, keys) {
+    return listTree(scopeOf(this.engine, namespace), tree, page, keys);
   },
   readGains(namespace, tree, branches) {
     return readGains(scopeOf(this.engine, namespace), tree, branches);

@@ -1762,6 +1762,67 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
 export declare const ReadTrajectoriesResponseSchema: GenMessage<ReadTrajectoriesResponse>;
 
 /**
+ * Request of WatchTree. Exactly one of tree_id and trajectory_ids is required.
+ *
+ * @generated from message anabranch.v1.WatchTreeRequest
+ */
+export declare type WatchTreeRequest = Message<"anabranch.v1.WatchTreeRequest"> & {
+  /**
+   * Id of any trajectory of a tree: watch all trajectories of the tree, those created later included.
+   *
+   * @generated from field: string tree_id = 1;
+   */
+  treeId: string;
+
+  /**
+   * Ids of the trajectories to watch, of any trees. At most 20.
+   *
+   * @generated from field: repeated string trajectory_ids = 2;
+   */
+  trajectoryIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.WatchTreeRequest.
+ * Use `create(WatchTreeRequestSchema)` to create a new message.
+ */
+export declare const WatchTreeRequestSchema: GenMessage<WatchTreeRequest>;
+
+/**
+ * A message of the WatchTree stream, at most 1 MiB.
+ *
+ * @generated from message anabranch.v1.WatchTreeResponse
+ */
+export declare type WatchTreeResponse = Message<"anabranch.v1.WatchTreeResponse"> & {
+  /**
+   * Trajectories that changed or belong to the snapshot, as GetTree returns them.
+   *
+   * @generated from field: repeated anabranch.v1.TreeNode nodes = 1;
+   */
+  nodes: TreeNode[];
+
+  /**
+   * Ids of trajectories that were removed. A deleted trajectory whose steps are kept is a node instead.
+   *
+   * @generated from field: repeated string removed_ids = 2;
+   */
+  removedIds: string[];
+
+  /**
+   * True if the snapshot is complete. Also sent at least every 15 seconds as a sign of life.
+   *
+   * @generated from field: bool caught_up = 3;
+   */
+  caughtUp: boolean;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchTreeResponse.
+ * Use `create(WatchTreeResponseSchema)` to create a new message.
+ */
+export declare const WatchTreeResponseSchema: GenMessage<WatchTreeResponse>;
+
+/**
  * Request of ReadStepSeries. Exactly one of trajectory_ids and tree_id is required.
  *
  * @generated from message anabranch.v1.ReadStepSeriesRequest
@@ -3252,6 +3313,19 @@ export declare const TrajectoryService: GenService<{
     methodKind: "unary";
     input: typeof GetTreeRequestSchema;
     output: typeof GetTreeResponseSchema;
+  },
+  /**
+   * Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
+   * of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
+   * again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
+   * is left), SERVER_DRAINING, SLOW_READER.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.WatchTree
+   */
+  watchTree: {
+    methodKind: "server_streaming";
+    input: typeof WatchTreeRequestSchema;
+    output: typeof WatchTreeResponseSchema;
   },
   /**
    * Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read

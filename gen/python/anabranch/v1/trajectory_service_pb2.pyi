@@ -1789,6 +1789,60 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
 Global___ReadTrajectoriesResponse: typing_extensions.TypeAlias = ReadTrajectoriesResponse
 
 @typing.final
+class WatchTreeRequest(google.protobuf.message.Message):
+    """Request of WatchTree. Exactly one of tree_id and trajectory_ids is required."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TREE_ID_FIELD_NUMBER: builtins.int
+    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
+    tree_id: builtins.str
+    """Id of any trajectory of a tree: watch all trajectories of the tree, those created later included."""
+    @property
+    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the trajectories to watch, of any trees. At most 20."""
+
+    def __init__(
+        self,
+        *,
+        tree_id: builtins.str = ...,
+        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["trajectory_ids", b"trajectory_ids", "tree_id", b"tree_id"]) -> None: ...
+
+Global___WatchTreeRequest: typing_extensions.TypeAlias = WatchTreeRequest
+
+@typing.final
+class WatchTreeResponse(google.protobuf.message.Message):
+    """A message of the WatchTree stream, at most 1 MiB."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    REMOVED_IDS_FIELD_NUMBER: builtins.int
+    CAUGHT_UP_FIELD_NUMBER: builtins.int
+    caught_up: builtins.bool
+    """True if the snapshot is complete. Also sent at least every 15 seconds as a sign of life."""
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
+        """Trajectories that changed or belong to the snapshot, as GetTree returns them."""
+
+    @property
+    def removed_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of trajectories that were removed. A deleted trajectory whose steps are kept is a node instead."""
+
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[Global___TreeNode] | None = ...,
+        removed_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        caught_up: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "nodes", b"nodes", "removed_ids", b"removed_ids"]) -> None: ...
+
+Global___WatchTreeResponse: typing_extensions.TypeAlias = WatchTreeResponse
+
+@typing.final
 class ReadStepSeriesRequest(google.protobuf.message.Message):
     """Request of ReadStepSeries. Exactly one of trajectory_ids and tree_id is required."""
 

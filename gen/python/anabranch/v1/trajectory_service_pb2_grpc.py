@@ -126,6 +126,11 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.FromString,
                 _registered_method=True)
+        self.WatchTree = channel.unary_stream(
+                '/anabranch.v1.TrajectoryService/WatchTree',
+                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeResponse.FromString,
+                _registered_method=True)
         self.ReadStepSeries = channel.unary_stream(
                 '/anabranch.v1.TrajectoryService/ReadStepSeries',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesRequest.SerializeToString,
@@ -334,6 +339,16 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchTree(self, request, context):
+        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
+        of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
+        again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
+        is left), SERVER_DRAINING, SLOW_READER.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ReadStepSeries(self, request, context):
         """Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
         without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
@@ -471,6 +486,11 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.GetTree,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.SerializeToString,
+            ),
+            'WatchTree': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchTree,
+                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeResponse.SerializeToString,
             ),
             'ReadStepSeries': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadStepSeries,
@@ -991,6 +1011,33 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/GetTree',
             anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchTree(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.TrajectoryService/WatchTree',
+            anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeRequest.SerializeToString,
+            anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeResponse.FromString,
             options,
             channel_credentials,
             insecure,

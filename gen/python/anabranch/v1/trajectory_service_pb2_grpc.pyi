@@ -313,6 +313,22 @@ _TrajectoryServiceGetTreeType = typing_extensions.TypeVar(
     ],
 )
 
+_TrajectoryServiceWatchTreeType = typing_extensions.TypeVar(
+    '_TrajectoryServiceWatchTreeType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
+        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
+        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
+        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
+    ],
+)
+
 _TrajectoryServiceReadStepSeriesType = typing_extensions.TypeVar(
     '_TrajectoryServiceReadStepSeriesType',
     grpc.UnaryStreamMultiCallable[
@@ -409,7 +425,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -487,6 +503,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetTreeRequest,
             anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
+            anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
@@ -587,6 +607,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetTreeRequest,
             anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
+            anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
         ],
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
@@ -728,6 +752,13 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
 
+    WatchTree: _TrajectoryServiceWatchTreeType
+    """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
+    of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
+    again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
+    is left), SERVER_DRAINING, SLOW_READER.
+    """
+
     ReadStepSeries: _TrajectoryServiceReadStepSeriesType
     """Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
     without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
@@ -823,6 +854,10 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.GetTreeRequest,
         anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
+        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
@@ -1057,6 +1092,18 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
         steps are kept for branches are included.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """
+
+    @abc.abstractmethod
+    def WatchTree(
+        self,
+        request: anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse]]:
+        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
+        of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
+        again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
+        is left), SERVER_DRAINING, SLOW_READER.
         """
 
     @abc.abstractmethod

@@ -1,3 +1,4 @@
+import { sql } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
 import { trajectoryNotFound } from '../../../domain/errors.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
@@ -21,14 +22,22 @@ export async function createTrajectory(
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
   const inline = await encodeInline(making);
-  return makeOnce(engine, caller, key, MADE_TRAJECTORIES, (tx) => makeTrajectory(tx, making, inline));
+  const made = await makeOnce(engine, caller, key, MADE_TRAJECTORIES, (tx) => makeTrajectory(tx, making, inline));
+  if ('sourceId' in making) engine.announce([made.ref.key]);
+  return made;
 }
 
-export async function listTree({ db, namespace }: ReadScope, tree: bigint, page: Page<bigint>): Promise<Trajectory[]> {
+export async function listTree(
+  { engine, db, namespace }: ReadScope,
+  tree: bigint,
+  page: Page<bigint>,
+  keys?: readonly bigint[],
+): Promise<Trajectory[]> {
   let query = selectTrajectories(db)
     .where('t.tree', '=', tree)
     .where('t.namespace', '=', namespace)
     .where('t.purging', '=', 0);
+  if (keys !== undefined) query = query.where(engine.among(sql.ref('t.key'), keys));
   if (page.after !== undefined) query = query.where('t.key', '>', page.after);
   const rows = await query.orderBy('t.key').limit(page.limit).execute();
   return rows.map(readTrajectory);
@@ -40,7 +49,7 @@ export async function updateTrajectory(
   id: string,
   changes: TrajectoryChanges,
 ): Promise<Trajectory> {
-  return writeIn(engine, namespace, async (tx) => {
+  const changed = await writeIn(engine, namespace, async (tx) => {
     const row = await engine
       .lock(visibleById(tx, 'trajectories', id).select(['tree', 'key', 'metrics']), 'write')
       .executeTakeFirst();
@@ -61,4 +70,6 @@ export async function updateTrajectory(
     if (updated === undefined) throw trajectoryNotFound(id);
     return updated;
   });
+  engine.announce([changed.ref.key]);
+  return changed;
 }
