@@ -1,10 +1,17 @@
 import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
 import { ConnectError } from '@connectrpc/connect';
-import type { RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { ConfigDifference, RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope, StepValue, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/web/index.ts';
+import {
+  type AnabranchClient,
+  connectClient,
+  type RunPicture,
+  reasonOf,
+  watchRun,
+} from '../../src/client/web/index.ts';
 import type { Series } from './tree/series.ts';
 import { type PlottedValue, partsOf } from './tree/value.ts';
 
@@ -164,4 +171,59 @@ export function stateAddress({ trajectoryId, stepNumber, name }: StateAt): strin
 /** Address of the bytes of a content that is stored as a state. */
 export function contentAddress(digest: string, mediaType: string): string {
   return `/states/${digest}?media_type=${encodeURIComponent(mediaType)}`;
+}
+
+/** A metric of a run, thinned to what a plot shows. */
+export interface MetricRead {
+  readonly runId: string;
+  readonly series: Series;
+  readonly points: number;
+}
+
+/** Points of a metric: more than a small plot has pixels. */
+const METRIC_POINTS = 800;
+
+/** Reads the metrics of runs by their keys. Values of stages are left out. */
+export async function readMetrics(
+  api: Api,
+  runIds: readonly string[],
+  { from, to }: { readonly from: number | undefined; readonly to: number | undefined },
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, MetricRead[]>> {
+  const found = new Map<string, MetricRead[]>();
+  const request = {
+    runIds: [...runIds],
+    runLevelOnly: true,
+    ...(from === undefined ? {} : { startMetricStep: BigInt(from) }),
+    ...(to === undefined ? {} : { endMetricStep: BigInt(to) + 1n }),
+    maxPoints: METRIC_POINTS,
+  };
+  for await (const { series } of api.runs.readMetrics(request, { signal })) {
+    for (const { runId, key, metricSteps, values, pointCount } of series) {
+      const line = { steps: Float64Array.from(metricSteps, Number), values: Float64Array.from(values) };
+      const read = { runId, series: line, points: Number(pointCount) };
+      found.set(key, [...(found.get(key) ?? []), read]);
+    }
+  }
+  return found;
+}
+
+/** Watches a run with all its stages, groups and rollouts. Reconnects by itself, without a limit. */
+export function watchRunHere(
+  api: Api,
+  runId: string,
+  options: { readonly signal: AbortSignal; readonly onCut: () => void },
+): AsyncGenerator<RunPicture> {
+  return watchRun(api, { runId, allStages: true, rollouts: true, giveUpAfterMs: Number.POSITIVE_INFINITY, ...options });
+}
+
+/** Returns how the config of a run differs from that of the run that it was branched from. */
+export async function listParentDifferences(
+  api: Api,
+  { id, parentId }: Pick<Run, 'id' | 'parentId'>,
+  signal: AbortSignal,
+): Promise<readonly ConfigDifference[]> {
+  if (parentId === '') return [];
+  const { comparisons } = await api.runs.compareRuns({ runIds: [parentId, id] }, { signal });
+  return comparisons[0]?.configDifferences ?? [];
 }

@@ -1,0 +1,199 @@
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
+import { count, number } from '../format.ts';
+import { pixel, type Scale, ticks, valueOfPixel } from '../scale.ts';
+import { boundsOf, indexAt, type Series } from '../tree/series.ts';
+import { smoothed } from './smooth.ts';
+
+/** One line of a plot: a metric of a run. */
+export interface Line {
+  readonly name: string;
+  /** Place among the runs that are shown, which gives the line its colour. */
+  readonly place: number;
+  readonly series: Series;
+  /** Points that were logged. Fewer may be shown. */
+  readonly points: number;
+}
+
+interface MetricPlotProps {
+  readonly title: string;
+  readonly lines: readonly Line[];
+  /** 0: no smoothed line. */
+  readonly smooth: number;
+  readonly onZoom: (range: readonly [number, number] | undefined) => void;
+}
+
+const [LEFT, TOP, BOTTOM] = [48, 8, 20];
+/** Colours of overlaid runs, told apart by their names in the legend too. */
+export const RUN_COLOURS = ['--accent', '--worse', '--good', '--bad', '--run-5', '--run-6'];
+
+export function MetricPlot({ title, lines, smooth, onZoom }: MetricPlotProps) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const area = useRef<HTMLDivElement>(null);
+  const size = useSize(area);
+  const theme = useTheme();
+  const [pointer, setPointer] = useState<number>();
+  const [drag, setDrag] = useState<number>();
+  const [open, setOpen] = useState(false);
+  const [from, to] = useMemo(() => stepsOf(lines), [lines]);
+  const bounds = useMemo(() => boundsOf(lines.map(({ series }) => series)) ?? [0, 1], [lines]);
+  const x: Scale = { low: from, high: to, from: LEFT, to: size.width - 4 };
+  const y: Scale = { low: bounds[0], high: bounds[1], from: size.height - BOTTOM, to: TOP };
+  useEffect(() => {
+    const pen = canvas.current === null || size.width === 0 ? null : beginDrawing(canvas.current, size);
+    if (pen === null || canvas.current === null) return;
+    const style = getComputedStyle(canvas.current);
+    const colours = RUN_COLOURS.map((name) => style.getPropertyValue(name));
+    draw(pen, { x, y, lines, smooth, colours, palette: paletteOf(canvas.current), pointer, drag });
+  }, [lines, smooth, size, theme, pointer, drag]);
+  const at = (event: PointerEvent) => event.clientX - (event.currentTarget as Element).getBoundingClientRect().left;
+  const release = (event: PointerEvent) => {
+    if (drag !== undefined && Math.abs(at(event) - drag) > 6) {
+      const [low, high] = [drag, at(event)].map((each) => valueOfPixel(x, each)).sort((a, b) => a - b);
+      onZoom([Math.max(0, Math.floor(low ?? 0)), Math.ceil(high ?? 0)]);
+    }
+    setDrag(undefined);
+  };
+  const step = pointer === undefined ? to : Math.round(valueOfPixel(x, pointer));
+  return (
+    <figure class="metric">
+      <figcaption>
+        <strong title={title}>{title}</strong>
+        <span class="figure">
+          {lines.map(({ series }) => number(series.values[Math.max(0, indexAt(series, step))], 4)).join('  ')}
+        </span>
+        {pointer !== undefined && <span class="dim figure">at {count(step)}</span>}
+        <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>
+          Table
+        </button>
+      </figcaption>
+      <div class="metric-area" ref={area}>
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label={`${title}: ${lines.map((line) => `${line.name}, ${count(line.points)} points`).join('; ')}`}
+          onPointerMove={(event) => setPointer(at(event))}
+          onPointerLeave={() => setPointer(undefined)}
+          onPointerDown={(event) => setDrag(at(event))}
+          onPointerUp={release}
+          onDblClick={() => onZoom(undefined)}
+        />
+      </div>
+      {open && <PointTable lines={lines} />}
+    </figure>
+  );
+}
+
+function stepsOf(lines: readonly Line[]): readonly [number, number] {
+  const all = lines.flatMap(({ series: { steps } }) => (steps.length === 0 ? [] : [steps[0] ?? 0, steps.at(-1) ?? 0]));
+  return all.length === 0 ? [0, 1] : [Math.min(...all), Math.max(...all)];
+}
+
+/** The table shows at most this many points, evenly spaced. */
+const TABLE_POINTS = 20;
+
+function PointTable({ lines }: { readonly lines: readonly Line[] }) {
+  const [from, to] = stepsOf(lines);
+  const steps = new Set(
+    Array.from({ length: TABLE_POINTS }, (_, at) => Math.round(from + ((to - from) * at) / (TABLE_POINTS - 1))),
+  );
+  return (
+    <div class="scroll">
+      <table class="list small">
+        <thead>
+          <tr>
+            <th scope="col">Step</th>
+            {lines.map((line) => (
+              <th scope="col" class="n" key={line.name}>
+                {line.name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {[...steps].map((step) => (
+            <tr key={step}>
+              <th scope="row" class="figure">
+                {count(step)}
+              </th>
+              {lines.map(({ name, series }) => (
+                <td class="n" key={name}>
+                  {number(series.values[indexAt(series, step)], 5)}
+                </td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+interface Drawing {
+  readonly x: Scale;
+  readonly y: Scale;
+  readonly lines: readonly Line[];
+  readonly smooth: number;
+  readonly colours: readonly string[];
+  readonly palette: ReturnType<typeof paletteOf>;
+  readonly pointer: number | undefined;
+  readonly drag: number | undefined;
+}
+
+function draw(pen: CanvasRenderingContext2D, { x, y, lines, smooth, colours, palette, pointer, drag }: Drawing): void {
+  pen.font = '11px system-ui, sans-serif';
+  pen.fillStyle = palette.dim;
+  pen.strokeStyle = palette.line;
+  pen.textBaseline = 'middle';
+  pen.textAlign = 'right';
+  for (const value of ticks(y.low, y.high, 3)) {
+    const at = Math.round(pixel(y, value)) + 0.5;
+    pen.beginPath();
+    pen.moveTo(x.from, at);
+    pen.lineTo(x.to, at);
+    pen.stroke();
+    pen.fillText(number(value, 3), x.from - 6, at);
+  }
+  pen.textBaseline = 'alphabetic';
+  for (const step of ticks(x.low, x.high, Math.max(2, (x.to - x.from) / 90))) {
+    if (!Number.isInteger(step)) continue;
+    const at = pixel(x, step);
+    pen.textAlign = at > x.to - 16 ? 'right' : 'center';
+    pen.fillText(number(step, 3), at, y.from + 15);
+  }
+  for (const { series, place } of lines) {
+    pen.strokeStyle = colours[place % colours.length] ?? palette.ink;
+    // The raw line stays under a smoothed one: smoothing must not hide a spike.
+    pen.globalAlpha = smooth > 0 ? 0.35 : 1;
+    pen.lineWidth = 1.25;
+    trace(pen, series, x, y);
+    if (smooth === 0) continue;
+    pen.globalAlpha = 1;
+    pen.lineWidth = 1.75;
+    trace(pen, smoothed(series, smooth), x, y);
+  }
+  pen.globalAlpha = 1;
+  pen.lineWidth = 1;
+  if (pointer === undefined || pointer < x.from) return;
+  pen.strokeStyle = palette.dim;
+  pen.beginPath();
+  pen.moveTo(Math.round(pointer) + 0.5, y.to);
+  pen.lineTo(Math.round(pointer) + 0.5, y.from);
+  pen.stroke();
+  if (drag === undefined) return;
+  pen.globalAlpha = 0.15;
+  pen.fillStyle = palette.accent;
+  pen.fillRect(Math.min(pointer, drag), y.to, Math.abs(pointer - drag), y.from - y.to);
+  pen.globalAlpha = 1;
+}
+
+function trace(pen: CanvasRenderingContext2D, { steps, values }: Series, x: Scale, y: Scale): void {
+  pen.beginPath();
+  for (let at = 0; at < steps.length; at += 1) {
+    if (Number.isFinite(values[at])) pen.lineTo(pixel(x, steps[at] ?? 0), pixel(y, values[at] ?? 0));
+  }
+  pen.stroke();
+  if (steps.length !== 1) return;
+  pen.fillStyle = pen.strokeStyle;
+  pen.fillRect(pixel(x, steps[0] ?? 0) - 2, pixel(y, values[0] ?? 0) - 2, 4, 4);
+}

@@ -1,0 +1,365 @@
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import type { Group, Rollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import type { Stage } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
+import type { RunPicture } from '../../../src/client/web/index.ts';
+import { dateOf, listParentDifferences, messageOf, watchRunHere } from '../api.ts';
+import { useLoaded, usePage } from '../context.ts';
+import { count, duration, nameOf, number, visible } from '../format.ts';
+import { Labels } from '../home/home_view.tsx';
+import { StatusMark, statusName } from '../status.tsx';
+import { JsonView } from '../step/content.tsx';
+import { RUN_COLOURS } from './metric_plot.tsx';
+import { Metrics } from './metrics.tsx';
+import { endOf, extent, type Span, timelineRows } from './timeline.ts';
+
+/** A run, live: header, metrics, groups, timeline and config. */
+export function RunView({ id }: { readonly id: string }) {
+  const { address } = usePage();
+  const { picture, error, stale } = useRun(id);
+  const others = useMemo(() => (address.query.get('with') ?? '').split(',').filter((each) => each !== ''), [address]);
+  const runIds = useMemo(() => [id, ...others], [id, others]);
+  // Metrics do not change a run, so they are read again with what does, at most every two seconds.
+  const round = useThrottled(picture, 2000);
+  if (picture === undefined)
+    return error === undefined ? <p class="loading">Loading the run …</p> : <p class="problem">{error}</p>;
+  return (
+    <div class="run">
+      <RunHeader picture={picture} stale={stale} error={error} />
+      {others.length > 0 && (
+        <RunLegend
+          runIds={runIds}
+          nameOfRun={(each) => (each === id ? nameOf(picture.run) : nameOf({ id: each, name: '' }))}
+        />
+      )}
+      <Metrics
+        runIds={runIds}
+        nameOfRun={(each) => (each === id ? nameOf(picture.run) : nameOf({ id: each, name: '' }))}
+        round={round}
+      />
+      <Groups picture={picture} />
+      <Timeline picture={picture} />
+      <Config picture={picture} />
+    </div>
+  );
+}
+
+function RunLegend({
+  runIds,
+  nameOfRun,
+}: {
+  readonly runIds: readonly string[];
+  readonly nameOfRun: (id: string) => string;
+}) {
+  return (
+    <p class="legend">
+      {runIds.map((each, at) => (
+        <span key={each}>
+          <span class="swatch" style={{ background: `var(${RUN_COLOURS[at % RUN_COLOURS.length]})` }} />{' '}
+          {nameOfRun(each)}{' '}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+/** Watches a run while the tab is visible. The last picture stays while the connection is lost. */
+function useRun(id: string) {
+  const { api } = usePage();
+  const [state, setState] = useState<{ picture?: RunPicture; error?: string; stale: boolean }>({ stale: false });
+  const visibleNow = useVisible();
+  useEffect(() => {
+    if (!visibleNow) return;
+    const stop = new AbortController();
+    const watch = async () => {
+      const cut = () => setState((last) => ({ ...last, stale: true }));
+      for await (const picture of watchRunHere(api, id, { signal: stop.signal, onCut: cut }))
+        setState({ picture, stale: false });
+    };
+    watch().catch(
+      (error) => stop.signal.aborted || setState((last) => ({ ...last, error: messageOf(error), stale: true })),
+    );
+    return () => stop.abort();
+  }, [id, visibleNow]);
+  return { picture: state.picture, error: state.error, stale: state.stale };
+}
+
+/** Hidden tabs hold no connection: a browser opens only six to a server. */
+function useVisible(): boolean {
+  const [shown, setShown] = useState(document.visibilityState === 'visible');
+  useEffect(() => {
+    const read = () => setShown(document.visibilityState === 'visible');
+    document.addEventListener('visibilitychange', read);
+    return () => document.removeEventListener('visibilitychange', read);
+  }, []);
+  return shown;
+}
+
+/** Counts changes of a value, at most one in each period. */
+function useThrottled(value: unknown, ms: number): number {
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    const timer = setTimeout(() => setRound((last) => last + 1), round === 0 ? 0 : ms);
+    return () => clearTimeout(timer);
+  }, [value]);
+  return round;
+}
+
+function RunHeader({
+  picture: { run, progress, stages },
+  stale,
+  error,
+}: {
+  readonly picture: RunPicture;
+  readonly stale: boolean;
+  readonly error: string | undefined;
+}) {
+  const left = progress.estimatedRemaining;
+  const open = [...stages.values()].filter((stage) => statusName(stage.status) === 'running');
+  return (
+    <header class="run-header">
+      <div class="title-bar">
+        <h1>{nameOf(run)}</h1>
+        <span class="dim">{visible(run.experimentName)}</span>
+        <StatusMark status={run.status} />
+        {stale && <span class="label error">connection lost, values are old</span>}
+        <span class="space" />
+        {run.mainTrajectoryId !== '' && <a href={`/trees/${run.mainTrajectoryId}`}>Tree</a>}
+        {run.parentId !== '' && <a href={`/runs/${run.parentId}`}>Parent run</a>}
+      </div>
+      {error !== undefined && <p class="problem">{error}</p>}
+      <div class="run-progress">
+        <progress max={100} value={progress.percent ?? 0} aria-label="progress" />
+        <strong class="figure">{progress.percent === undefined ? '–' : `${Math.floor(progress.percent)} %`}</strong>
+        {left !== undefined && <span>{duration(Number(left.seconds))} left</span>}
+        <span class="dim figure">
+          {count(progress.turnsDone)} of {count(progress.turnsExpected)} turns
+        </span>
+        {open.map((stage) => (
+          <span class="dim" key={stage.id}>
+            {stageName(stage)}
+            {stage.phase !== '' && `: ${visible(stage.phase)}`}
+          </span>
+        ))}
+        {run.phase !== '' && <span class="dim">{visible(run.phase)}</span>}
+        {run.statusMessage !== '' && <span class="dim">{visible(run.statusMessage)}</span>}
+        <Labels labels={run.labels} />
+      </div>
+    </header>
+  );
+}
+
+const KINDS: Readonly<Record<StageKind, string>> = {
+  [StageKind.UNSPECIFIED]: 'Stage',
+  [StageKind.TRAIN_STEP]: 'Train step',
+  [StageKind.EVAL]: 'Eval',
+  [StageKind.BASELINE]: 'Baseline',
+};
+
+function stageName(stage: Pick<Stage, 'kind' | 'number'> | undefined): string {
+  return stage === undefined ? 'Stage' : `${KINDS[stage.kind] ?? 'Stage'} ${count(stage.number)}`;
+}
+
+/** More groups are not listed: the newest are. */
+const MOST_GROUPS = 100;
+
+function Groups({ picture: { run, groups, rollouts, stages } }: { readonly picture: RunPicture }) {
+  const byGroup = useMemo(() => Map.groupBy(rollouts.values(), ({ groupId }) => groupId), [rollouts]);
+  const most = useMemo(
+    () => Math.max(1e-9, ...[...rollouts.values()].map(({ reward }) => Math.abs(reward ?? 0))),
+    [rollouts],
+  );
+  const all = useMemo(
+    () =>
+      [...groups.values()].sort(
+        (a, b) => Number((b.createTime?.seconds ?? 0n) - (a.createTime?.seconds ?? 0n)) || Number(b.number - a.number),
+      ),
+    [groups],
+  );
+  if (all.length === 0) return null;
+  return (
+    <section aria-labelledby="groups">
+      <header class="section-bar">
+        <h2 id="groups">Groups</h2>
+        <span class="dim">
+          {all.length > MOST_GROUPS ? `the newest ${MOST_GROUPS} of ${count(all.length)}` : count(all.length)}
+        </span>
+      </header>
+      <div class="scroll">
+        <table class="list">
+          <thead>
+            <tr>
+              <th scope="col">Group</th>
+              <th scope="col">Stage</th>
+              <th scope="col">Rollouts, by reward</th>
+              <th scope="col" class="n">
+                Mean ± std
+              </th>
+              <th scope="col" class="n">
+                Success
+              </th>
+              <th scope="col">Status</th>
+            </tr>
+          </thead>
+          <tbody>
+            {all.slice(0, MOST_GROUPS).map((group) => (
+              <tr key={group.id}>
+                <th scope="row">
+                  <a href={`/runs/${run.id}/groups/${group.id}`}>Group {count(group.number)}</a>
+                </th>
+                <td class="dim">{stageName(stages.get(group.stageId))}</td>
+                <td>
+                  <RewardBars rollouts={byGroup.get(group.id) ?? []} most={most} />
+                </td>
+                <td class="n">
+                  {number(group.statistics?.rewardMean)} ± {number(group.statistics?.rewardStd)}
+                </td>
+                <td class="n">{successOf(group)}</td>
+                <td>
+                  <StatusMark status={group.status} />
+                </td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </section>
+  );
+}
+
+function successOf({ statistics }: Group): string {
+  return statistics === undefined ? '' : `${count(statistics.successCount)} of ${count(statistics.judgedCount)}`;
+}
+
+function RewardBars({ rollouts, most }: { readonly rollouts: readonly Rollout[]; readonly most: number }) {
+  return (
+    <span class="bars">
+      {rollouts
+        .toSorted((a, b) => Number(a.number - b.number))
+        .map((rollout) => {
+          const verdict = rollout.success === undefined ? '' : rollout.success ? 'success' : 'no success';
+          const words = `rollout ${rollout.number}, ${statusName(rollout.status)}, reward ${number(rollout.reward)}${verdict && `, ${verdict}`}${rollout.attempt > 1 ? `, attempt ${rollout.attempt}` : ''}`;
+          return (
+            <a
+              key={rollout.id}
+              href={`/rollouts/${rollout.id}`}
+              class={`bar s-${statusName(rollout.status)}`}
+              title={words}
+              aria-label={words}
+            >
+              <span
+                style={{ height: `${Math.max(2, (Math.abs(rollout.reward ?? 0) / most) * 26)}px` }}
+                class={rollout.success === false ? 'hollow' : ''}
+              />
+              <svg viewBox="0 0 16 16" aria-hidden="true">
+                {rollout.success !== undefined && (
+                  <path d={rollout.success ? 'M3.5 8.5l3 3l6-7' : 'M4 4l8 8M12 4l-8 8'} />
+                )}
+              </svg>
+            </a>
+          );
+        })}
+    </span>
+  );
+}
+
+/** Stages, and the rollouts of each worker, on one axis of time. */
+function Timeline({ picture: { run, stages, rollouts } }: { readonly picture: RunPicture }) {
+  const spans = useMemo(
+    () => [...[...stages.values()].flatMap(stageSpan), ...[...rollouts.values()].flatMap(rolloutSpan)],
+    [stages, rollouts],
+  );
+  if (spans.length === 0) return null;
+  const now = dateOf(run.endTime)?.getTime() ?? Date.now();
+  const [first, last] = extent(spans, now);
+  const part = (time: number) => `${(((time - first) / (last - first)) * 100).toFixed(3)}%`;
+  return (
+    <section aria-labelledby="timeline">
+      <header class="section-bar">
+        <h2 id="timeline">Timeline</h2>
+        <span class="dim">{duration((last - first) / 1000)}</span>
+      </header>
+      <div class="timeline">
+        {timelineRows(spans, now).map((row) => (
+          <div class="timeline-row" key={row.name}>
+            <span class="timeline-name" title={row.name}>
+              {visible(row.name)}
+            </span>
+            <div>
+              {row.lanes.slice(0, 12).map((lane) => (
+                <div class="timeline-lane" key={lane[0]?.id}>
+                  {lane.map((span) => (
+                    <span
+                      key={span.id}
+                      class={`span s-${statusName(span.status)}`}
+                      title={`${span.text}, ${statusName(span.status)}, ${duration((endOf(span, now) - span.start) / 1000)}`}
+                      style={{
+                        left: part(span.start),
+                        width: `max(2px, calc(${part(first + endOf(span, now) - span.start)} - 1px))`,
+                      }}
+                    />
+                  ))}
+                </div>
+              ))}
+            </div>
+          </div>
+        ))}
+      </div>
+    </section>
+  );
+}
+
+function stageSpan(stage: Stage): Span[] {
+  const start = dateOf(stage.startTime)?.getTime();
+  const name = stageName(stage);
+  return start === undefined
+    ? []
+    : [{ id: stage.id, row: 'Stages', start, end: dateOf(stage.endTime)?.getTime(), text: name, status: stage.status }];
+}
+
+function rolloutSpan(rollout: Rollout): Span[] {
+  const start = dateOf(rollout.startTime)?.getTime();
+  if (start === undefined) return [];
+  const text = `group ${rollout.groupNumber}, rollout ${rollout.number}${rollout.attempt > 1 ? `, attempt ${rollout.attempt} after a lost lease or a retry` : ''}`;
+  return [
+    {
+      id: rollout.id,
+      // Only live rollouts have a worker.
+      row: rollout.workerId || 'Rollouts',
+      start,
+      end: dateOf(rollout.endTime)?.getTime(),
+      text,
+      status: rollout.status,
+    },
+  ];
+}
+
+function Config({ picture: { run } }: { readonly picture: RunPicture }) {
+  const { api } = usePage();
+  const differences = useLoaded(`parent ${run.id} ${run.parentId}`, (signal) =>
+    listParentDifferences(api, run, signal),
+  );
+  if (run.configJson === '' && (differences.value ?? []).length === 0) return null;
+  return (
+    <section aria-labelledby="config">
+      <header class="section-bar">
+        <h2 id="config">Config</h2>
+      </header>
+      {differences.value !== undefined && differences.value.length > 0 && (
+        <table class="changes">
+          <caption>Differences from the parent run</caption>
+          <tbody>
+            {differences.value.map(({ path, valueJson, otherValueJson }) => (
+              <tr key={path}>
+                <th scope="row">{visible(path)}</th>
+                <td>{valueJson !== '' && <del>{visible(valueJson)}</del>}</td>
+                <td>{otherValueJson !== '' && <ins>{visible(otherValueJson)}</ins>}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      )}
+      {run.configJson !== '' && <JsonView json={run.configJson} />}
+    </section>
+  );
+}
