@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
+import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
@@ -110,6 +111,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
     await creators.stop();
     const { made, replayed, surprises } = creators;
     expect(surprises).toEqual([]);
+    await requireIntact(client);
     for (const { trajectoryId, uid, rewards, parent } of made) {
       const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
       expect(trajectory).toMatchObject({ uid, parentId: parent?.trajectoryId ?? '' });

@@ -3,7 +3,6 @@ import { outsideSql } from '../store/sql.ts';
 import type { Engine } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import type { SpawnedServer } from '../support/spawned-server.ts';
-import { findBrokenRows } from '../support/stored_steps.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { type Figures, reportFigures } from './figures.ts';
 import { checkHistory, unknownButStored, type Violation } from './history/check.ts';
@@ -72,13 +71,10 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
     await load.finish();
     const stored = await collectStored(load.client, database);
     const sql = await outsideSql(database);
-    const [mergedRows, brokenRows] = await Promise.all([countMergedRows(sql), findBrokenRows(sql)]).finally(() =>
-      sql.close(),
-    );
+    const mergedRows = await countMergedRows(sql).finally(() => sql.close());
     const violations = checkHistory(history, stored);
     const unackedButStored = history.replayedStored + unknownButStored(history, stored);
-    const { replayedStored } = history;
-    const surprises = [...history.surprises, ...brokenRows];
+    const { replayedStored, surprises } = history;
     const figures = {
       seed: random.seed,
       kills,

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
+import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { reportFigures } from './figures.ts';
@@ -51,6 +52,7 @@ describe.each(ENGINES)(
       }
       try {
         await readAll(mix);
+        await requireIntact(client);
         const deleted = mix.nodes.filter(({ deletion }) => deletion === 'answered').length;
         await reportFigures(`mix of all writes on ${engine}`, {
           seed: random.seed,

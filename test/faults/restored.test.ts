@@ -9,6 +9,7 @@ import { expect, it } from 'vitest';
 import { openOn } from '../store/on_store.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { Watcher } from '../store/run_watcher.ts';
+import { expectVerified } from '../store/verified.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { startPostgres } from '../support/postgres.ts';
 
@@ -37,6 +38,7 @@ it('M5: after pg_dump and pg_restore into a new cluster, a watcher reads each ro
   expect(await marksAhead(target)).toBeGreaterThan(AHEAD / 2);
 
   const store = await openOn(target);
+  await expectVerified(store);
   const here = new RolloutScene(store, there.namespace);
   const watcher = new Watcher(here, watched);
   expect(await watcher.changed()).toEqual({ stages: 1, groups: 3, rollouts: ROLLOUTS });
@@ -69,6 +71,7 @@ it('M5: after Postgres was killed and recovered, a watcher reads everything once
   await server.restart();
   await expect.poll(() => watcher.changed().catch(String), { timeout: 60_000 }).toMatchObject({ rollouts: 20 });
   await expect.poll(() => watcher.changed(), { timeout: 60_000 }).toEqual(NOTHING);
+  await expectVerified(store);
   await here.claims({ runId: watched.id, count: 2 });
   expect(await watcher.changed()).toMatchObject({ rollouts: 2 });
   await store.close();

@@ -17,31 +17,8 @@ export async function readTableSteps(sql: OutsideSql): Promise<TableStep[]> {
   return (await readRows(sql)).flatMap((row) => stepsOf(`${row.id}`, row));
 }
 
-/**
- * Returns the trajectories whose rows of steps have a gap, overlap, have other numbers than they claim, or do not end
- * where the trajectory ends.
- */
-export async function findBrokenRows(sql: OutsideSql): Promise<string[]> {
-  const rows = await readRows(sql);
-  return [...Map.groupBy(rows, ({ id }) => `${id}`)].flatMap(([id, ofTrajectory]) => {
-    let next = BigInt(`${ofTrajectory[0]!.begin_number}`);
-    for (const row of ofTrajectory) {
-      if (`${row.first_step_number}` !== `${next}`)
-        return [`a row of ${id} begins at ${row.first_step_number}, not ${next}`];
-      for (const { step } of stepsOf(id, row)) {
-        if (step.stepNumber !== next) return [`step ${step.stepNumber} of ${id} is stored as step ${next}`];
-        next += 1n;
-      }
-      if (`${row.next_step_number}` !== `${next}`)
-        return [`a row of ${id} ends at ${row.next_step_number}, not ${next}`];
-    }
-    return `${ofTrajectory[0]!.end_number}` === `${next}` ? [] : [`the rows of ${id} end at ${next}`];
-  });
-}
-
 function readRows(sql: OutsideSql): Promise<Record<string, unknown>[]> {
-  return sql.rows(`select t.id, coalesce(t.branch_point + 1, 0) as begin_number, t.next_step_number as end_number,
-      s.writer_epoch, s.commits, s.first_step_number, s.next_step_number, s.encoding, s.body
+  return sql.rows(`select t.id, s.writer_epoch, s.commits, s.first_step_number, s.next_step_number, s.encoding, s.body
     from segments s join trajectories t on t.tree = s.tree and t.key = s.trajectory order by t.key, s.first_step_number`);
 }
 

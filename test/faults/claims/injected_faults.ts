@@ -4,6 +4,7 @@ import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../../src/client/index.ts';
 import type { Engine } from '../../support/database.ts';
+import { requireIntact } from '../../support/intact.ts';
 import { createMigratedDatabase } from '../../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../../support/tcp-proxy.ts';
@@ -72,6 +73,7 @@ export async function injectFaultsIntoClaims(plan: ClaimsPlan): Promise<ClaimsOu
   const stageId = await makeRollouts(client, plan);
   using trial = new Trial(plan, database.url, instances, client, stageId);
   await trial.play();
+  await requireIntact(client);
   const stored = await collectRollouts(database);
   const { journal, faultCounts, random } = trial;
   const violations = checkClaims(journal, stored, plan, (worker) => trial.died(worker));

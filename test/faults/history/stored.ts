@@ -3,6 +3,7 @@ import { createHash, type Hash } from 'node:crypto';
 import { type AnabranchClient, readSteps } from '../../../src/client/index.ts';
 import { outsideSql } from '../../store/sql.ts';
 import type { TestDatabase } from '../../support/database.ts';
+import { requireIntact } from '../../support/intact.ts';
 import { readTableSteps, type TableStep } from '../../support/stored_steps.ts';
 import type { SeenStep } from './history.ts';
 import { contentOf } from './steps.ts';
@@ -34,8 +35,9 @@ export interface StoredTrajectory {
 
 export type Stored = ReadonlyMap<string, StoredTrajectory>;
 
-/** Reads everything in the database of a run that has ended. */
+/** Reads everything in the database of a run that has ended. Throws if the database is damaged. */
 export async function collectStored(client: AnabranchClient, database: TestDatabase): Promise<Stored> {
+  await requireIntact(client);
   const sql = await outsideSql(database);
   try {
     const trajectories = await sql.rows(TRAJECTORIES);
