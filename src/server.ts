@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import { v7 } from 'uuid';
 import { type Config, describeDatabase, isLoopback } from './config/config.ts';
 import { LIMITS } from './domain/limits.ts';
+import type { VerificationProgress } from './domain/verification.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { servePage } from './page.ts';
 import { createHandler, type ServiceHandler } from './rpc/handler.ts';
@@ -12,6 +13,7 @@ import type { Validator } from './rpc/validate.ts';
 import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
+import { SqliteFile } from './store/sqlite_file/file.ts';
 import { type App, createApp } from './stream/app.ts';
 import type { AppSettings } from './stream/settings.ts';
 import { packageVersion } from './version.ts';
@@ -76,7 +78,8 @@ export async function serveStore(
   const { maxConnections } = config;
   const { stateTtlHours, requestDays } = app.settings;
   const info = { version: packageVersion(), limits: { ...LIMITS, maxConnections, stateTtlHours, requestDays } };
-  const service = createHandler({ app, logger, info, validator });
+  const file = config.database.engine === 'sqlite' ? new SqliteFile(config.database.path) : undefined;
+  const service = createHandler({ app, logger, info, file, validator });
   const page = config.page === 'off' ? undefined : servePage(config.page);
   const port = new Port({
     ...config.listen,
@@ -120,6 +123,19 @@ export async function migrateStore(config: Config, { logger }: ServerDeps): Prom
   const store = await open(config, logger);
   await store.close();
   return { storeDescription: describeDatabase(config) };
+}
+
+/** V1: verifies a database that no server uses. Migrates its schema. Errors: StartError. */
+export async function* verifyStore(
+  config: Config,
+  { logger }: ServerDeps,
+): AsyncGenerator<VerificationProgress, void, undefined> {
+  const store = await open(config, logger);
+  try {
+    yield* store.verify();
+  } finally {
+    await store.close();
+  }
 }
 
 async function open(config: Config, logger: Logger): Promise<Store> {

@@ -2,11 +2,13 @@ import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/values.ts';
 import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
+import { backupCommand } from './backup.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { diffCommand } from './diff.ts';
 import { importFleCommand } from './import_fle.ts';
 import { migrateCommand } from './migrate.ts';
+import { restoreCommand } from './restore.ts';
 import { rolloutCommand } from './rollout.ts';
 import { rolloutsCommand } from './rollouts.ts';
 import { runCommand } from './run.ts';
@@ -40,7 +42,9 @@ function program(cli: CliContext): Command {
     .addCommand(tailCommand(cli))
     .addCommand(diffCommand(cli))
     .addCommand(storageUsageCommand(cli))
-    .addCommand(verifyCommand(cli));
+    .addCommand(verifyCommand(cli))
+    .addCommand(backupCommand(cli))
+    .addCommand(restoreCommand(cli));
 }
 
 /** Runs one command line. Resolves with the exit code: 0 success, 1 failure, 2 invalid command line. */

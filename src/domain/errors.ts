@@ -63,6 +63,7 @@ export const REASONS = [
   'STEP_CORRUPT',
   'STAGE_NOT_CLAIMABLE',
   'CLAIMS_TOO_LARGE',
+  'SQLITE_ONLY',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

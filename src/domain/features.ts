@@ -2,6 +2,7 @@
 export const FEATURES = Object.freeze([
   'append_batch',
   'assigned_rollout_numbers',
+  'backup_database',
   'claim_by_id',
   'claim_created_rollouts',
   'close_queue',

@@ -77,6 +77,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   QUEUE_CLOSED: Code.FailedPrecondition,
   STAGE_NOT_CLAIMABLE: Code.FailedPrecondition,
   CLAIMS_TOO_LARGE: Code.FailedPrecondition,
+  SQLITE_ONLY: Code.FailedPrecondition,
 };
 
 /** How long a caller should wait before a retry. */

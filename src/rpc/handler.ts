@@ -6,6 +6,7 @@ import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { ANONYMOUS } from '../domain/caller.ts';
+import type { DatabaseFile } from '../service/admin/database_file.ts';
 import type { ServerInfo } from '../service/server/server.ts';
 import {
   adminService,
@@ -30,6 +31,8 @@ export interface HandlerDeps {
   readonly app: App;
   readonly logger: Logger;
   readonly info: ServerInfo;
+  /** The file of an SQLite database. Undefined on Postgres. */
+  readonly file?: DatabaseFile | undefined;
   /** Default: `createServiceValidator()`. */
   readonly validator?: Validator | undefined;
 }
@@ -70,6 +73,7 @@ export function createHandler({
   app,
   logger,
   info,
+  file,
   validator = createServiceValidator(),
 }: HandlerDeps): ServiceHandler {
   const activity: Activity = { handlers: 0 };
@@ -87,7 +91,7 @@ export function createHandler({
       serve(StateService, handlers(wire, StateService, stateService));
       serve(RunService, handlers(wire, RunService, runService));
       serve(RolloutService, handlers(wire, RolloutService, rolloutService));
-      serve(AdminService, handlers(wire, AdminService, adminService));
+      serve(AdminService, handlers(wire, AdminService, adminService(file)));
       serve(ServerService, handlers(wire, ServerService, serverService(info)));
       serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
       serveReflection(serve, wire, SERVICES);

@@ -6,6 +6,7 @@ import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { adminMethods } from './admin/admin.ts';
+import type { DatabaseFile } from './admin/database_file.ts';
 import { environmentMethods } from './environment/environment.ts';
 import { experimentMethods } from './experiment/experiment.ts';
 import { groupMethods } from './group/group.ts';
@@ -70,7 +71,9 @@ export const rolloutService: AllMethods<typeof RolloutService> = {
   readRollouts,
 };
 
-export const adminService: AllMethods<typeof AdminService> = adminMethods;
+export function adminService(file: DatabaseFile | undefined): AllMethods<typeof AdminService> {
+  return adminMethods(file);
+}
 
 export function serverService(info: ServerInfo): AllMethods<typeof ServerService> {
   return serverMethods(info);

@@ -1,5 +1,6 @@
 /** The descriptors of the public contract, for the tests that compare documents with it. */
 import { createRegistry, type Registry } from '@bufbuild/protobuf';
+import { file_anabranch_v1_admin_service } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
 import { file_anabranch_v1_rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { file_anabranch_v1_rollout_service } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
@@ -13,6 +14,7 @@ import { file_anabranch_v1_trajectory } from '../../gen/es/anabranch/v1/trajecto
 import { file_anabranch_v1_trajectory_service } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 
 export const registry: Registry = createRegistry(
+  file_anabranch_v1_admin_service,
   file_anabranch_v1_error,
   file_anabranch_v1_rollout,
   file_anabranch_v1_rollout_service,

@@ -33,6 +33,11 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: SHARED_SQL,
     packages: ['kysely', 'node:fs', 'node:os', 'node:path', 'node:sqlite', 'node:url', 'node:worker_threads'],
   },
+  // Work on the file of a running server as a whole, by connections of its own.
+  'src/store/sqlite_file': {
+    rooms: ['src/domain', 'src/store/sqlite'],
+    packages: ['node:crypto', 'node:fs', 'node:fs/promises', 'node:path', 'node:sqlite', 'node:timers/promises'],
+  },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
   // Long-lived parts, which know neither wire nor engine.
@@ -107,6 +112,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/start_error.ts',
       'src/store/contract',
       'src/store/open.ts',
+      'src/store/sqlite_file',
       'src/stream',
       'src/version.ts',
       'gen',

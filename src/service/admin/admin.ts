@@ -1,7 +1,15 @@
 import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
 import type { Methods } from '../method.ts';
+import { backupDatabase } from './backup.ts';
+import type { DatabaseFile } from './database_file.ts';
 import { verifyDatabase } from './verify.ts';
 
-export const adminMethods: Methods<typeof AdminService, 'verifyDatabase'> = {
-  verifyDatabase: { messages: verifyDatabase },
-};
+/** `file` is undefined on Postgres. */
+export function adminMethods(
+  file: DatabaseFile | undefined,
+): Methods<typeof AdminService, 'verifyDatabase' | 'backupDatabase'> {
+  return {
+    verifyDatabase: { messages: verifyDatabase },
+    backupDatabase: { messages: backupDatabase(file) },
+  };
+}

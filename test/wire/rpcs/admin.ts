@@ -1,5 +1,6 @@
 import { expect } from 'vitest';
 import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
+import { sha256 } from '../../support/steps.ts';
 import type { Rpcs } from './scene.ts';
 
 export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
@@ -9,6 +10,14 @@ export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
       const last = answers.at(-1);
       expect(last?.doneSteps).toBe(last?.totalSteps);
       expect(answers.flatMap(({ faults }) => faults)).toEqual([]);
+    },
+    refused: () => ({}),
+  },
+  backupDatabase: {
+    requests: () => [[{}]],
+    served: (answers) => {
+      const bytes = Buffer.concat(answers.map(({ chunk }) => chunk));
+      expect(answers.at(-1)).toMatchObject({ totalBytes: BigInt(bytes.length), digest: sha256(bytes) });
     },
     refused: () => ({}),
   },

@@ -319,6 +319,10 @@ class ClaimsTooLarge(AnabranchError):
     """
 
 
+class SqliteOnly(AnabranchError):
+    """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -379,4 +383,5 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "STEP_CORRUPT": StepCorrupt,
     "STAGE_NOT_CLAIMABLE": StageNotClaimable,
     "CLAIMS_TOO_LARGE": ClaimsTooLarge,
+    "SQLITE_ONLY": SqliteOnly,
 }

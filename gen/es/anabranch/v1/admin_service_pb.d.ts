@@ -73,6 +73,62 @@ export declare type VerifyDatabaseResponse = Message<"anabranch.v1.VerifyDatabas
 export declare const VerifyDatabaseResponseSchema: GenMessage<VerifyDatabaseResponse>;
 
 /**
+ * Request of BackupDatabase.
+ *
+ * @generated from message anabranch.v1.BackupDatabaseRequest
+ */
+export declare type BackupDatabaseRequest = Message<"anabranch.v1.BackupDatabaseRequest"> & {
+};
+
+/**
+ * Describes the message anabranch.v1.BackupDatabaseRequest.
+ * Use `create(BackupDatabaseRequestSchema)` to create a new message.
+ */
+export declare const BackupDatabaseRequestSchema: GenMessage<BackupDatabaseRequest>;
+
+/**
+ * A message of the BackupDatabase stream: progress, then the chunks, then the digest.
+ *
+ * @generated from message anabranch.v1.BackupDatabaseResponse
+ */
+export declare type BackupDatabaseResponse = Message<"anabranch.v1.BackupDatabaseResponse"> & {
+  /**
+   * Number of bytes that the server has copied so far.
+   *
+   * @generated from field: int64 copied_bytes = 1;
+   */
+  copiedBytes: bigint;
+
+  /**
+   * Size of the file.
+   *
+   * @generated from field: int64 total_bytes = 2;
+   */
+  totalBytes: bigint;
+
+  /**
+   * The next bytes of the file, at most 256 KiB. Empty while the copy is made.
+   *
+   * @generated from field: bytes chunk = 3;
+   */
+  chunk: Uint8Array;
+
+  /**
+   * SHA-256 of the file, 64 lower-case hex characters. Set in the last message only. Without it, the file is not
+   * complete.
+   *
+   * @generated from field: string digest = 4;
+   */
+  digest: string;
+};
+
+/**
+ * Describes the message anabranch.v1.BackupDatabaseResponse.
+ * Use `create(BackupDatabaseResponseSchema)` to create a new message.
+ */
+export declare const BackupDatabaseResponseSchema: GenMessage<BackupDatabaseResponse>;
+
+/**
  * Something that is wrong with stored rows.
  *
  * @generated from message anabranch.v1.StorageFault
@@ -248,6 +304,18 @@ export declare const AdminService: GenService<{
     methodKind: "server_streaming";
     input: typeof VerifyDatabaseRequestSchema;
     output: typeof VerifyDatabaseResponseSchema;
+  },
+  /**
+   * Copies an SQLite database while writers continue, and returns the bytes of the copy: a file of one moment. The
+   * server needs room for the copy next to its database until the copy is complete; it writes nothing else.
+   * Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.AdminService.BackupDatabase
+   */
+  backupDatabase: {
+    methodKind: "server_streaming";
+    input: typeof BackupDatabaseRequestSchema;
+    output: typeof BackupDatabaseResponseSchema;
   },
 }>;
 

@@ -469,6 +469,13 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_CLAIMS_TOO_LARGE = 65;
    */
   CLAIMS_TOO_LARGE = 65,
+
+  /**
+   * FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres.
+   *
+   * @generated from enum value: ERROR_REASON_SQLITE_ONLY = 69;
+   */
+  SQLITE_ONLY = 69,
 }
 
 /**

@@ -128,6 +128,50 @@ class VerifyDatabaseResponse(google.protobuf.message.Message):
 Global___VerifyDatabaseResponse: typing_extensions.TypeAlias = VerifyDatabaseResponse
 
 @typing.final
+class BackupDatabaseRequest(google.protobuf.message.Message):
+    """Request of BackupDatabase."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___BackupDatabaseRequest: typing_extensions.TypeAlias = BackupDatabaseRequest
+
+@typing.final
+class BackupDatabaseResponse(google.protobuf.message.Message):
+    """A message of the BackupDatabase stream: progress, then the chunks, then the digest."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COPIED_BYTES_FIELD_NUMBER: builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: builtins.int
+    CHUNK_FIELD_NUMBER: builtins.int
+    DIGEST_FIELD_NUMBER: builtins.int
+    copied_bytes: builtins.int
+    """Number of bytes that the server has copied so far."""
+    total_bytes: builtins.int
+    """Size of the file."""
+    chunk: builtins.bytes
+    """The next bytes of the file, at most 256 KiB. Empty while the copy is made."""
+    digest: builtins.str
+    """SHA-256 of the file, 64 lower-case hex characters. Set in the last message only. Without it, the file is not
+    complete.
+    """
+    def __init__(
+        self,
+        *,
+        copied_bytes: builtins.int = ...,
+        total_bytes: builtins.int = ...,
+        chunk: builtins.bytes = ...,
+        digest: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunk", b"chunk", "copied_bytes", b"copied_bytes", "digest", b"digest", "total_bytes", b"total_bytes"]) -> None: ...
+
+Global___BackupDatabaseResponse: typing_extensions.TypeAlias = BackupDatabaseResponse
+
+@typing.final
 class StorageFault(google.protobuf.message.Message):
     """Something that is wrong with stored rows."""
 

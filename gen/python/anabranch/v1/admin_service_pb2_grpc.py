@@ -41,6 +41,11 @@ class AdminServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseResponse.FromString,
                 _registered_method=True)
+        self.BackupDatabase = channel.unary_stream(
+                '/anabranch.v1.AdminService/BackupDatabase',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -57,6 +62,15 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BackupDatabase(self, request, context):
+        """Copies an SQLite database while writers continue, and returns the bytes of the copy: a file of one moment. The
+        server needs room for the copy next to its database until the copy is complete; it writes nothing else.
+        Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -64,6 +78,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.VerifyDatabase,
                     request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseResponse.SerializeToString,
+            ),
+            'BackupDatabase': grpc.unary_stream_rpc_method_handler(
+                    servicer.BackupDatabase,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -95,6 +114,33 @@ class AdminService(object):
             '/anabranch.v1.AdminService/VerifyDatabase',
             anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseRequest.SerializeToString,
             anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackupDatabase(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.AdminService/BackupDatabase',
+            anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

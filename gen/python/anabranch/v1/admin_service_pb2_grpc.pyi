@@ -41,7 +41,23 @@ _AdminServiceVerifyDatabaseType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType]):
+_AdminServiceBackupDatabaseType = typing_extensions.TypeVar(
+    '_AdminServiceBackupDatabaseType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
+        anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
+        anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
+        anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
+    ],
+)
+
+class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType]):
     """For operators: works on the whole database, with the data of all namespaces.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -52,6 +68,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType]):
             anabranch.v1.admin_service_pb2.VerifyDatabaseRequest,
             anabranch.v1.admin_service_pb2.VerifyDatabaseResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
+            anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -59,6 +79,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType]):
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.admin_service_pb2.VerifyDatabaseRequest,
             anabranch.v1.admin_service_pb2.VerifyDatabaseResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
+            anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -68,10 +92,20 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType]):
     Errors: SERVER_DRAINING.
     """
 
+    BackupDatabase: _AdminServiceBackupDatabaseType
+    """Copies an SQLite database while writers continue, and returns the bytes of the copy: a file of one moment. The
+    server needs room for the copy next to its database until the copy is complete; it writes nothing else.
+    Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
+    """
+
 AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.admin_service_pb2.VerifyDatabaseRequest,
         anabranch.v1.admin_service_pb2.VerifyDatabaseResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
+        anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
     ],
 ]
 
@@ -89,6 +123,17 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         """Reads all rows, and compares them with each other. Streams its progress and the faults that it finds. Blocks no
         writer; what changes meanwhile is no fault. The end of the stream means that everything was read.
         Errors: SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
+    def BackupDatabase(
+        self,
+        request: anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.admin_service_pb2.BackupDatabaseResponse], collections.abc.AsyncIterator[anabranch.v1.admin_service_pb2.BackupDatabaseResponse]]:
+        """Copies an SQLite database while writers continue, and returns the bytes of the copy: a file of one moment. The
+        server needs room for the copy next to its database until the copy is complete; it writes nothing else.
+        Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -203,6 +203,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
     rollouts that would be created, from the first on, fit).
     """
+    ERROR_REASON_SQLITE_ONLY: _ErrorReason.ValueType  # 69
+    """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -393,4 +395,6 @@ ERROR_REASON_CLAIMS_TOO_LARGE: ErrorReason.ValueType  # 65
 """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
 rollouts that would be created, from the first on, fit).
 """
+ERROR_REASON_SQLITE_ONLY: ErrorReason.ValueType  # 69
+"""FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

@@ -1,0 +1,50 @@
+import { link, open, rm } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { CliError } from './context.ts';
+
+/**
+ * Creates a file that appears under its name when it is complete and on disk. Refuses to replace a file. `write` gets
+ * the path of a file that does not exist yet, next to the named one.
+ */
+export async function createFile<T>(path: string, write: (part: string) => Promise<T>): Promise<T> {
+  const target = resolve(path);
+  const part = `${target}.part`;
+  await reserve(target, path);
+  await reserve(part, part);
+  try {
+    const result = await write(part);
+    await sync(part);
+    await link(part, target).catch((error: unknown) => {
+      throw explained(error, path);
+    });
+    await sync(dirname(target));
+    return result;
+  } finally {
+    await rm(part, { force: true });
+  }
+}
+
+/** Fails if a file of this name exists or cannot be created. */
+async function reserve(path: string, shown: string): Promise<void> {
+  try {
+    await (await open(path, 'wx')).close();
+  } catch (error) {
+    throw explained(error, shown);
+  }
+  await rm(path);
+}
+
+function explained(error: unknown, path: string): CliError {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const why = code === 'EEXIST' ? 'it exists already, and is not replaced. Name another file, or remove it' : message;
+  return new CliError(`${path} cannot be created: ${why}.`, { cause: error });
+}
+
+async function sync(path: string): Promise<void> {
+  const file = await open(path, 'r');
+  try {
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+}

@@ -1,0 +1,23 @@
+import { randomUUID } from 'node:crypto';
+import { readdirSync, realpathSync, rmSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { type BackupPiece, backUp } from './backup.ts';
+
+/** The file of a running server, for work on the file as a whole. Uses connections of its own. */
+export class SqliteFile {
+  readonly #path: string;
+
+  /** The server must hold the lock of the file. Removes copies that an earlier process left behind when it was killed. */
+  constructor(path: string) {
+    this.#path = realpathSync(path);
+    const [folder, prefix] = [dirname(this.#path), `${basename(this.#path)}${COPY}`];
+    for (const name of readdirSync(folder)) if (name.startsWith(prefix)) rmSync(join(folder, name), { force: true });
+  }
+
+  /** V2. Needs room for a copy of the database next to it. Errors: STORAGE_FULL. */
+  backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined> {
+    return backUp(this.#path, `${this.#path}${COPY}${randomUUID()}`, signal);
+  }
+}
+
+const COPY = '.backup-';
