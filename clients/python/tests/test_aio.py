@@ -19,8 +19,9 @@ from anabranch import _aio_reading, aio
 from anabranch._connection import Connection
 from anabranch._sender import Sender
 from anabranch._waiting import Shared, Wrapper
-from anabranch.errors import LeaseLost, RunNotFound
+from anabranch.errors import AnabranchError, LeaseLost, RunNotFound
 from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
+from anabranch.v1.run_service_pb2 import GetStageRequest
 from anabranch.v1.status_pb2 import STATUS_CANCELLED
 
 #: Names that have one form: values, errors, modules.
@@ -42,6 +43,8 @@ DIRECT = {
     "Trajectory": {"reset", "seal", "step", "tag", "turn"},
     "Turn": {"result"},
 }
+#: Methods that are sent at once, and need not be awaited.
+SENT = {"Run": {"log"}, "Stage": {"checkpoint", "log"}}
 #: The protocols of a class and their asynchronous forms.
 PROTOCOLS = {"__iter__": "__aiter__", "__enter__": "__aenter__", "__exit__": "__aexit__"}
 
@@ -110,7 +113,7 @@ def test_all_members_have_an_asynchronous_form(name: str) -> None:
             continue
         assert parameters(other) == parameters(one), each
         waits = inspect.iscoroutinefunction(other) or inspect.isasyncgenfunction(other) or "Opening[" in returned(other)
-        assert waits == (each not in DIRECT.get(name, set())), each
+        assert waits == (each not in DIRECT.get(name, set()) | SENT.get(name, set())), each
         assert inspect.isasyncgenfunction(other) == returned(one).startswith(("Iterator[", "Generator[")), each
     turn = name == "Turn"
     for plain, asynchronous in PROTOCOLS.items():
@@ -173,8 +176,8 @@ async def test_a_trainer_and_a_worker_play_a_run(server: Server, name: str) -> N
             assert [group.rewards for group in groups] == [[0.0, 1.0]] * 2
             assert [[rollout.success for rollout in group.rollouts] for group in groups] == [[False, True]] * 2
             assert [row.input_ids for row in groups[0].tokens().rows] == [[0, 1, 2]] * 2
-            await stage.log(loss=0.5)
-            await stage.checkpoint(f"model {stage.number}")
+            stage.log(loss=0.5)
+            stage.checkpoint(f"model {stage.number}")
         await asyncio.wait_for(worker, 30)
         assert (await run.refresh()).status == "completed"
         assert len([episode async for episode in await run.rollouts(stage=1, success=True)]) == 2
@@ -369,3 +372,16 @@ async def test_a_lost_lease_ends_the_block_without_an_error(server: Server, name
         assert (rollout.cancelled, after) == (True, [])
         with pytest.raises(LeaseLost):
             rollout.log(a=1.0)
+
+
+async def test_calls_that_were_sent_are_awaited_at_the_end(server: Server, name: str) -> None:
+    client = aio.connect(server.address)
+    with pytest.raises(AnabranchError, match="key"):
+        async with client:
+            stage = await running_stage(client, name)
+            stage.checkpoint("model 0")
+            await stage.log(loss=0.5)
+            with pytest.raises(AnabranchError, match="key"):
+                await stage.log(**{"x" * 1000: 1.0})
+            stage.log(**{"x" * 1000: 1.0})
+    assert server.stubs().runs.GetStage(GetStageRequest(stage_id=stage.id)).stage.model_checkpoint_uri == "model 0"

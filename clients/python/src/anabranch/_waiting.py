@@ -28,6 +28,18 @@ class Threads:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(_THREADS)
+        #: Calls that were sent and that nobody has awaited.
+        self.sent: set[asyncio.Task[Any]] = set()
+
+    async def settle(self) -> None:
+        """Waits for the calls that were sent and that nobody has awaited. Raises the first error."""
+        calls = list(self.sent)
+        self.sent.clear()
+        failures = [
+            each for each in await asyncio.gather(*calls, return_exceptions=True) if isinstance(each, BaseException)
+        ]
+        if failures:
+            raise failures[0]
 
     async def run(self, call: Callable[[], R], undo: Callable[[R], object] | None = None) -> R:
         """Returns the result of a blocking call. If the task is cancelled, the call ends at its next wait; the task
@@ -154,6 +166,19 @@ class Opening(Generic[W]):
         return await self._entered.__aexit__(kind, error, traceback)
 
 
+class Sent(Generic[W]):
+    """A call that is sent. `await` it to wait for its end; otherwise the end of the stage and of the client do so."""
+
+    def __init__(self, threads: Threads, call: Coroutine[Any, Any, W]) -> None:
+        self._threads = threads
+        self._task = asyncio.create_task(call)
+        threads.sent.add(self._task)
+
+    def __await__(self) -> Generator[Any, Any, W]:
+        self._threads.sent.discard(self._task)
+        return self._task.__await__()
+
+
 Wrap = Callable[[Threads, R], W]
 
 
@@ -178,6 +203,17 @@ def awaited(
         return wrap(self.threads, result)
 
     return call
+
+
+def sent(method: Callable[Concatenate[S, P], R], wrap: Wrap[R, W]) -> Callable[Concatenate[Wrapper[S], P], Sent[W]]:
+    """A method whose call is sent at once, and need not be awaited."""
+    call = awaited(method, wrap)
+
+    @functools.wraps(method)
+    def send(self: Wrapper[S], *args: P.args, **kwargs: P.kwargs) -> Sent[W]:
+        return Sent(self.threads, call(self, *args, **kwargs))
+
+    return send
 
 
 def iterated(

@@ -1,7 +1,7 @@
 """The package for programs with asyncio: the same names, and calls that wait for the server are awaited.
 
 Calls that record (`reset`, `step`, `turn`, `tag`, `seal`) wait for nothing, so they stay plain calls; their receipts can
-be awaited. Everything is done by the synchronous package, whose object is the attribute `sync`. If a task is cancelled,
+be awaited. `log` and `checkpoint` of a stage are sent at once, and awaited at its end if the program does not. Everything is done by the synchronous package, whose object is the attribute `sync`. If a task is cancelled,
 the call that it awaits ends, its trajectory is sealed as cancelled, and its rollout returns to the queue.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from anabranch._history import Checkpoint
 from anabranch._reading import HasId
 from anabranch._recorder import Stats
 from anabranch._replies import Reply, ToolCall
-from anabranch._waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, same
+from anabranch._waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, same, sent
 from anabranch.errors import LeaseLost
 from anabranch.runs import Plan
 from anabranch.tasks import Task
@@ -227,8 +227,8 @@ class Stage(Wrapper[_runs.Stage]):
     rollouts = awaited(_runs.Stage.rollouts, same)
     close_queue = awaited(_runs.Stage.close_queue, same)
     groups = iterated(_runs.Stage.groups, Group, prepare=_groups.Group.prefetch)
-    log = awaited(_runs.Stage.log, same)
-    checkpoint = awaited(_runs.Stage.checkpoint, same)
+    log = sent(_runs.Stage.log, same)
+    checkpoint = sent(_runs.Stage.checkpoint, same)
     complete = awaited(_runs.Stage.complete, same)
     _rollout = awaited(_runs.Stage.rollout, Rollout, undo=_rollouts.Rollout.give_back)
 
@@ -245,14 +245,25 @@ class Run(Wrapper[_runs.Run]):
     config = Shared[Any]()
     labels = Shared[Mapping[str, str]]()
     status = Shared[str]()
-    train_steps = iterated(_runs.Run.train_steps, Stage)
+    _train_steps = iterated(_runs.Run.train_steps, Stage)
     stage = awaited(_runs.Run.stage, Stage)
     rollouts = awaited(_runs.Run.rollouts, Episodes)
-    log = awaited(_runs.Run.log, same)
+    log = sent(_runs.Run.log, same)
     watch = iterated(_runs.Run.watch, same)
     complete = awaited(_runs.Run.complete, same)
     fail = awaited(_runs.Run.fail, same)
     cancel = awaited(_runs.Run.cancel, same)
+
+    async def train_steps(self, stop: int | None = None) -> AsyncGenerator[Stage, None]:
+        """Yields the training steps that are left, as `anabranch.Run.train_steps`. Before a stage is completed, its
+        calls of `log` and `checkpoint` have ended."""
+        stages = self._train_steps(stop)
+        try:
+            async for stage in stages:
+                yield stage
+                await self.threads.settle()
+        finally:
+            await stages.aclose()
 
     async def refresh(self) -> Run:
         await self.threads.run(self.sync.refresh)
@@ -329,8 +340,7 @@ class Client(Wrapper[_client.Client]):
         wait_seconds: int = 20,
         worker: str = "",
     ) -> None:
-        """Claims rollouts and plays each with `await play(rollout)`, in `concurrency` tasks. Returns when the run has
-        ended.
+        """Claims rollouts and plays each with `await play(rollout)`, in `concurrency` tasks, until the run has ended.
 
         A rollout is completed when `play` returns, and failed with the text of the exception if it raises.
         """
@@ -371,7 +381,14 @@ class Client(Wrapper[_client.Client]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.sync.close()
+        try:
+            await self.threads.settle()
+        except AnabranchError:
+            # The error of the block comes first.
+            if error is None:
+                raise
+        finally:
+            self.sync.close()
 
 
 def connect(address: str | None = None, *, strict: bool = False, spool: Spool = None) -> Client:
