@@ -28,11 +28,11 @@ from anabranch.v1.status_pb2 import STATUS_CANCELLED
 SHARED = {"AnabranchError", "Checkpoint", "Plan", "Stats", "aio", "errors"}
 #: Public members of classes that other modules of the package use, and programs do not.
 INTERNAL = {
-    "Client": {"connection", "values"},
+    "Client": {"attempt", "connection", "values"},
     "Episode": {"prefetch_states"},
     "Episodes": {"connection"},
     "Rollout": {"drop_lease", "give_back", "open", "opened"},
-    "Trajectory": {"after", "append_step", "create", "position_at", "say", "settled", "wait_for"},
+    "Trajectory": {"after", "append_step", "create", "dropped", "position_at", "say", "settled", "wait_for"},
 }
 #: Methods that wait for nothing.
 DIRECT = {

@@ -382,6 +382,38 @@ def test_a_spool_whose_trajectory_changed_meanwhile(own_server: Server, what: st
     assert run_spool("list") == ""
 
 
+ATTEMPT = """
+import os, sys
+import anabranch as ab
+client = ab.connect(sys.argv[1])
+stage = client.run("a run", config={}).stage("train_step", 0)
+stage.start()
+rollout = stage.rollout(0, 0)
+rollout.reset(observation=0)
+rollout.trajectory.flush()
+print(flush=True)
+sys.stdin.readline()
+for number in range(1, 50):
+    rollout.step(action=number)
+os._exit(0)
+"""
+
+
+def test_steps_of_a_killed_worker_are_dropped_when_its_lease_is_lost(own_server: Server) -> None:
+    own_server.start()
+    command = [sys.executable, "-c", ATTEMPT, own_server.address]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    child.stdout.readline()
+    own_server.kill()
+    child.communicate("go\n")
+    own_server.start()
+    ab.connect(own_server.address).run("a run").cancel("enough")
+    run_spool("send", "--address", own_server.address)
+    assert [each.next_step_number for each in own_server.listed()] == [1]
+    assert run_spool("list") == ""
+
+
 def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
     client = ab.connect(server.address)
     t = client.trajectory()

@@ -11,7 +11,7 @@ from conftest import Server
 
 from anabranch import connect
 from anabranch.client import Client
-from anabranch.errors import ConfigMismatch, LeaseLost, RolloutConflict, RunNotFound, TaskNotFound
+from anabranch.errors import AnabranchError, ConfigMismatch, LeaseLost, RolloutConflict, RunNotFound, TaskNotFound
 from anabranch.rollouts import Rollout
 from anabranch.runs import Plan, Run
 
@@ -163,6 +163,29 @@ def test_a_rollout_whose_run_was_cancelled_ends_without_an_error(client: Client,
         rollout.trajectory.flush(20)
         run.cancel("enough")
     assert (rollout.cancelled, rollout.ended) == (True, False)
+
+
+def test_unsent_steps_of_a_lost_lease_are_dropped(
+    own_server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_server.start()
+    client = connect(own_server.address)
+    run = started(client, name)
+    (rollout,) = claimed(client, run)
+    with rollout:
+        rollout.reset(observation="a")
+        rollout.trajectory.flush(20)
+        run.cancel("enough")
+        for _ in range(3):
+            rollout.step(action="b")
+        with pytest.raises(AnabranchError, match="SEALED|sealed|CANCELLED"):
+            rollout.trajectory.flush(20)
+        rollout.step(action="not recorded")
+    assert rollout.cancelled
+    assert [each.next_step_number for each in own_server.listed()] == [1]
+    (line,) = [each.message for each in caplog.records]
+    assert line.endswith("has lost its lease; 3 steps that were not sent are dropped")
+    assert (client.stats.dropped, client.stats.spooled) == (3, 0)
 
 
 def test_leases_of_ended_rollouts_are_not_renewed(client: Client, name: str) -> None:

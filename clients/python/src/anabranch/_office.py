@@ -29,12 +29,16 @@ class Identity:
     #: Whether the process is alive. It takes over from any writer before its first grant, a dead one from none but that.
     take_over: bool = False
 
+    #: Whether the trajectory is an attempt at a rollout. What another writer or the end of the lease cuts off is dropped.
+    is_attempt: bool = False
+
     def to_bytes(self) -> bytes:
-        return json.dumps([self.trajectory_id, self.writer_id, self.name, self.epoch]).encode()
+        return json.dumps([self.trajectory_id, self.writer_id, self.name, self.epoch, self.is_attempt]).encode()
 
     @staticmethod
     def from_bytes(data: bytes) -> Identity:
-        return Identity(*json.loads(data))
+        trajectory_id, writer_id, name, epoch, is_attempt = json.loads(data)
+        return Identity(trajectory_id, writer_id, name, epoch, is_attempt=is_attempt)
 
 
 class Records(Protocol):

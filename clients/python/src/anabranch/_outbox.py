@@ -39,6 +39,8 @@ class Outbox:
         self.durable = 0
         #: Set when the rest of the records cannot be sent.
         self.failure: Failure | None = None
+        #: Why the rest of the records was removed from the spool. Empty if it was not.
+        self.dropped = ""
         #: Position of the first record that cannot be sent.
         self.failed_at = 0
         self.moving: Callable[[Moved], None] = lambda moved: None
@@ -234,7 +236,7 @@ class Outbox:
         elif verdict == "replace":
             self._replace_first(failure)
         elif verdict == "branch":
-            self._comparing = True
+            self._cut_off(failure)
         elif verdict == "fail" or self._patience.useless(failure):
             self._fail(failure)
         else:
@@ -321,6 +323,13 @@ class Outbox:
         entry.replacement, entry.kind = replacement, Kind.STEP
         self._office.unstored(f"step {entry.number} of trajectory {self.trajectory_id} was rejected: {failure}")
 
+    def _cut_off(self, failure: Failure) -> None:
+        """Another writer has continued the trajectory, or sealed it: the rest becomes a branch, or is dropped."""
+        if self._identity.is_attempt:
+            self._fail(failure, f"the attempt with trajectory {self.trajectory_id} has lost its lease")
+        else:
+            self._comparing = True
+
     def _compared(self, entry: Entry, result: bytes | Failure) -> None:
         """Finds the last step that this process and the server have in common; the rest becomes a branch."""
         if isinstance(result, bytes) and _wire.is_stored(_wire.step_of(entry.kind, self._load(entry)), result):
@@ -374,25 +383,27 @@ class Outbox:
         self._patience.progress()
         self._office.acked(steps)
 
-    def _fail(self, failure: Failure) -> None:
-        """Gives the rest up. A deleted trajectory needs it no more; otherwise the spool keeps it."""
+    def _fail(self, failure: Failure, dropped: str = "") -> None:
+        """Gives the rest up. With a reason to drop it, and if the trajectory was deleted, removes it from the spool."""
         self._link.close(cancel=True)
         self._queue.collect()
         self._queue.unsend()
         steps = self._queue.steps()
         self.failed_at = self.settled
         if failure.reason == "TRAJECTORY_NOT_FOUND":
+            dropped = f"trajectory {self.trajectory_id} was deleted"
+        if dropped:
             entries = self._queue.clear()
             for entry in entries:
                 self._records.release(entry)
             if entries:
                 self._mark(entries[-1])
-            self._office.dropped(steps, f"trajectory {self.trajectory_id} was deleted")
+            self._office.dropped(steps, dropped)
         else:
             self._office.report(
                 f"trajectory {self.trajectory_id}: {steps} steps cannot be sent and stay in the spool: {failure}"
             )
-        self.failure = failure
+        self.dropped, self.failure = dropped, failure
 
     def _mark(self, entry: Entry) -> None:
         self.settled = entry.position + 1

@@ -37,7 +37,7 @@ class Stats:
     spooled: int
     #: Values that could not be stored, by type.
     unstored: dict[str, int]
-    #: Steps that are not recorded: the spool was full, or their trajectory was deleted.
+    #: Steps that are not recorded: the spool was full, or their trajectory was deleted, or a lease was lost.
     dropped: int
 
 

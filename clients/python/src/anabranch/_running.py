@@ -13,7 +13,6 @@ from anabranch._scope import sleep
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
-    from anabranch.client import Resume
     from anabranch.rollouts import Rollout
     from anabranch.runs import Plan, Run
     from anabranch.tasks import Tasks
@@ -28,7 +27,7 @@ class ClientRuns:
 
     if TYPE_CHECKING:
 
-        def trajectory(self, *, id: str | None = None, resume: Resume = "never") -> Trajectory: ...
+        def attempt(self, trajectory_id: str) -> Trajectory: ...
 
     def run(
         self,

@@ -135,6 +135,12 @@ class Client(ClientReading, ClientRuns):
             self._values = ValueEncoder(strict=self.strict)
         return self._values
 
+    def attempt(self, trajectory_id: str) -> Trajectory:
+        """Continues the trajectory of an attempt at a rollout, whose unsent steps are dropped when the lease is lost."""
+        found = self._resume(trajectory_id, "", {}, 30.0, must=True, is_attempt=True)
+        assert found is not None
+        return found
+
     def close(self) -> None:
         """Closes the connection for reads and calls, and ends the renewal of leases. The next call connects again.
 
@@ -166,18 +172,26 @@ class Client(ClientReading, ClientRuns):
         *,
         epoch: int | None = None,
         done: bool = False,
+        is_attempt: bool = False,
     ) -> Trajectory:
         from anabranch._history import Position
         from anabranch._office import Identity
         from anabranch._recorder import recorder_for
         from anabranch.trajectory import Trajectory
 
-        identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, take_over=epoch is not None)
+        identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, epoch is not None, is_attempt)
         recorder = recorder_for(self.address, self._spool)
         return Trajectory(self, recorder, identity, labels, start or Position(), next_step, done=done)
 
     def _resume(
-        self, trajectory_id: str, name: str, labels: Mapping[str, str], timeout: float, *, must: bool
+        self,
+        trajectory_id: str,
+        name: str,
+        labels: Mapping[str, str],
+        timeout: float,
+        *,
+        must: bool,
+        is_attempt: bool = False,
     ) -> Trajectory | None:
         """Continues the trajectory with this id, or the last of the branches that continue it (rule W13)."""
         from anabranch._history import Position, find
@@ -209,6 +223,7 @@ class Client(ClientReading, ClientRuns):
             end,
             epoch=latest.writer_epoch,
             done=done,
+            is_attempt=is_attempt,
         )
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:

@@ -98,7 +98,7 @@ class Rollout:
     def trajectory(self) -> Trajectory:
         """The trajectory of this attempt."""
         if self._trajectory is None:
-            self._trajectory = self._client.trajectory(id=self.message.trajectory_id, resume="must")
+            self._trajectory = self._client.attempt(self.message.trajectory_id)
         return self._trajectory
 
     @property
@@ -261,6 +261,9 @@ class Rollout:
 
     def check(self) -> None:
         """Raises LeaseLost if the lease is lost or the run is cancelled."""
+        if self._trajectory is not None and self._trajectory.dropped and not self.ended:
+            self.cancelled = True
+            self.drop_lease()
         if self.cancelled:
             message = f"attempt {self.attempt} no longer holds rollout {self.id}: stop working on it"
             metadata = {"rollout": self.id, "attempt": str(self.attempt)}

@@ -111,6 +111,11 @@ class Trajectory(TrajectoryReading):
         _ = self.reward_sum, self.last_observation, self.messages
 
     @property
+    def dropped(self) -> str:
+        """Why the server accepts no further steps, which are dropped. Empty if it accepts them."""
+        return self._box.dropped
+
+    @property
     def settled(self) -> int:
         """Number of records that are durable on the server."""
         return self._box.settled
@@ -372,10 +377,7 @@ class Trajectory(TrajectoryReading):
             return f"trajectory {self.id} is sealed"
         if not self._recorder.alive:
             return f"trajectory {self.id} belongs to another process, or this process is exiting"
-        failure = self._box.failure
-        if failure is not None and failure.reason == "TRAJECTORY_NOT_FOUND":
-            return f"trajectory {self.id} was deleted"
-        return ""
+        return self._box.dropped
 
     def _refuse(self, problem: str) -> Receipt:
         """Counts a step that is not recorded."""
