@@ -23,5 +23,6 @@ export const FEATURES = Object.freeze([
   'tensors',
   'tree_gains',
   'verify_database',
+  'watch_runs',
   'watch_tree',
 ] as const);

@@ -20,6 +20,7 @@ import { runMethods } from './run/run.ts';
 import { summaryMethods } from './run/summary.ts';
 import { runVerbs } from './run/verbs.ts';
 import { watchRun } from './run/watch.ts';
+import { watchRuns } from './run/watch_page.ts';
 import { type ServerInfo, serverMethods } from './server/server.ts';
 import { stageMethods } from './stage/stage.ts';
 import { stateMethods } from './state/state.ts';
@@ -58,6 +59,7 @@ export const runService: AllMethods<typeof RunService> = {
   ...metricMethods,
   ...summaryMethods,
   watchRun,
+  watchRuns,
 };
 
 export const rolloutService: AllMethods<typeof RolloutService> = {

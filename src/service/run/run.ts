@@ -3,27 +3,25 @@ import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
-import { sortValue } from '../../domain/list_order.ts';
-import { DEFAULT_EXPERIMENT, type Run, type Stage } from '../../domain/run.ts';
+import { DEFAULT_EXPERIMENT, type Stage } from '../../domain/run.ts';
 import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
 import type { CreatedRun } from '../../store/contract/run.ts';
-import { pageByKey, pageOf } from '../answer/page.ts';
-import { countFitting, sizerOf } from '../answer/size.ts';
+import { pageOf } from '../answer/page.ts';
+import { sizerOf } from '../answer/size.ts';
 import { toStepReference } from '../convert/step_reference.ts';
 import { toBranchPolicy, toView } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { placeText, readPlace, toListSort } from '../request/list_order.ts';
-import { makePageToken, pageArgsOf } from '../request/page_token.ts';
+import { pageArgsOf } from '../request/page_token.ts';
 import { stageBytes, stageMessage } from '../stage/stage.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
 import { toRoot } from '../trajectory/single_step.ts';
 import { trajectoryBytes } from '../trajectory/trajectory.ts';
 import { compareRuns } from './comparison.ts';
 import { announceDeletion } from './deletion.ts';
+import { listRuns } from './list.ts';
 import { fromRun } from './messages.ts';
-import { progressBytes, progressesOf } from './progress.ts';
-import { requireNewName, toExperimentReference, toNewRunFields, toRunChanges, toRunFilter } from './requests.ts';
+import { requireNewName, toExperimentReference, toNewRunFields, toRunChanges } from './requests.ts';
 
 const rpc = RunService.method;
 const runBytes = sizerOf(RunSchema);
@@ -82,37 +80,7 @@ export const runMethods = {
     return { run: fromRun(found, toView(view, 'FULL')) };
   },
 
-  /** Lists runs with their progress. A page has only runs that fit with their progress (RD3). */
-  async listRuns(request, { app, caller }) {
-    const view = toView(request.view, 'BASIC');
-    const filter = toRunFilter(request);
-    const args = pageArgsOf(caller, rpc.listRuns, request);
-    const sort = toListSort(request);
-    const placeOf = (row: Run) => ({
-      key: row.key,
-      value: sort && sortValue(sort, { ...row, reward: row.mainTrajectory?.rewardSum }),
-    });
-    const page = await pageByKey(args, {
-      view,
-      fetch: ({ limit, after }) =>
-        app.store.listRuns(caller.namespace, filter, { limit, sort, after: after?.key, value: after?.value }, view),
-      keyOf: placeOf,
-      readKey: (cursor) => readPlace(sort, cursor),
-      writeKey: placeText,
-      show: (row) => ({ row, run: fromRun(row, view) }),
-      bytesOf: ({ run }) => runBytes(run),
-    });
-    const rows = page.items.map(({ row }) => row);
-    const progresses = await progressesOf(app, caller, rows);
-    const runs = page.items.map(({ run }, i) => ({ run, progress: progresses[i]! }));
-    const bytesOf = ({ run, progress }: (typeof runs)[number]) => runBytes(run) + progressBytes(progress);
-    const count = Math.max(1, countFitting(runs, bytesOf, ANSWER_BYTES));
-    if (count >= runs.length) return { runs, nextPageToken: page.nextPageToken };
-    return {
-      runs: runs.slice(0, count),
-      nextPageToken: makePageToken(args.binding, placeText(placeOf(rows[count - 1]!))),
-    };
-  },
+  listRuns,
 
   /** Labels are replaced, metrics merged by key (FM7). */
   async updateRun(request, { app, caller }) {

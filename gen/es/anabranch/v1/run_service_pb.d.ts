@@ -3286,6 +3286,80 @@ export declare type WatchRunResponse = Message<"anabranch.v1.WatchRunResponse"> 
 export declare const WatchRunResponseSchema: GenMessage<WatchRunResponse>;
 
 /**
+ * Request of WatchRuns.
+ *
+ * @generated from message anabranch.v1.WatchRunsRequest
+ */
+export declare type WatchRunsRequest = Message<"anabranch.v1.WatchRunsRequest"> & {
+  /**
+   * The page to watch. Required; an empty message is the first page of all runs.
+   *
+   * @generated from field: anabranch.v1.ListRunsRequest list = 1;
+   */
+  list?: ListRunsRequest | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchRunsRequest.
+ * Use `create(WatchRunsRequestSchema)` to create a new message.
+ */
+export declare const WatchRunsRequestSchema: GenMessage<WatchRunsRequest>;
+
+/**
+ * Ids of a page.
+ *
+ * @generated from message anabranch.v1.RunPage
+ */
+export declare type RunPage = Message<"anabranch.v1.RunPage"> & {
+  /**
+   * Ids of the runs of the page, in order.
+   *
+   * @generated from field: repeated string run_ids = 1;
+   */
+  runIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.RunPage.
+ * Use `create(RunPageSchema)` to create a new message.
+ */
+export declare const RunPageSchema: GenMessage<RunPage>;
+
+/**
+ * A message of the WatchRuns stream, at most 1 MiB.
+ *
+ * @generated from message anabranch.v1.WatchRunsResponse
+ */
+export declare type WatchRunsResponse = Message<"anabranch.v1.WatchRunsResponse"> & {
+  /**
+   * Runs of the page that are new or have changed, in the order of the page.
+   *
+   * @generated from field: repeated anabranch.v1.RunWithProgress runs = 1;
+   */
+  runs: RunWithProgress[];
+
+  /**
+   * The page, if its ids or their order changed. Always set in the first message.
+   *
+   * @generated from field: anabranch.v1.RunPage page = 2;
+   */
+  page?: RunPage | undefined;
+
+  /**
+   * True: what was sent is the current page. Also sent at least every 15 seconds as a sign of life.
+   *
+   * @generated from field: bool caught_up = 3;
+   */
+  caughtUp: boolean;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchRunsResponse.
+ * Use `create(WatchRunsResponseSchema)` to create a new message.
+ */
+export declare const WatchRunsResponseSchema: GenMessage<WatchRunsResponse>;
+
+/**
  * A dimension to aggregate by. Exactly one field is set.
  *
  * @generated from message anabranch.v1.SummaryDimension
@@ -4271,6 +4345,18 @@ export declare const RunService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchRunRequestSchema;
     output: typeof WatchRunResponseSchema;
+  },
+  /**
+   * Streams a page of ListRuns as it changes: first a snapshot, then the latest value of each run of the page that
+   * changed, and the page's ids when they or their order changed, at least once and at most every 250 ms. After a
+   * disconnect, call again. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+   *
+   * @generated from rpc anabranch.v1.RunService.WatchRuns
+   */
+  watchRuns: {
+    methodKind: "server_streaming";
+    input: typeof WatchRunsRequestSchema;
+    output: typeof WatchRunsResponseSchema;
   },
 }>;
 

@@ -2918,6 +2918,78 @@ class WatchRunResponse(google.protobuf.message.Message):
 Global___WatchRunResponse: typing_extensions.TypeAlias = WatchRunResponse
 
 @typing.final
+class WatchRunsRequest(google.protobuf.message.Message):
+    """Request of WatchRuns."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LIST_FIELD_NUMBER: builtins.int
+    @property
+    def list(self) -> Global___ListRunsRequest:
+        """The page to watch. Required; an empty message is the first page of all runs."""
+
+    def __init__(
+        self,
+        *,
+        list: Global___ListRunsRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["list", b"list"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["list", b"list"]) -> None: ...
+
+Global___WatchRunsRequest: typing_extensions.TypeAlias = WatchRunsRequest
+
+@typing.final
+class RunPage(google.protobuf.message.Message):
+    """Ids of a page."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the runs of the page, in order."""
+
+    def __init__(
+        self,
+        *,
+        run_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["run_ids", b"run_ids"]) -> None: ...
+
+Global___RunPage: typing_extensions.TypeAlias = RunPage
+
+@typing.final
+class WatchRunsResponse(google.protobuf.message.Message):
+    """A message of the WatchRuns stream, at most 1 MiB."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: builtins.int
+    PAGE_FIELD_NUMBER: builtins.int
+    CAUGHT_UP_FIELD_NUMBER: builtins.int
+    caught_up: builtins.bool
+    """True: what was sent is the current page. Also sent at least every 15 seconds as a sign of life."""
+    @property
+    def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunWithProgress]:
+        """Runs of the page that are new or have changed, in the order of the page."""
+
+    @property
+    def page(self) -> Global___RunPage:
+        """The page, if its ids or their order changed. Always set in the first message."""
+
+    def __init__(
+        self,
+        *,
+        runs: collections.abc.Iterable[Global___RunWithProgress] | None = ...,
+        page: Global___RunPage | None = ...,
+        caught_up: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["page", b"page"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "page", b"page", "runs", b"runs"]) -> None: ...
+
+Global___WatchRunsResponse: typing_extensions.TypeAlias = WatchRunsResponse
+
+@typing.final
 class SummaryDimension(google.protobuf.message.Message):
     """A dimension to aggregate by. Exactly one field is set."""
 

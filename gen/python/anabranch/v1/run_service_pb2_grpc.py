@@ -236,6 +236,11 @@ class RunServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunResponse.FromString,
                 _registered_method=True)
+        self.WatchRuns = channel.unary_stream(
+                '/anabranch.v1.RunService/WatchRuns',
+                request_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
+                _registered_method=True)
 
 
 class RunServiceServicer(object):
@@ -571,6 +576,15 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchRuns(self, request, context):
+        """Streams a page of ListRuns as it changes: first a snapshot, then the latest value of each run of the page that
+        changed, and the page's ids when they or their order changed, at least once and at most every 250 ms. After a
+        disconnect, call again. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -773,6 +787,11 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.WatchRun,
                     request_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunResponse.SerializeToString,
+            ),
+            'WatchRuns': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchRuns,
+                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1857,6 +1876,33 @@ class RunService(object):
             '/anabranch.v1.RunService/WatchRun',
             anabranch_dot_v1_dot_run__service__pb2.WatchRunRequest.SerializeToString,
             anabranch_dot_v1_dot_run__service__pb2.WatchRunResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.RunService/WatchRuns',
+            anabranch_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
+            anabranch_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -665,7 +665,23 @@ _RunServiceWatchRunType = typing_extensions.TypeVar(
     ],
 )
 
-class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServicePauseStageType, _RunServiceResumeStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceGetProgressType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType]):
+_RunServiceWatchRunsType = typing_extensions.TypeVar(
+    '_RunServiceWatchRunsType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunsRequest,
+        anabranch.v1.run_service_pb2.WatchRunsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunsRequest,
+        anabranch.v1.run_service_pb2.WatchRunsResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunsRequest,
+        anabranch.v1.run_service_pb2.WatchRunsResponse,
+    ],
+)
+
+class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServicePauseStageType, _RunServiceResumeStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceGetProgressType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -832,6 +848,10 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
             anabranch.v1.run_service_pb2.WatchRunRequest,
             anabranch.v1.run_service_pb2.WatchRunResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.run_service_pb2.WatchRunsRequest,
+            anabranch.v1.run_service_pb2.WatchRunsResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -995,6 +1015,10 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.run_service_pb2.WatchRunRequest,
             anabranch.v1.run_service_pb2.WatchRunResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.run_service_pb2.WatchRunsRequest,
+            anabranch.v1.run_service_pb2.WatchRunsResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -1197,6 +1221,12 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     SERVER_DRAINING, SLOW_READER.
     """
 
+    WatchRuns: _RunServiceWatchRunsType
+    """Streams a page of ListRuns as it changes: first a snapshot, then the latest value of each run of the page that
+    changed, and the page's ids when they or their order changed, at least once and at most every 250 ms. After a
+    disconnect, call again. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+    """
+
 RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.CreateExperimentRequest,
@@ -1357,6 +1387,10 @@ RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.run_service_pb2.WatchRunRequest,
         anabranch.v1.run_service_pb2.WatchRunResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.run_service_pb2.WatchRunsRequest,
+        anabranch.v1.run_service_pb2.WatchRunsResponse,
     ],
 ]
 
@@ -1762,6 +1796,17 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
         sent. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
         SERVER_DRAINING, SLOW_READER.
+        """
+
+    @abc.abstractmethod
+    def WatchRuns(
+        self,
+        request: anabranch.v1.run_service_pb2.WatchRunsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.run_service_pb2.WatchRunsResponse], collections.abc.AsyncIterator[anabranch.v1.run_service_pb2.WatchRunsResponse]]:
+        """Streams a page of ListRuns as it changes: first a snapshot, then the latest value of each run of the page that
+        changed, and the page's ids when they or their order changed, at least once and at most every 250 ms. After a
+        disconnect, call again. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...
