@@ -1,14 +1,16 @@
 import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
 import { ConnectError } from '@connectrpc/connect';
+import type { Attempt, Group, Rollout, Validation, ValidationOverride } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { ConfigDifference, RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
-import type { Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope, StepValue, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   type AnabranchClient,
   connectClient,
   type RunPicture,
+  readTrajectories,
   reasonOf,
   watchRun,
 } from '../../src/client/web/index.ts';
@@ -226,4 +228,77 @@ export async function listParentDifferences(
   if (parentId === '') return [];
   const { comparisons } = await api.runs.compareRuns({ runIds: [parentId, id] }, { signal });
   return comparisons[0]?.configDifferences ?? [];
+}
+
+/** More turns of a rollout are not shown beside its siblings. */
+const SIDE_TURNS = 60;
+
+export interface Sibling {
+  readonly rollout: Rollout;
+  /** Own steps of the current attempt, as many as are shown. */
+  readonly steps: readonly Step[];
+  readonly more: number;
+}
+
+/** Reads a group and its rollouts with their turns. */
+export async function readGroup(
+  api: Api,
+  groupId: string,
+  signal: AbortSignal,
+): Promise<{ readonly group: Group; readonly siblings: readonly Sibling[] }> {
+  const [{ group }, { rollouts }] = await Promise.all([
+    api.rollouts.getGroup({ groupId }, { signal }),
+    api.rollouts.listRollouts({ groupId, pageSize: 64 }, { signal }),
+  ]);
+  if (group === undefined) throw new Error('the response of the server has no group');
+  const trajectoryIds = rollouts.map(({ trajectoryId }) => trajectoryId).filter((id) => id !== '');
+  const steps = new Map<string, readonly Step[]>();
+  if (trajectoryIds.length > 0) {
+    const request = { trajectoryIds, steps: StepScope.OWN, view: View.FULL, signal };
+    for await (const read of readTrajectories(api, request)) steps.set(read.trajectory.id, read.steps);
+  }
+  const siblings = rollouts
+    .toSorted((a, b) => Number(a.number - b.number))
+    .map((rollout) => {
+      const all = steps.get(rollout.trajectoryId) ?? [];
+      return { rollout, steps: all.slice(0, SIDE_TURNS), more: Math.max(0, all.length - SIDE_TURNS) };
+    });
+  return { group, siblings };
+}
+
+export interface RolloutRead {
+  readonly rollout: Rollout;
+  readonly attempts: readonly Attempt[];
+  readonly validations: readonly Validation[];
+  readonly overrides: readonly ValidationOverride[];
+  /** Reward after each turn of the current attempt. */
+  readonly rewards: Series;
+}
+
+export async function readRollout(api: Api, rolloutId: string, signal: AbortSignal): Promise<RolloutRead> {
+  const [{ rollout, attempts, validations }, { overrides }] = await Promise.all([
+    api.rollouts.getRollout({ rolloutId }, { signal }),
+    api.rollouts.listValidationOverrides({ rolloutId, pageSize: 200 }, { signal }),
+  ]);
+  if (rollout === undefined) throw new Error('the response of the server has no rollout');
+  const { trajectoryId } = rollout;
+  const none = { steps: new Float64Array(), values: new Float64Array() };
+  const series =
+    trajectoryId === '' ? undefined : await readValues(api, { trajectoryIds: [trajectoryId] }, 'sum', signal);
+  return { rollout, attempts, validations, overrides, rewards: series?.get(trajectoryId) ?? none };
+}
+
+/** Sets the verdict of a rollout by hand. Undefined withdraws it. */
+export async function overrideVerdict(
+  api: Api,
+  rolloutId: string,
+  success: boolean | undefined,
+  reason: string,
+): Promise<void> {
+  await api.rollouts.overrideValidation({
+    rolloutId,
+    reason,
+    actor: 'page',
+    ...(success === undefined ? {} : { success }),
+  });
 }

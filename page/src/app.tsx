@@ -2,6 +2,8 @@ import { useEffect } from 'preact/hooks';
 import type { Api } from './api.ts';
 import { type Context, ContextProvider, useAddress } from './context.ts';
 import { HomeView } from './home/home_view.tsx';
+import { GroupView } from './rollout/group_view.tsx';
+import { RolloutView } from './rollout/rollout_view.tsx';
 import { RunView } from './run/run_view.tsx';
 import { TreeView } from './tree/tree_view.tsx';
 
@@ -32,6 +34,8 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
 function View({ address }: Pick<Context, 'address'>) {
   if (address.view === 'home') return <HomeView />;
   if (address.view === 'run') return <RunView key={address.id} id={address.id} />;
+  if (address.view === 'group') return <GroupView key={address.id} id={address.id} />;
+  if (address.view === 'rollout') return <RolloutView key={address.id} id={address.id} />;
   if (address.view === 'tree') return <TreeView key={address.id} id={address.id} />;
   return (
     <section class="empty">

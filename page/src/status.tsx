@@ -28,13 +28,13 @@ export function statusName(status: Status): string {
 }
 
 /** A status as a shape and a word. */
-export function StatusMark({ status, short = false }: { readonly status: Status; readonly short?: boolean }) {
+export function StatusMark({ status }: { readonly status: Status }) {
   return (
     <span class={`status s-${statusName(status)}`} title={statusName(status)}>
       <svg viewBox="0 0 16 16" aria-hidden="true">
         <path d={SHAPES[status] ?? ''} />
       </svg>
-      <span class={short ? 'only-read' : ''}>{statusName(status)}</span>
+      {statusName(status)}
     </span>
   );
 }
