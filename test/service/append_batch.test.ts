@@ -6,6 +6,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AppendEntrySchema, AppendResult } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { outsideSql } from '../store/sql.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { describeApp } from './on_app.ts';
 
@@ -109,9 +110,9 @@ describeApp('AppendBatch', (on) => {
     const app = on.app(
       {},
       wrappedStore(store, {
-        createMissing: (caller, creations) => {
-          calls.push(creations.length);
-          return store.createMissing(caller, creations);
+        appendToNew: (batches) => {
+          calls.push(batches.length);
+          return store.appendToNew(batches);
         },
       }),
     );
@@ -129,6 +130,60 @@ describeApp('AppendBatch', (on) => {
     expect(calls.length).toBeLessThan(20);
     expect(await scene.words({ id: others[1]! })).toEqual(['x']);
     await app.close();
+  });
+
+  it('W14, W1: an entry that is rejected creates nothing, and the next one of its trajectory can create it', async () => {
+    const scene = on.scene();
+    const [a, b, c, branch] = [randomUUID(), randomUUID(), randomUUID(), randomUUID()];
+    const source = await scene.createWith(['a']);
+    const kinds: readonly (readonly [string, Entry])[] = [
+      ['STEP_GAP', { trajectoryId: a, ...creating(a), steps: [word(1, 'x')] }],
+      ['TRAJECTORY_NOT_FOUND', { trajectoryId: a, steps: [word(0, 'x')] }],
+      [
+        'STATE_NOT_FOUND',
+        { ...entryOf(b), ...creating(b), steps: [{ ...word(0, 'x'), states: [{ digest: '0'.repeat(64) }] }] },
+      ],
+      ['', { ...entryOf(b), ...creating(b), writerId: 'w' }],
+      ['WRITER_FENCED', { trajectoryId: b, ...creating(b), steps: [word(1, 'y')] }],
+      ['', { trajectoryId: b, writerEpoch: 1n, steps: [word(1, 'y')] }],
+      ['', { trajectoryId: c, ...creating(c), steps: [word(0, 'x')], tags: [{ name: 't', stepNumber: 0n }] }],
+      ['STEP_GAP', { ...branching(branch, source.id, 0n), steps: [word(2, 'c')] }],
+    ];
+    const entries = kinds.map(([, entry]) => entry);
+    expect((await scene.rpc.appendBatch({ entries })).results.map(reasonOf)).toEqual(kinds.map(([reason]) => reason));
+    expect(await scene.words({ id: b })).toEqual(['x', 'y']);
+    expect((await scene.rpc.getTag({ trajectoryId: c, name: 't' })).tag?.stepNumber).toBe(0n);
+    for (const id of [a, branch]) expect(await on.store.getTrajectory(scene.caller.namespace, id)).toBeUndefined();
+    const again = [
+      { ...entryOf(a), ...creating(a) },
+      { ...branching(branch, source.id, 0n), steps: [word(1, 'c')] },
+    ];
+    expect((await scene.rpc.appendBatch({ entries: again })).results.map(reasonOf)).toEqual(['', '']);
+    expect(await scene.words({ id: branch })).toEqual(['a', 'c']);
+  });
+
+  if (on.engine === 'sqlite') return; // one transaction writes at a time
+
+  it('W14, W1: an entry fails in a moment if another transaction creates its trajectory, and delays no other', async () => {
+    const scene = on.scene();
+    const [held, free] = [randomUUID(), randomUUID()];
+    const other = await scene.create();
+    const sql = await outsideSql(on.database);
+    await sql.rows('begin');
+    await sql.rows(`insert into trajectories select (jsonb_populate_record(t, jsonb_build_object('id', '${held}', 'key', -t.key, 'tree', -t.key))).*
+      from trajectories as t where t.id = '${other.id}'`);
+    const entries = [held, free].map((id) => ({ ...entryOf(id), ...creating(id) }));
+    const begun = performance.now();
+    const { results } = await scene.rpc.appendBatch({ entries: [...entries, entryOf(other.id)] });
+    expect(results.map(reasonOf)).toEqual(['DATABASE_UNAVAILABLE', '', '']);
+    expect(results[0]?.error?.retryDelay).toBeDefined();
+    expect(performance.now() - begun).toBeLessThan(5000);
+    await sql.rows('rollback');
+    await sql.close();
+    expect((await scene.rpc.appendBatch({ entries })).results).toMatchObject([
+      { duplicateSteps: 0n },
+      { duplicateSteps: 1n },
+    ]);
   });
 });
 

@@ -27,6 +27,14 @@ export interface AppendStore {
   append(batches: readonly AppendBatch[], wait: 'never' | 'bounded'): Promise<AppendOutcome[]>;
 
   /**
+   * W14: creates the trajectories that do not exist and appends their batches, in order, in one transaction. Returns an
+   * outcome for each batch; undefined if its trajectory exists, and nothing of the batch was written. If one fails or is
+   * rejected, nothing is created or written. Waits only briefly for locks. Errors: as `create` of openForAppend, and
+   * those of `decideAppend`.
+   */
+  appendToNew(batches: readonly CreatingBatch[]): Promise<(AppendOutcome | undefined)[]>;
+
+  /**
    * W10: attaches a state to a stored step. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND (also for an
    * inherited step), STATE_NOT_FOUND, STATE_CONFLICT.
    */
@@ -55,6 +63,9 @@ export interface AppendBatch extends Writing {
   /** Bytes of inline states, each digest once. */
   readonly states: readonly NewState[];
 }
+
+/** The first batch of a trajectory, which creates it. */
+export type CreatingBatch = Omit<AppendBatch, 'ref'> & { readonly create: TrajectoryCreation };
 
 export type AppendOutcome =
   | {

@@ -29,12 +29,6 @@ export interface TrajectoryStore {
    */
   branchTrajectory(caller: Caller, newBranch: NewBranch, key?: IdempotencyKey): Promise<Trajectory>;
 
-  /**
-   * W14: creates those that do not exist, in order, in one transaction. If one fails, none is created. Errors: as
-   * `create` of openForAppend.
-   */
-  createMissing(caller: Caller, creations: readonly TrajectoryCreation[]): Promise<void>;
-
   /** Returns a trajectory by id; undefined if it does not exist or is hidden. */
   getTrajectory(namespace: string, id: string): Promise<Trajectory | undefined>;
 

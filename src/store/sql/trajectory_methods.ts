@@ -13,6 +13,7 @@ import { readState } from './state/restore.ts';
 import { findStates, Upload } from './state/states.ts';
 import { locateStates, readWholeStates } from './state/whole_states.ts';
 import { append } from './step/append.ts';
+import { appendToNew } from './step/append_new.ts';
 import { attachState } from './step/attach.ts';
 import { listSteps } from './step/list.ts';
 import { readEncodedRanges } from './step/many_ranges.ts';
@@ -21,7 +22,6 @@ import { openForAppend } from './step/open.ts';
 import { readStepSeries } from './step/series.ts';
 import { findCheckpoint, listStepStates, readSmallStates } from './step/step_states.ts';
 import { readEncodedSteps, readOutlines, readSteps } from './step/steps.ts';
-import { createAllMissing } from './trajectory/creation.ts';
 import { deleteTrajectory } from './trajectory/deletion.ts';
 import { readGains } from './trajectory/gains.ts';
 import type { KnownHeads } from './trajectory/known_heads.ts';
@@ -55,9 +55,6 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   branchTrajectory(caller, newBranch, key) {
     return createTrajectory(this.engine, caller, newBranch, key);
-  },
-  createMissing(caller, creations) {
-    return createAllMissing(this.engine, caller, creations);
   },
   async getTrajectory(namespace, id) {
     const found = await findById(scopeOf(this.engine, namespace), id);
@@ -98,6 +95,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   append(batches, wait) {
     return append(this.engine, this, batches, wait);
+  },
+  appendToNew(batches) {
+    return appendToNew(this.engine, this.known, batches);
   },
   attachState(caller, attaching) {
     return attachState(this.engine, this.encoder, caller, attaching);

@@ -63,7 +63,7 @@ interface Portion {
 }
 
 /** Time between two attempts to commit portions that wait with `lockWaitMs`, in milliseconds. */
-const LOCK_RETRY_MS = 20;
+export const LOCK_RETRY_MS = 20;
 
 /**
  * W7: commits the batches of all streams in groups. An idle committer commits at once; while a group commits, batches

@@ -1,12 +1,12 @@
-import type { SealRequest, StepTag, WriterRequest } from '../../domain/append.ts';
+import { type SealRequest, type StepTag, trajectoryLocked, type WriterRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
-import { isOutage } from '../../store/contract/store.ts';
+import { Contended, isOutage } from '../../store/contract/store.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
-import type { BatchSource, Committed } from './committer.ts';
+import { type BatchSource, type Committed, LOCK_RETRY_MS } from './committer.ts';
 
 /** What a unary call writes to one trajectory (W8, W14). */
 export interface NewEntry extends NewSteps {
@@ -43,43 +43,101 @@ export async function commitEntries(
   lockWaitMs?: number,
 ): Promise<EntryOutcome[]> {
   if (given.length === 0) return [];
-  const entries = await createMissing(app, caller, given);
-  const ids = new Set(entries.flatMap((entry) => ('kind' in entry ? [] : entry.trajectoryId)));
-  const refs = await app.store.findTrajectoryRefs(caller.namespace, [...ids]);
   app.call.signal.throwIfAborted();
-  const source = new EntrySource(app.call.signal, entries.length, lockWaitMs);
-  for (const [i, entry] of entries.entries()) {
-    const ref = 'kind' in entry ? undefined : refs.get(entry.trajectoryId);
-    if ('kind' in entry) source.settle(i, entry);
-    else if (ref === undefined) source.settle(i, failed(trajectoryNotFound(entry.trajectoryId)));
-    else app.committer.submit(source, source.add(i, { ...entry, caller, ref, independent: true }), bytesOf(entry));
+  const call = { app, caller, source: new EntrySource(app.call.signal, given.length, lockWaitMs) };
+  const placed: Placed[] = [];
+  const created = new Set<string>();
+  for (const [place, entry] of given.entries()) {
+    if ('kind' in entry) {
+      call.source.settle(place, entry);
+      continue;
+    }
+    placed.push({ place, entry });
+    if (entry.create !== undefined) created.add(entry.trajectoryId);
   }
-  return source.outcomes;
+  const isCreated = ({ entry }: Placed) => created.has(entry.trajectoryId);
+  await submit(call, created.size === 0 ? placed : placed.filter((each) => !isCreated(each)));
+  if (created.size > 0) await submit(call, await create(call, placed.filter(isCreated)));
+  return call.source.outcomes;
+}
+
+interface Placed {
+  readonly place: number;
+  readonly entry: NewEntry;
+}
+
+interface EntryCall {
+  readonly app: App;
+  readonly caller: Caller;
+  readonly source: EntrySource;
+}
+
+/** Hands entries of trajectories that exist to the committer. */
+async function submit({ app, caller, source }: EntryCall, placed: readonly Placed[]): Promise<void> {
+  if (placed.length === 0) return;
+  const ids = new Set(placed.map(({ entry }) => entry.trajectoryId));
+  const refs = await app.store.findTrajectoryRefs(caller.namespace, [...ids]);
+  for (const { place, entry } of placed) {
+    const ref = refs.get(entry.trajectoryId);
+    if (ref === undefined) source.settle(place, failed(trajectoryNotFound(entry.trajectoryId)));
+    else app.committer.submit(source, source.add(place, { ...entry, caller, ref, independent: true }), bytesOf(entry));
+  }
+}
+
+/** Bounds the search for entries that wait for locks: each transaction waits once. */
+const MOST_WAITS = 20;
+
+/**
+ * Commits the entries that create their trajectory, each completely or not at all. Returns the other ones: those whose
+ * trajectory exists.
+ */
+async function create(call: EntryCall, placed: readonly Placed[]): Promise<readonly Placed[]> {
+  const { source } = call;
+  const waitMs = source.lockWaitMs ?? 0;
+  const begin = performance.now();
+  const settle = ({ place }: Placed, outcome: EntryOutcome): void => {
+    left.delete(place);
+    source.settle(place, outcome);
+  };
+  const left = new Map(placed.map((each) => [each.place, each]));
+  let waiting: readonly Placed[] = placed.filter(({ entry }) => entry.create !== undefined);
+  for (;;) {
+    waiting = await createTogether(call, waiting, settle, begin + MOST_WAITS * waitMs);
+    if (waiting.length === 0 || source.over) return [...left.values()];
+    if (performance.now() >= begin + waitMs) break;
+    await new Promise((resolve) => setTimeout(resolve, LOCK_RETRY_MS));
+  }
+  for (const each of waiting) settle(each, failed(trajectoryLocked(each.entry.trajectoryId, waitMs)));
+  return [...left.values()];
 }
 
 /**
- * Creates the trajectories of entries that do not exist, in one transaction if none fails. Otherwise, creates each half
- * of them. Returns the entries; those whose creation failed have failed.
+ * Commits entries that create their trajectory in one transaction if none fails. Otherwise, commits each half of them.
+ * Returns those that wait for locks; after `end` also the ones beside them.
  */
-async function createMissing(
-  app: App,
-  caller: Caller,
-  entries: readonly (NewEntry | FailedEntry)[],
-): Promise<readonly (NewEntry | FailedEntry)[]> {
-  const creations = entries.flatMap((entry) => ('kind' in entry ? [] : (entry.create ?? [])));
-  if (creations.length === 0) return entries;
-  app.call.signal.throwIfAborted();
+async function createTogether(
+  call: EntryCall,
+  placed: readonly Placed[],
+  settle: (each: Placed, outcome: EntryOutcome) => void,
+  end: number,
+): Promise<readonly Placed[]> {
+  const { app, caller, source } = call;
+  if (source.over) return [];
+  const batches = placed.map(({ entry }) => ({ ...entry, create: entry.create!, caller, independent: true }));
   try {
-    await app.store.createMissing(caller, creations);
-    return entries;
+    const outcomes = await app.store.appendToNew(batches);
+    for (const [i, outcome] of outcomes.entries()) if (outcome?.kind === 'committed') settle(placed[i]!, outcome);
+    return [];
   } catch (error) {
-    if (creations.length === 1 || isOutage(error)) {
-      return entries.map((entry) => ('create' in entry && entry.create !== undefined ? failed(error) : entry));
+    if (error instanceof Contended && (placed.length === 1 || performance.now() >= end)) return placed;
+    if (placed.length === 1 || isOutage(error)) {
+      for (const each of placed) settle(each, failed(error));
+      return [];
     }
   }
-  const half = Math.ceil(entries.length / 2);
-  const first = await createMissing(app, caller, entries.slice(0, half));
-  return [...first, ...(await createMissing(app, caller, entries.slice(half)))];
+  const half = Math.ceil(placed.length / 2);
+  const waiting = await createTogether(call, placed.slice(0, half), settle, end);
+  return [...waiting, ...(await createTogether(call, placed.slice(half), settle, end))];
 }
 
 function failed(error: unknown): FailedEntry {
@@ -121,6 +179,7 @@ class EntrySource implements BatchSource {
     this.#signal = signal;
     this.lockWaitMs = lockWaitMs;
     signal.addEventListener('abort', this.#leave);
+    this.outcomes.catch(() => undefined); // rethrown when it is awaited, unless the entries cannot be submitted
   }
 
   add(place: number, batch: AppendBatch): AppendBatch {

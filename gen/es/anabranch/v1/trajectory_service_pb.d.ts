@@ -863,9 +863,9 @@ export declare type AppendEntry = Message<"anabranch.v1.AppendEntry"> & {
   takeOverEpoch?: bigint | undefined;
 
   /**
-   * Creates the trajectory if it does not exist, as in AppendOpen, but before the transaction that stores the entry: a
-   * trajectory stays if its steps are rejected. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the
-   * branch point is a step of the same message.
+   * Creates the trajectory if it does not exist, as in AppendOpen, in the transaction that stores the entry: if the entry
+   * fails, it creates nothing. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the branch point is a step
+   * of the same message.
    *
    * @generated from field: anabranch.v1.TrajectoryCreation create = 6;
    */

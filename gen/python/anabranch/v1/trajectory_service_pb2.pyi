@@ -971,9 +971,9 @@ class AppendEntry(google.protobuf.message.Message):
     """Epoch to take over from, as in AppendOpen. Requires `writer_id`."""
     @property
     def create(self) -> Global___TrajectoryCreation:
-        """Creates the trajectory if it does not exist, as in AppendOpen, but before the transaction that stores the entry: a
-        trajectory stays if its steps are rejected. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the
-        branch point is a step of the same message.
+        """Creates the trajectory if it does not exist, as in AppendOpen, in the transaction that stores the entry: if the entry
+        fails, it creates nothing. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the branch point is a step
+        of the same message.
         """
 
     @property

@@ -70,25 +70,42 @@ async function appendLocked(
   inline: readonly (readonly EncodedState[])[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
-  let members = new Map<bigint, GroupMember>();
-  const outcomes = await write(engine, async (tx) => {
-    const refs = uniqueRefs(batches);
-    const referred = new ReferredStates(tx);
-    const [heads] = await inOneRoundTrip([tx.lockHeads(refs, wait), findStates(referred, batches)]);
-    const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
-    members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
-    const group = new Group(tx, members, busy, new StepWriter(tx, referred, known.encoder));
-    await group.prepare(batches);
-    const decided = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
-    await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
-    return decided;
-  });
-  const changed = [...members.values()].filter((member) => member.changed);
-  engine.announce(changed.map(({ locked }) => locked.key));
-  if (engine.appendOne !== undefined) {
-    for (const member of members.values()) if (member.changed || member.granted) known.learn(member);
-  }
+  const { outcomes, members } = await write(engine, (tx) => appendIn(tx, known, batches, inline, wait));
+  publish(engine, known, members);
   return outcomes;
+}
+
+interface Appended {
+  readonly outcomes: AppendOutcome[];
+  readonly members: readonly GroupMember[];
+}
+
+/** Decides batches and writes what they append, in a transaction. */
+export async function appendIn(
+  tx: Transaction,
+  known: KnownHeads,
+  batches: readonly AppendBatch[],
+  inline: readonly (readonly EncodedState[])[],
+  wait: 'never' | 'bounded',
+): Promise<Appended> {
+  const refs = uniqueRefs(batches);
+  const referred = new ReferredStates(tx);
+  const [heads] = await inOneRoundTrip([tx.lockHeads(refs, wait), findStates(referred, batches)]);
+  const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
+  const members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
+  const group = new Group(tx, members, busy, new StepWriter(tx, referred, known.encoder));
+  await group.prepare(batches);
+  const outcomes = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
+  await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
+  return { outcomes, members: [...members.values()] };
+}
+
+/** Announces and caches what a transaction has committed. */
+export function publish(engine: Engine, known: KnownHeads, members: readonly GroupMember[]): void {
+  const changed = members.filter((member) => member.changed);
+  engine.announce(changed.map(({ locked }) => locked.key));
+  if (engine.appendOne === undefined) return;
+  for (const member of members) if (member.changed || member.granted) known.learn(member);
 }
 
 class Group {

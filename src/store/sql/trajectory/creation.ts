@@ -1,15 +1,12 @@
-import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../../domain/errors.ts';
 import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, TrajectoryCreation } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
-import type { Engine } from '../engine.ts';
 import { findRequest, keepRequest, madeBy, type Noun, requestIdReused } from '../requests.ts';
 import { type EncodedState, encodeStates } from '../state/bytes.ts';
 import { inOneRoundTrip } from '../together.ts';
-import { type CallerTransaction, type NamespaceTransaction, writeAs } from '../transaction.ts';
-import { againWhenRaced } from '../unique_violation.ts';
+import type { CallerTransaction, NamespaceTransaction } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { lockBelonging } from './belonging.ts';
 import { branchPointOf, makeBranch, makeRoot, type Opening, trajectoryExists } from './create.ts';
@@ -123,23 +120,6 @@ export async function createMissing(
   const ref = await insert(tx, making, inline, opening);
   const [created] = await inOneRoundTrip([readMade(tx, ref), keepRequest(tx, key, ref, making.id)]);
   return created;
-}
-
-/** W14: creates those that do not exist, in order, in one transaction. Errors: as `createMissing`. */
-export async function createAllMissing(
-  engine: Engine,
-  caller: Caller,
-  creations: readonly TrajectoryCreation[],
-): Promise<void> {
-  const encoded: EncodedState[][] = [];
-  for (const { making } of creations) encoded.push(await encodeInline(making));
-  await againWhenRaced(() =>
-    writeAs(engine, caller, async (tx) => {
-      for (const [i, creation] of creations.entries()) {
-        await createMissing(tx, creation, encoded[i] ?? [], { writerId: undefined });
-      }
-    }),
-  );
 }
 
 async function wasDeleted(tx: NamespaceTransaction, id: string): Promise<boolean> {
