@@ -5,26 +5,39 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 from conftest import ROOT, Server, stored_steps
 
+import anabranch as ab
+
 EXAMPLES = ROOT / "examples/python"
 
 
-def run(name: str, server: Server, end: str = "", *, fails: bool = False, **environment: str) -> str:
-    """Runs a program, then `end`, and returns its output. Lines with torch are left out if it is not installed."""
-    program = (EXAMPLES / "preambles" / name).read_text() + (EXAMPLES / name).read_text() + end
+def program(name: str, end: str = "") -> str:
+    """Returns a program with its preamble, and `end`. Lines with torch are left out if it is not installed."""
+    text = (EXAMPLES / "preambles" / name).read_text() + (EXAMPLES / name).read_text() + end
     if importlib.util.find_spec("torch") is None:
-        program = re.sub(r"^.*\btorch\b.*$", "", program, flags=re.MULTILINE)
+        text = re.sub(r"^.*\btorch\b.*$", "", text, flags=re.MULTILINE)
+    return text
+
+
+def start(text: str, server: Server, **environment: str) -> subprocess.Popen[str]:
+    """Starts a program."""
     environ = {**os.environ, "ANABRANCH_ADDRESS": server.address, "ANABRANCH_EXIT_SECONDS": "30", **environment}
-    done = subprocess.run(
-        [sys.executable, "-"], input=program, env=environ, check=False, capture_output=True, text=True, timeout=110
-    )
-    assert (done.returncode != 0) == fails, done.stderr
-    return done.stdout
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", text], env=environ, stdout=pipe, stderr=pipe, text=True)
+
+
+def run(name: str, server: Server, end: str = "", *, fails: bool = False, **environment: str) -> str:
+    """Runs a program, then `end`, and returns its output."""
+    process = start(program(name, end), server, **environment)
+    printed, errors = process.communicate(timeout=110)
+    assert (process.returncode != 0) == fails, errors
+    return printed
 
 
 def test_every_program_has_a_preamble() -> None:
@@ -71,9 +84,32 @@ def test_cartpole_is_recorded_branched_and_resumed(own_server: Server) -> None:
     assert [line.split(" gain")[0] for line in (one, two)] == ["├─@100", "└─@100"]
 
 
-def test_a_trainer_and_two_workers(own_server: Server) -> None:
+def test_a_trainer_and_workers_that_are_killed(own_server: Server) -> None:
+    """Two training steps instead of 100, and leases of 2 s, so that the rollouts of killed workers soon return."""
     own_server.start()
-    assert run("training.py", own_server) == "6 groups, 24 rows, 3 checkpoints\n"
+    text = program("training.py").replace("train_steps=100", "train_steps=2")
+    text = text.replace("concurrency=32", "concurrency=8, lease_seconds=2, wait_seconds=1")
+    trainer = start(f"{text}\nasyncio.run(trainer())\nprint(learner)", own_server)
+    killed = [start(f"{text}\nasyncio.run(worker())", own_server, KILL_AT=at) for at in ("5", "20")]
+    for worker in killed:
+        worker.communicate(timeout=110)
+        assert worker.returncode == -signal.SIGKILL
+    last = start(f"{text}\nasyncio.run(worker())", own_server)
+    printed, errors = trainer.communicate(timeout=110)
+    assert printed == "4 groups, 16 rows, 2 checkpoints\n", errors
+    _, errors = last.communicate(timeout=110)
+    assert last.returncode == 0, errors
+
+    client = ab.connect(own_server.address)
+    assert not [each for each in own_server.listed() if "anabranch.spooled_from" in each.labels]
+    played = [*client.run("qwen3-vl-cua").rollouts(success=True)]
+    assert len(played) == 16
+    for episode in played:
+        assert [step.number for step in episode.steps] == [0, 1, 2, 3]
+        assert [list(step.message.actions[0].token_ids) for step in episode.moves] == [[1, 2, 3]] * 3
+        assert [step.observation["screenshot"].getpixel((0, 0)) for step in episode.steps] == [
+            (pressed, 0, 0) for pressed in range(4)
+        ]
 
 
 def test_reading(own_server: Server, tmp_path: Path) -> None:

@@ -1,14 +1,21 @@
-"""Defines what training.py leaves undefined: a device with a screen, a model that samples, and a learner that counts."""
+"""Defines what training.py leaves undefined: a device with a screen, a model that samples, and a learner that counts.
 
-import threading
+`asyncio.run(trainer())` in one process trains, `asyncio.run(worker())` in others plays. With KILL_AT=N, the process kills
+itself when it samples for the Nth time.
+"""
+
+import asyncio
+import os
+import signal
 
 from PIL import Image
 
 import anabranch as ab
 
-client = ab.connect()
 CONFIG = {"lr": 1e-6}
 TASKS = [{"id": f"settings/{number}", "description": f"Set it to {number}.", "max_turns": 3} for number in range(4)]
+KILL_AT = int(os.environ.get("KILL_AT", "-1"))
+samples = 0
 
 
 def batch():
@@ -19,22 +26,27 @@ class Device:
     def __init__(self, task):
         self.task, self.pressed = task, 0
 
-    def screenshot(self):
+    async def screenshot(self):
         return Image.new("RGB", (64, 32), (self.pressed, 0, 0))
 
-    def do(self, action):
-        self.pressed += 1
-        return self.screenshot()
+    async def do(self, action):
+        await asyncio.sleep(0.01)
+        self.pressed += action["press"] == "up"
+        return await self.screenshot()
 
-    def check(self, task):
+    async def check(self, task):
         return self.pressed == task.max_turns
 
 
-def make_device(task):
+async def make_device(task):
     return Device(task)
 
 
-def sample(messages):
+async def sample(messages):
+    global samples
+    samples += 1
+    if samples == KILL_AT:
+        os.kill(os.getpid(), signal.SIGKILL)
     return {"press": "up"}, [1, 2, 3], [-0.1, -0.2, -0.3]
 
 
