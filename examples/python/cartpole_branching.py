@@ -1,13 +1,15 @@
-client = ab.connect()                                    # ANABRANCH_ADDRESS, default 127.0.0.1:50051
-env = ab.gym.Record(gym.make("CartPole-v1"), client, task="CartPole-v1", name="main")
-observation, info = env.reset(seed=7)                    # starts a trajectory; step 0 is the result of reset()
+client = ab.connect()                                    # the example of simulator-state-db: a main run, and branches from
+agent = Agent(lr=0.001)                                  # its step 200 with other learning rates
+env = ab.gym.Record(gym.make("CartPole-v1"), client, task="CartPole-v1", name="main", labels={"lr": "0.001"})
+observation, info = env.reset(seed=7)
 for _ in range(200):
-    observation, reward, terminated, truncated, info = env.step(pid(observation, gain=1.0))
-main = env.trajectory                                    # no call so far waited for the server
+    observation, *_ = env.step(agent.act(observation))
+main = env.trajectory
 
-for gain in 0.5, 2.0:                                    # two branches from step 100; nothing is copied
-    env, observation = ab.gym.resume(gym.make("CartPole-v1"), main, at=100, name=f"gain {gain}")
+for lr in 0.01, 0.1:
+    learner = agent.copy(lr)                             # the agent as it was at step 200
+    env, observation = ab.gym.resume(gym.make("CartPole-v1"), main, at=200, name=f"lr {lr}", labels={"lr": f"{lr}"})
     while not env.done:
-        observation, *_ = env.step(pid(observation, gain))
-    print(env.trajectory.compare(main))                  # 101 shared steps, first difference at …, reward …
-print(main.tree())                                       # the same picture as `anabranch tree`
+        observation, *_ = env.step(learner.act(observation))
+    print(env.trajectory.compare(main))                  # 201 shared steps, first difference at 201, …, reward …
+print(main.tree())

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 from conftest import ROOT, Server, stored_steps
 
 import anabranch as ab
@@ -77,11 +79,42 @@ def test_checkpoints_of_environment_and_agent(own_server: Server) -> None:
 
 def test_cartpole_is_recorded_branched_and_resumed(own_server: Server) -> None:
     own_server.start()
-    *comparisons, _, root, one, two = run("cartpole_branching.py", own_server).splitlines()
+    *comparisons, _, root, one, two = run("gymnasium_resume.py", own_server).splitlines()
     assert [line.split(",")[0] for line in comparisons] == ["101 shared steps"] * 2
     assert all("first difference at" in line and "in actions[0], reward" in line for line in comparisons)
     assert root.startswith("main ")
     assert [line.split(" gain")[0] for line in (one, two)] == ["├─@100", "└─@100"]
+
+
+def steps_without_anabranch(lr: float) -> int:
+    """Returns the number of steps that CartPole lasts if the learning rate becomes `lr` at step 200."""
+    new_agent = runpy.run_path(str(EXAMPLES / "preambles/cartpole_branching.py"))["Agent"]
+    env, agent, count, ended = gym.make("CartPole-v1"), new_agent(0.001), 0, False
+    observation, _ = env.reset(seed=7)
+    while not ended:
+        agent = agent.copy(lr) if count == 200 else agent
+        observation, _, terminated, truncated, _ = env.step(agent.act(observation))
+        count, ended = count + 1, terminated or truncated
+    return count
+
+
+def test_cartpole_branches_with_other_learning_rates(own_server: Server) -> None:
+    own_server.start()
+    slow, fast = steps_without_anabranch(0.01), steps_without_anabranch(0.1)
+    assert 200 < fast < slow == 500
+    *comparisons, _, root, one, two = run("cartpole_branching.py", own_server).splitlines()
+    same = "201 shared steps, first difference at 201, where one of them ends, reward"
+    assert comparisons == [f"{same} +{slow - 200}", f"{same} +{fast - 200}"]
+    assert [line.split()[-3:] for line in (root, one, two)] == [
+        ["201", "200", "running"],
+        [str(slow + 1), str(slow), "completed"],
+        [str(fast + 1), str(fast), "completed"],
+    ]
+    assert root.startswith("main ")
+    assert [line.split()[:3] for line in (one, two)] == [["├─@200", "lr", "0.01"], ["└─@200", "lr", "0.1"]]
+    stored = {each.labels["lr"]: each for each in own_server.listed()}
+    assert {lr: each.reward_sum for lr, each in stored.items()} == {"0.001": 200, "0.01": slow, "0.1": fast}
+    assert [step.reward for step in stored_steps(own_server, stored["0.1"].id)] == [0.0, *[1.0] * fast]
 
 
 def test_a_trainer_and_workers_that_are_killed(own_server: Server) -> None:
