@@ -1,5 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
+import type { Engine } from '../../src/store/sql/engine.ts';
+import { collectStates } from '../../src/store/sql/state/collection.ts';
 import { makeStep, newState, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { putState, readWhole } from './scene.ts';
@@ -171,6 +173,30 @@ describeStore('collecting states', (on) => {
     );
     if (finished) expect((await readWhole(on.store, namespace, sha256(bytes))).equals(bytes)).toBe(true);
     else expect(await here(namespace, [sha256(bytes)])).toEqual([]);
+  });
+
+  it('S2: a state that is put again while another server collects the former one lives for the configured time', async () => {
+    const { namespace } = on.scene();
+    const data = Buffer.from('put again');
+    const digest = await putState(on.store, namespace, data);
+    await age(namespace, 30);
+    const { engine } = on.store as unknown as { readonly engine: Engine };
+    const outwaitReferrers = async () => {
+      // After the candidates were selected.
+      await collectAll();
+      expect(await here(namespace, [digest])).toEqual([]);
+      await putState(on.store, namespace, data);
+      return true;
+    };
+    const racing = new Proxy(engine, {
+      get(target, name) {
+        if (name === 'outwaitReferrers') return outwaitReferrers;
+        const value: unknown = Reflect.get(target, name, target);
+        return typeof value === 'function' ? value.bind(target) : value;
+      },
+    });
+    expect(await collectStates(racing, 24, 1000)).toBe(0);
+    expect(await here(namespace, [digest])).toEqual([digest]);
   });
 
   it('S2: an append that refers to a state during its collection either has it or is refused', async () => {

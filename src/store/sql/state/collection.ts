@@ -38,7 +38,7 @@ async function collectUnreferenced(engine: Engine, ttlHours: number, limit: numb
   let collected = 0;
   // Dependents before their bases.
   const deepestFirst = candidates.filter(({ key }) => !referenced.has(key)).sort((a, b) => Number(b.depth - a.depth));
-  for (const candidate of deepestFirst) if (await collectState(engine, candidate)) collected += 1;
+  for (const candidate of deepestFirst) if (await collectState(engine, candidate, ttlHours)) collected += 1;
   return collected;
 }
 
@@ -73,10 +73,15 @@ async function markReferenced(engine: Engine, { key, version }: Candidate): Prom
 }
 
 /**
- * Deletes a candidate that has not changed. One that other states are stored as changes of can no longer be read; it is
- * deleted after them (`releaseBases`).
+ * Deletes a candidate that has not changed. Another server may have deleted it, and its bytes may have been put again:
+ * such a row can have the same version, but a later time. A candidate that other states are stored as changes of can no
+ * longer be read; it is deleted after them (`releaseBases`).
  */
-async function collectState(engine: Engine, { namespace, digest, version, upload }: Candidate): Promise<boolean> {
+async function collectState(
+  engine: Engine,
+  { namespace, digest, version, upload }: Candidate,
+  ttlHours: number,
+): Promise<boolean> {
   const outcome = await write(engine, async (tx) => {
     const query = tx.db
       .selectFrom('states')
@@ -84,7 +89,8 @@ async function collectState(engine: Engine, { namespace, digest, version, upload
       .where('namespace', '=', namespace)
       .where('digest', '=', digest)
       .where('version', '=', version)
-      .where('referenced', '=', 0);
+      .where('referenced', '=', 0)
+      .where('renew_time', '<', engine.hoursAgo(ttlHours));
     if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 'changed';
     if (!(await deleteUnlessBase(tx, namespace, digest))) {
       await tx.db
