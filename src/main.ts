@@ -43,6 +43,7 @@ const code = await run(process.argv.slice(2), {
   cwd: process.cwd(),
   fileLimit,
   self: [process.execPath, process.argv[1] ?? ''],
+  stdin: process.stdin,
   stdout: process.stdout,
   stderr: process.stderr,
   signal: stop.signal,

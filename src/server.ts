@@ -13,7 +13,9 @@ import type { Validator } from './rpc/validate.ts';
 import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
+import { dropSchema } from './store/postgres_schema/drop.ts';
 import { SqliteFile } from './store/sqlite_file/file.ts';
+import { compact, deleteFile } from './store/sqlite_file/unserved.ts';
 import { type App, createApp } from './stream/app.ts';
 import type { AppSettings } from './stream/settings.ts';
 import { packageVersion } from './version.ts';
@@ -136,6 +138,29 @@ export async function* verifyStore(
   } finally {
     await store.close();
   }
+}
+
+/** V3: rewrites a file that no server uses, without free space. Errors: StartError. */
+export function compactDatabase(path: string): { readonly before: number; readonly after: number } {
+  try {
+    return compact(path);
+  } catch (error) {
+    throw asStartError(error);
+  }
+}
+
+/** V3: deletes everything in a database that no server uses. Errors: StartError. */
+export async function deleteDatabase({ database }: Config): Promise<void> {
+  try {
+    if (database.engine === 'sqlite') deleteFile(database.path);
+    else await dropSchema(database.url);
+  } catch (error) {
+    throw asStartError(error);
+  }
+}
+
+function asStartError(error: unknown): unknown {
+  return error instanceof StoreOpenError ? new StartError(error.message, { cause: error }) : error;
 }
 
 async function open(config: Config, logger: Logger): Promise<Store> {

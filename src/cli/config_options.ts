@@ -21,6 +21,11 @@ export function addConfigOptions(command: Command, names?: readonly string[]): C
   return command;
 }
 
+/** Returns the configuration for a database that the command line names. The environment does not count. Errors: ConfigError. */
+export function configOfDatabase(cli: CliContext, database: string): Config {
+  return loadConfig({ env: {}, flags: { database }, cwd: cli.cwd, readFile: () => undefined });
+}
+
 /** Returns the configuration of a command. Errors: ConfigError. */
 export function configOf(cli: CliContext, flags: Readonly<Record<string, unknown>>): Config {
   return loadConfig({ env: cli.env, flags, cwd: cli.cwd, fileLimit: cli.fileLimit });

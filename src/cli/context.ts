@@ -11,6 +11,8 @@ export interface CliContext {
   readonly fileLimit: () => number | undefined;
   /** The program and arguments that start this command line in another process: `[execPath, script]`. */
   readonly self: readonly string[];
+  /** For questions. Undefined if nobody can answer. */
+  readonly stdin?: Input | undefined;
   readonly stdout: Output;
   readonly stderr: Output;
   /** Aborted by the first SIGINT or SIGTERM. Commands then finish open work and return. */
@@ -18,6 +20,8 @@ export interface CliContext {
   /** For programs that run many commands: see ServerDeps. */
   readonly validator?: ServerDeps['validator'];
 }
+
+export type Input = NodeJS.ReadableStream & { readonly isTTY?: boolean };
 
 /** A destination of text. A terminal has `isTTY` and `columns`; a pipe or a file has neither. */
 export type Output = NodeJS.WritableStream & { readonly isTTY?: boolean; readonly columns?: number };

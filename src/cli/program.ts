@@ -8,6 +8,7 @@ import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { diffCommand } from './diff.ts';
 import { importFleCommand } from './import_fle.ts';
 import { migrateCommand } from './migrate.ts';
+import { resetCommand } from './reset.ts';
 import { restoreCommand } from './restore.ts';
 import { rolloutCommand } from './rollout.ts';
 import { rolloutsCommand } from './rollouts.ts';
@@ -18,6 +19,7 @@ import { stepsCommand } from './steps.ts';
 import { storageUsageCommand } from './storage_usage.ts';
 import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
+import { vacuumCommand } from './vacuum.ts';
 import { verifyCommand } from './verify.ts';
 import { watchCommand } from './watch.ts';
 
@@ -44,7 +46,9 @@ function program(cli: CliContext): Command {
     .addCommand(storageUsageCommand(cli))
     .addCommand(verifyCommand(cli))
     .addCommand(backupCommand(cli))
-    .addCommand(restoreCommand(cli));
+    .addCommand(restoreCommand(cli))
+    .addCommand(vacuumCommand(cli))
+    .addCommand(resetCommand(cli));
 }
 
 /** Runs one command line. Resolves with the exit code: 0 success, 1 failure, 2 invalid command line. */

@@ -2,7 +2,8 @@ import { constants } from 'node:fs';
 import { copyFile, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { Command } from 'commander';
-import { type Config, loadConfig } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
+import { configOfDatabase } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
 import { createLogger } from './logging.ts';
 import { createFile } from './new_file.ts';
@@ -62,7 +63,7 @@ async function restore(cli: CliContext, file: string, flags: RestoreFlags): Prom
 const REST = ['-wal', '-shm', '.lock', '.holder'];
 
 function configOf(cli: CliContext, database: string): Config & { readonly database: { readonly path: string } } {
-  const config = loadConfig({ env: {}, flags: { database }, cwd: cli.cwd, readFile: () => undefined });
+  const config = configOfDatabase(cli, database);
   if (config.database.engine === 'sqlite') return { ...config, database: config.database };
   throw new CliError('--database is a Postgres: restore its dumps with pg_restore or psql (docs/operations.md).', {
     exitCode: 2,

@@ -7,6 +7,7 @@ import {
   type UsedBytes,
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
+import { bytesText } from './bytes_text.ts';
 import { paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
@@ -106,15 +107,4 @@ function usageLines({ steps, states }: StorageUsage, dim: (text: string) => stri
     row('states', ofStates.map(bytesText)),
     row('total', total.map(bytesText)),
   ];
-}
-
-const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
-
-/** `999 B`, `1.5 KiB`, `120 MiB` */
-function bytesText(bytes: bigint): string {
-  let value = Number(bytes);
-  let unit = 0;
-  for (; value >= 999.5 && unit < UNITS.length - 1; unit += 1) value /= 1024;
-  const digits = unit > 0 && value < 9.95 ? 1 : 0;
-  return `${value.toFixed(digits)} ${UNITS[unit]}`;
 }

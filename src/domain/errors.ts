@@ -64,6 +64,7 @@ export const REASONS = [
   'STAGE_NOT_CLAIMABLE',
   'CLAIMS_TOO_LARGE',
   'SQLITE_ONLY',
+  'VACUUM_UNAVAILABLE',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -22,6 +22,7 @@ export const FEATURES = Object.freeze([
   'storage_usage',
   'tensors',
   'tree_gains',
+  'vacuum_database',
   'verify_database',
   'watch_runs',
   'watch_tree',

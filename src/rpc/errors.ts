@@ -78,6 +78,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   STAGE_NOT_CLAIMABLE: Code.FailedPrecondition,
   CLAIMS_TOO_LARGE: Code.FailedPrecondition,
   SQLITE_ONLY: Code.FailedPrecondition,
+  VACUUM_UNAVAILABLE: Code.FailedPrecondition,
 };
 
 /** How long a caller should wait before a retry. */

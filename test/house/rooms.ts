@@ -35,9 +35,11 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // Work on the file of a running server as a whole, by connections of its own.
   'src/store/sqlite_file': {
-    rooms: ['src/domain', 'src/store/sqlite'],
+    rooms: ['src/domain', 'src/store/contract', 'src/store/sqlite'],
     packages: ['node:crypto', 'node:fs', 'node:fs/promises', 'node:path', 'node:sqlite', 'node:timers/promises'],
   },
+  // Work on the schema in Postgres as a whole.
+  'src/store/postgres_schema': { rooms: ['src/store/contract', 'src/store/postgres'], packages: ['pg'] },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
   // Long-lived parts, which know neither wire nor engine.
@@ -112,6 +114,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/start_error.ts',
       'src/store/contract',
       'src/store/open.ts',
+      'src/store/postgres_schema',
       'src/store/sqlite_file',
       'src/stream',
       'src/version.ts',

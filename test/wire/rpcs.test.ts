@@ -94,6 +94,7 @@ const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   STORAGE_FULL: 'test/faults/disk-full.test.ts',
   SERVER_DRAINING: 'test/wire/drain.test.ts',
   SQLITE_ONLY: 'test/wire/backup.test.ts',
+  VACUUM_UNAVAILABLE: 'test/wire/vacuum.test.ts',
   SLOW_READER: 'test/stream/read.test.ts',
   STATE_CORRUPT: 'test/service/state.test.ts',
   STEP_CORRUPT: 'test/store/segments.test.ts',
@@ -109,7 +110,7 @@ const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
 const NOT_YET: Readonly<Record<string, readonly string[]>> = { DeleteExperiment: ['HAS_BRANCHES'] };
 
 /** RPCs that Postgres refuses: test/wire/backup.test.ts. */
-const SQLITE_ONLY = ['BackupDatabase'];
+const SQLITE_ONLY = ['BackupDatabase', 'VacuumDatabase'];
 
 /** Numbers that may have any value. */
 const ANY_NUMBER = /(^|\.)(seed|batch|metric_step|start_metric_step)$/;

@@ -4,9 +4,8 @@ import {
   type BackupDatabaseResponse,
   BackupDatabaseResponseSchema,
 } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
-import { AnabranchError } from '../../domain/errors.ts';
 import type { Call } from '../method.ts';
-import type { DatabaseFile } from './database_file.ts';
+import { type DatabaseFile, sqliteOnly } from './database_file.ts';
 
 /** V2. Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING. */
 export function backupDatabase(file: DatabaseFile | undefined) {
@@ -20,11 +19,4 @@ export function backupDatabase(file: DatabaseFile | undefined) {
       yield create(BackupDatabaseResponseSchema, piece);
     }
   };
-}
-
-function sqliteOnly(instead: string): AnabranchError {
-  return new AnabranchError(
-    'SQLITE_ONLY',
-    `The database of this server is Postgres, and the call works on SQLite only. ${instead}: see docs/operations.md.`,
-  );
 }

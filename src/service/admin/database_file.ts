@@ -1,7 +1,11 @@
+import { AnabranchError } from '../../domain/errors.ts';
+
 /** The file of an SQLite database, for work on the file as a whole. */
 export interface DatabaseFile {
   /** V2: copies the file of one moment while writers continue, and then returns its bytes. Errors: STORAGE_FULL. */
   backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined>;
+  /** V3: returns free space in short transactions. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
+  vacuum(signal: AbortSignal): AsyncGenerator<VacuumProgress, void, undefined>;
 }
 
 /** How far the copy has come, then its bytes, then their digest. */
@@ -11,4 +15,18 @@ export interface BackupPiece {
   readonly chunk?: Uint8Array;
   /** SHA-256, set in the last piece. */
   readonly digest?: string;
+}
+
+/** Free space that was returned, and that is left to return. */
+export interface VacuumProgress {
+  readonly freedBytes: bigint;
+  readonly freeBytes: bigint;
+}
+
+/** Errors: SQLITE_ONLY. `instead` is what to do on Postgres. */
+export function sqliteOnly(instead: string): AnabranchError {
+  return new AnabranchError(
+    'SQLITE_ONLY',
+    `The database of this server is Postgres, and the call works on SQLite only. ${instead}: see docs/operations.md.`,
+  );
 }

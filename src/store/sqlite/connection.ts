@@ -111,8 +111,7 @@ export function openWriter(path: string): DatabaseSync {
   database.exec(`
     pragma journal_mode = wal;
     pragma synchronous = full;
-    pragma fullfsync = on;
-    pragma checkpoint_fullfsync = on;
+    pragma fullfsync = on; pragma checkpoint_fullfsync = on;
     pragma cache_size = -65536;
     pragma wal_autocheckpoint = 4000;
     pragma journal_size_limit = 67108864;

@@ -20,6 +20,7 @@ import { StoreOpenError } from '../contract/store.ts';
  * files have it.
  */
 export const APPLICATION_ID = 0x616e6162;
+const MARK = `pragma auto_vacuum = incremental; pragma application_id = ${APPLICATION_ID}`;
 
 /** A file without the id belongs to Anabranch if this migration ran in it. Early versions wrote no id. */
 const FIRST_MIGRATION = '0001_trajectories';
@@ -48,9 +49,12 @@ export function refuseForeignFile(path: string, name: string): void {
   if (foreign !== undefined) throw notOurs(name, foreign);
 }
 
-/** Marks a file as an Anabranch file. Must run before the first switch to WAL, so that the id is in the file itself. */
+/**
+ * Marks a file as an Anabranch file. Must run before the first switch to WAL, so that the id is in the file itself. A
+ * new file can be shortened in small steps later.
+ */
 export function markAsOurs(database: DatabaseSync): void {
-  if (applicationIdOf(database) !== APPLICATION_ID) database.exec(`pragma application_id = ${APPLICATION_ID}`);
+  if (applicationIdOf(database) !== APPLICATION_ID) database.exec(MARK);
 }
 
 interface Contents {

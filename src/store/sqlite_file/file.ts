@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { readdirSync, realpathSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { type BackupPiece, backUp } from './backup.ts';
+import { type VacuumProgress, vacuum } from './vacuum.ts';
 
 /** The file of a running server, for work on the file as a whole. Uses connections of its own. */
 export class SqliteFile {
@@ -17,6 +18,11 @@ export class SqliteFile {
   /** V2. Needs room for a copy of the database next to it. Errors: STORAGE_FULL. */
   backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined> {
     return backUp(this.#path, `${this.#path}${COPY}${randomUUID()}`, signal);
+  }
+
+  /** V3. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
+  vacuum(signal: AbortSignal): AsyncGenerator<VacuumProgress, void, undefined> {
+    return vacuum(this.#path, signal);
   }
 }
 

@@ -21,4 +21,9 @@ export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
     },
     refused: () => ({}),
   },
+  vacuumDatabase: {
+    requests: () => [[{}]],
+    served: (answers) => expect(answers.at(-1)).toMatchObject({ freeBytes: 0n }),
+    refused: () => ({}),
+  },
 };

@@ -323,6 +323,12 @@ class SqliteOnly(AnabranchError):
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 
 
+class VacuumUnavailable(AnabranchError):
+    """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it
+    is served.
+    """
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -384,4 +390,5 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "STAGE_NOT_CLAIMABLE": StageNotClaimable,
     "CLAIMS_TOO_LARGE": ClaimsTooLarge,
     "SQLITE_ONLY": SqliteOnly,
+    "VACUUM_UNAVAILABLE": VacuumUnavailable,
 }

@@ -129,6 +129,47 @@ export declare type BackupDatabaseResponse = Message<"anabranch.v1.BackupDatabas
 export declare const BackupDatabaseResponseSchema: GenMessage<BackupDatabaseResponse>;
 
 /**
+ * Request of VacuumDatabase.
+ *
+ * @generated from message anabranch.v1.VacuumDatabaseRequest
+ */
+export declare type VacuumDatabaseRequest = Message<"anabranch.v1.VacuumDatabaseRequest"> & {
+};
+
+/**
+ * Describes the message anabranch.v1.VacuumDatabaseRequest.
+ * Use `create(VacuumDatabaseRequestSchema)` to create a new message.
+ */
+export declare const VacuumDatabaseRequestSchema: GenMessage<VacuumDatabaseRequest>;
+
+/**
+ * A message of the VacuumDatabase stream.
+ *
+ * @generated from message anabranch.v1.VacuumDatabaseResponse
+ */
+export declare type VacuumDatabaseResponse = Message<"anabranch.v1.VacuumDatabaseResponse"> & {
+  /**
+   * Number of bytes that were returned so far. The file becomes shorter when the log of the database is written to it.
+   *
+   * @generated from field: int64 freed_bytes = 1;
+   */
+  freedBytes: bigint;
+
+  /**
+   * Number of free bytes that are left to return.
+   *
+   * @generated from field: int64 free_bytes = 2;
+   */
+  freeBytes: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.VacuumDatabaseResponse.
+ * Use `create(VacuumDatabaseResponseSchema)` to create a new message.
+ */
+export declare const VacuumDatabaseResponseSchema: GenMessage<VacuumDatabaseResponse>;
+
+/**
  * Something that is wrong with stored rows.
  *
  * @generated from message anabranch.v1.StorageFault
@@ -316,6 +357,18 @@ export declare const AdminService: GenService<{
     methodKind: "server_streaming";
     input: typeof BackupDatabaseRequestSchema;
     output: typeof BackupDatabaseResponseSchema;
+  },
+  /**
+   * Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
+   * writers. Ends when the space that was free when the call began is returned.
+   * Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.AdminService.VacuumDatabase
+   */
+  vacuumDatabase: {
+    methodKind: "server_streaming";
+    input: typeof VacuumDatabaseRequestSchema;
+    output: typeof VacuumDatabaseResponseSchema;
   },
 }>;
 

@@ -476,6 +476,13 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_SQLITE_ONLY = 69;
    */
   SQLITE_ONLY = 69,
+
+  /**
+   * FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served.
+   *
+   * @generated from enum value: ERROR_REASON_VACUUM_UNAVAILABLE = 70;
+   */
+  VACUUM_UNAVAILABLE = 70,
 }
 
 /**

@@ -172,6 +172,40 @@ class BackupDatabaseResponse(google.protobuf.message.Message):
 Global___BackupDatabaseResponse: typing_extensions.TypeAlias = BackupDatabaseResponse
 
 @typing.final
+class VacuumDatabaseRequest(google.protobuf.message.Message):
+    """Request of VacuumDatabase."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___VacuumDatabaseRequest: typing_extensions.TypeAlias = VacuumDatabaseRequest
+
+@typing.final
+class VacuumDatabaseResponse(google.protobuf.message.Message):
+    """A message of the VacuumDatabase stream."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FREED_BYTES_FIELD_NUMBER: builtins.int
+    FREE_BYTES_FIELD_NUMBER: builtins.int
+    freed_bytes: builtins.int
+    """Number of bytes that were returned so far. The file becomes shorter when the log of the database is written to it."""
+    free_bytes: builtins.int
+    """Number of free bytes that are left to return."""
+    def __init__(
+        self,
+        *,
+        freed_bytes: builtins.int = ...,
+        free_bytes: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["free_bytes", b"free_bytes", "freed_bytes", b"freed_bytes"]) -> None: ...
+
+Global___VacuumDatabaseResponse: typing_extensions.TypeAlias = VacuumDatabaseResponse
+
+@typing.final
 class StorageFault(google.protobuf.message.Message):
     """Something that is wrong with stored rows."""
 

@@ -46,6 +46,11 @@ class AdminServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseResponse.FromString,
                 _registered_method=True)
+        self.VacuumDatabase = channel.unary_stream(
+                '/anabranch.v1.AdminService/VacuumDatabase',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -71,6 +76,15 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def VacuumDatabase(self, request, context):
+        """Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
+        writers. Ends when the space that was free when the call began is returned.
+        Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -83,6 +97,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.BackupDatabase,
                     request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseResponse.SerializeToString,
+            ),
+            'VacuumDatabase': grpc.unary_stream_rpc_method_handler(
+                    servicer.VacuumDatabase,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -141,6 +160,33 @@ class AdminService(object):
             '/anabranch.v1.AdminService/BackupDatabase',
             anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseRequest.SerializeToString,
             anabranch_dot_v1_dot_admin__service__pb2.BackupDatabaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def VacuumDatabase(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.AdminService/VacuumDatabase',
+            anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,7 +57,23 @@ _AdminServiceBackupDatabaseType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType]):
+_AdminServiceVacuumDatabaseType = typing_extensions.TypeVar(
+    '_AdminServiceVacuumDatabaseType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
+        anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
+        anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
+        anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
+    ],
+)
+
+class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType]):
     """For operators: works on the whole database, with the data of all namespaces.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -72,6 +88,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminSer
             anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
             anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
+            anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -83,6 +103,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminSer
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
             anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
+            anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -98,6 +122,12 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminSer
     Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
     """
 
+    VacuumDatabase: _AdminServiceVacuumDatabaseType
+    """Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
+    writers. Ends when the space that was free when the call began is returned.
+    Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+    """
+
 AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.admin_service_pb2.VerifyDatabaseRequest,
@@ -106,6 +136,10 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.admin_service_pb2.BackupDatabaseRequest,
         anabranch.v1.admin_service_pb2.BackupDatabaseResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
+        anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
     ],
 ]
 
@@ -134,6 +168,17 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         """Copies an SQLite database while writers continue, and returns the bytes of the copy: a file of one moment. The
         server needs room for the copy next to its database until the copy is complete; it writes nothing else.
         Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
+    def VacuumDatabase(
+        self,
+        request: anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.admin_service_pb2.VacuumDatabaseResponse], collections.abc.AsyncIterator[anabranch.v1.admin_service_pb2.VacuumDatabaseResponse]]:
+        """Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
+        writers. Ends when the space that was free when the call began is returned.
+        Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

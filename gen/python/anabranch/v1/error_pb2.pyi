@@ -205,6 +205,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """
     ERROR_REASON_SQLITE_ONLY: _ErrorReason.ValueType  # 69
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
+    ERROR_REASON_VACUUM_UNAVAILABLE: _ErrorReason.ValueType  # 70
+    """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -397,4 +399,6 @@ rollouts that would be created, from the first on, fit).
 """
 ERROR_REASON_SQLITE_ONLY: ErrorReason.ValueType  # 69
 """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
+ERROR_REASON_VACUUM_UNAVAILABLE: ErrorReason.ValueType  # 70
+"""FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served."""
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

@@ -1,0 +1,28 @@
+import pg from 'pg';
+import { StoreOpenError } from '../contract/store.ts';
+import { SCHEMA } from '../postgres/schema.ts';
+
+/** Drops the schema with all data, unless a server is connected. Errors: StoreOpenError. */
+export async function dropSchema(url: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url, application_name: 'anabranch reset' });
+  client.on('error', () => undefined); // a query on a lost connection fails by itself
+  try {
+    await client.connect();
+    const { rows } = await client.query<{ n: string }>(
+      `select count(*) as n from pg_catalog.pg_stat_activity
+        where datname = current_database() and application_name in ('anabranch', 'anabranch listener')`,
+    );
+    const connections = Number(rows[0]?.n);
+    if (connections > 0) {
+      throw new StoreOpenError(
+        `The database is being served: servers have ${connections} connections to it. Stop them first. Nothing was deleted.`,
+      );
+    }
+    await client.query(`drop schema if exists ${SCHEMA} cascade`);
+  } catch (error) {
+    if (error instanceof StoreOpenError) throw error;
+    throw new StoreOpenError(`The schema ${SCHEMA} was not deleted: ${(error as Error).message}.`, { cause: error });
+  } finally {
+    await client.end().catch(() => undefined);
+  }
+}

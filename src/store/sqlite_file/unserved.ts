@@ -1,0 +1,45 @@
+import { existsSync, realpathSync, rmSync, statSync } from 'node:fs';
+import { DatabaseSync } from 'node:sqlite';
+import { StoreOpenError } from '../contract/store.ts';
+import { refuseForeignFile } from '../sqlite/file_owner.ts';
+import { lockFile } from '../sqlite/lock.ts';
+
+/**
+ * Rewrites a file that no server uses, without free space. From then on it can be shortened while it is served. Needs
+ * room for the database twice. Returns the sizes before and after. Errors: StoreOpenError.
+ */
+export function compact(named: string): { readonly before: number; readonly after: number } {
+  return whileLocked(named, (path) => {
+    const before = statSync(path).size;
+    const database = new DatabaseSync(path);
+    try {
+      database.exec(
+        'pragma synchronous = full; pragma auto_vacuum = incremental; vacuum; pragma wal_checkpoint(truncate)',
+      );
+    } finally {
+      database.close();
+    }
+    return { before, after: statSync(path).size };
+  });
+}
+
+/** Deletes a file that no server uses, with the files that belong to it. Errors: StoreOpenError. */
+export function deleteFile(named: string): void {
+  whileLocked(named, (path) => {
+    // The log first: without its database it means nothing, but a new database of the name would read it.
+    for (const suffix of ['-wal', '-shm', '-journal', '', '.holder', '.lock'])
+      rmSync(`${path}${suffix}`, { force: true });
+  });
+}
+
+function whileLocked<T>(named: string, work: (path: string) => T): T {
+  if (!existsSync(named)) throw new StoreOpenError(`${named} does not exist.`);
+  const path = realpathSync(named);
+  refuseForeignFile(path, named);
+  const lock = lockFile(path);
+  try {
+    return work(path);
+  } finally {
+    lock.release();
+  }
+}

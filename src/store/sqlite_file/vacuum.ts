@@ -1,0 +1,74 @@
+import { DatabaseSync } from 'node:sqlite';
+import { setTimeout as wait } from 'node:timers/promises';
+import { AnabranchError } from '../../domain/errors.ts';
+import { isLocked, translateError } from '../sqlite/errors.ts';
+
+/** How much free space was returned to the file system, and how much is left. */
+export interface VacuumProgress {
+  readonly freedBytes: bigint;
+  readonly freeBytes: bigint;
+}
+
+/** Pages of one transaction, which blocks the thread and the writers of the server. */
+const PAGES = 64;
+
+/** How long a transaction waits for one of the server, and between two attempts, in milliseconds. */
+const WAIT_MS = 4500;
+const RETRY_MS = 10;
+
+/** Value of `pragma auto_vacuum` in files that can be shortened in small steps. */
+const INCREMENTAL = 2;
+
+/**
+ * Returns the space of deleted rows to the file system, in short transactions. Between them, the writers of the server
+ * have as much time as the last one took. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE.
+ */
+export async function* vacuum(path: string, signal: AbortSignal): AsyncGenerator<VacuumProgress, void, undefined> {
+  const database = new DatabaseSync(path, { timeout: 0 });
+  const pragma = (name: string) => Number(Object.values(database.prepare(`pragma ${name}`).get() ?? {})[0]);
+  try {
+    if (pragma('auto_vacuum') !== INCREMENTAL) throw unavailable();
+    database.exec('pragma synchronous = full; pragma fullfsync = on; pragma checkpoint_fullfsync = on');
+    const pageBytes = pragma('page_size');
+    // What other calls free meanwhile is left to the next vacuum, so that this one ends.
+    let todo = pragma('freelist_count');
+    let freed = 0;
+    const progress = () => ({ freedBytes: BigInt(freed * pageBytes), freeBytes: BigInt(todo * pageBytes) });
+    yield progress();
+    while (todo > 0) {
+      signal.throwIfAborted();
+      const begun = performance.now();
+      const pages = Math.min(todo, PAGES);
+      await retryWhileLocked(() => database.exec(`pragma incremental_vacuum(${pages})`));
+      todo -= pages;
+      freed += pages;
+      yield progress();
+      await wait(performance.now() - begun);
+    }
+    // The file becomes shorter when the log is copied into it.
+    await retryWhileLocked(() => database.exec('pragma wal_checkpoint(passive)'));
+  } catch (error) {
+    throw translateError(error);
+  } finally {
+    database.close();
+  }
+}
+
+async function retryWhileLocked(work: () => void): Promise<void> {
+  for (const begun = performance.now(); ; ) {
+    try {
+      return work();
+    } catch (cause) {
+      const error = translateError(cause);
+      if (!isLocked(error) || performance.now() - begun > WAIT_MS) throw error;
+    }
+    await wait(RETRY_MS);
+  }
+}
+
+function unavailable(): AnabranchError {
+  return new AnabranchError(
+    'VACUUM_UNAVAILABLE',
+    'An older version of Anabranch created the database file, so it cannot be shortened while it is served. Stop the server, and run `anabranch vacuum --database sqlite:PATH` once.',
+  );
+}

@@ -1,0 +1,85 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import { statSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
+import { runCli } from '../cli/run_cli.ts';
+import { outsideSql, sqlitePath } from '../store/sql.ts';
+import { createDatabase } from '../support/database.ts';
+import { requireIntact } from '../support/intact.ts';
+import { startTestServer } from '../support/test-server.ts';
+
+/** Stores a trajectory of about this many MiB. Returns its id. */
+async function fill(client: AnabranchClient, mib: number): Promise<string> {
+  const trajectoryId = randomUUID();
+  const writer = await openWriter(client, { trajectoryId, create: { trajectory: {} } });
+  for (let i = 0; i < mib * 4; i += 1) {
+    await writer.append({ infoJson: JSON.stringify(randomBytes(120 * 1024).toString('hex')) });
+  }
+  await writer.close();
+  return trajectoryId;
+}
+
+async function vacuum(client: AnabranchClient): Promise<{ freedBytes: bigint; freeBytes: bigint } | undefined> {
+  let last: { freedBytes: bigint; freeBytes: bigint } | undefined;
+  for await (const progress of client.admin.vacuumDatabase({})) last = progress;
+  return last;
+}
+
+it('V3: the space of deleted steps is returned beside a writer, and the database stays intact', async () => {
+  await using server = await startTestServer();
+  const client = connectClient({ address: server.url });
+  const deleted = await fill(client, 6);
+  const kept = await fill(client, 1);
+  // The newest pages are only in the log.
+  const sql = await outsideSql(server.database);
+  const [pages] = await sql.rows('pragma page_count');
+  await sql.close();
+  await client.trajectories.deleteTrajectory({ trajectoryId: deleted, onBranches: OnBranches.REFUSE });
+  const writing = fill(client, 1);
+  const last = await vacuum(client);
+  await writing;
+  expect(last!.freedBytes).toBeGreaterThan(2n * 1024n * 1024n);
+  expect(last!.freeBytes).toBe(0n);
+  await requireIntact(client);
+  expect((await client.trajectories.getTrajectory({ trajectoryId: kept })).trajectory?.nextStepNumber).toBe(4n);
+  client.close();
+  await server.drain();
+  expect(statSync(sqlitePath(server.database)).size).toBeLessThan((Number(pages!.page_count) * 4096) / 2);
+});
+
+it('V3: a file of an older version is rewritten while no server uses it, and can be shortened from then on', async () => {
+  await using database = await createDatabase('sqlite');
+  const sql = await outsideSql(database);
+  await sql.rows('pragma journal_mode = wal');
+  await sql.rows('create table mine (number integer)');
+  await sql.close();
+  // The server accepts a file with tables only if they are its own; an id makes it its own.
+  const mark = await outsideSql(database);
+  await mark.rows('pragma application_id = 1634623842');
+  await mark.close();
+  const first = await startTestServer({ database });
+  const client = connectClient({ address: first.url });
+  await client.trajectories.deleteTrajectory({ trajectoryId: await fill(client, 4) });
+  expect(reasonOf(await vacuum(client).catch((error: unknown) => error))).toBe('VACUUM_UNAVAILABLE');
+  const served = await runCli(['vacuum', '--database', database.url]);
+  expect([served.code, served.stderr]).toEqual([1, expect.stringContaining('is in use by process')]);
+  client.close();
+  await first.stop();
+  const { code, stdout } = await runCli(['vacuum', '--database', database.url]);
+  expect([code, stdout]).toEqual([0, expect.stringMatching(/^Returned [\d.]+ (?:KiB|MiB)\.\n$/)]);
+  await using second = await startTestServer({ database });
+  const again = connectClient({ address: second.url });
+  expect(await vacuum(again)).toMatchObject({ freeBytes: 0n });
+  await requireIntact(again);
+  const { stdout: text } = await runCli(['vacuum', '--json', '--address', second.url]);
+  expect(JSON.parse(text)).toEqual({ freedBytes: '0' });
+  again.close();
+});
+
+it('V3: on Postgres the call is refused', async () => {
+  await using server = await startTestServer({ engine: 'postgres' });
+  const client = connectClient({ address: server.url });
+  expect(reasonOf(await vacuum(client).catch((error: unknown) => error))).toBe('SQLITE_ONLY');
+  client.close();
+});
