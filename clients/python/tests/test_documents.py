@@ -18,6 +18,14 @@ def test_every_cited_test_exists() -> None:
         assert f"\ndef {name}(" in (ROOT / "clients/python/tests" / file).read_text(), f"{file}::{name}"
 
 
+def test_the_readme_shows_the_first_lines_of_programs() -> None:
+    blocks = re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    programs = [path.read_text() for path in (ROOT / "examples/python").glob("*.py")]
+    assert len(blocks) == 4
+    for block in blocks:
+        assert any(block in program for program in programs), block
+
+
 def test_the_first_program_of_the_document_runs(own_server: Server) -> None:
     own_server.start()
     program = re.findall(r"```python\n(.+?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)[0]
