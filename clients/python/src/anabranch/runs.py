@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from anabranch._decode import decode_json
 from anabranch._new_rollouts import new_rollout
 from anabranch._read import Selection, call, read_stage, received
-from anabranch.errors import StageNotFound
+from anabranch.errors import ExperimentNotFound, StageNotFound
 from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
@@ -339,8 +339,9 @@ def log_metrics(connection: Connection, run_id: str, stage_id: str, step: int, m
 def open_run(
     client: ClientRuns, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
 ) -> Run:
-    """Returns the run with this name. With a config or a plan, creates and starts it if it does not exist."""
-    from anabranch.v1.run_service_pb2 import CreateRunRequest
+    """Returns the run with this name. With a config or a plan, creates and starts it if it does not exist, and the
+    experiment too."""
+    from anabranch.v1.run_service_pb2 import CreateExperimentRequest, CreateRunRequest
     from anabranch.v1.status_pb2 import STATUS_RUNNING
     from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING
 
@@ -355,7 +356,16 @@ def open_run(
         initial_status=STATUS_RUNNING,
         plan=None if plan is None else _plan_message(plan),
     )
-    return Run(client, call(client.connection, lambda stubs: stubs.runs.CreateRun(request, timeout=_SECONDS)).run)
+
+    def create() -> Run:
+        return Run(client, call(client.connection, lambda stubs: stubs.runs.CreateRun(request, timeout=_SECONDS)).run)
+
+    try:
+        return create()
+    except ExperimentNotFound:
+        new = CreateExperimentRequest(name=experiment, if_exists=IF_EXISTS_RETURN_EXISTING)
+        call(client.connection, lambda stubs: stubs.runs.CreateExperiment(new, timeout=_SECONDS))
+        return create()
 
 
 def find_run(client: ClientRuns, name: str, experiment: str = "") -> Run:
