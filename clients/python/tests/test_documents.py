@@ -1,13 +1,24 @@
-"""docs/python.md names tests that exist."""
+"""The documents about Python: the tests that they cite exist, their programs run, and the calls that they name exist."""
 
 from __future__ import annotations
 
+import ast
+import inspect
 import os
 import re
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
+from textwrap import indent
+from typing import Any
 
+import minari
+import pytest
 from conftest import ROOT, Server
+
+import anabranch as ab
+from anabranch.groups import Group
+from anabranch.tasks import Tasks
 
 CITED = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs/python.md").read_text())
 
@@ -15,21 +26,116 @@ CITED = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs/python.md").re
 def test_every_cited_test_exists() -> None:
     assert len(CITED) > 20
     for file, name in CITED:
-        assert f"\ndef {name}(" in (ROOT / "clients/python/tests" / file).read_text(), f"{file}::{name}"
+        assert re.search(
+            rf"^(async )?def {name}\(", (ROOT / "clients/python/tests" / file).read_text(), re.MULTILINE
+        ), f"{file}::{name}"
 
 
 def test_the_readme_shows_the_first_lines_of_programs() -> None:
-    blocks = re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    blocks = blocks_of("README.md")
     programs = [path.read_text() for path in (ROOT / "examples/python").glob("*.py")]
     assert len(blocks) == 4
     for block in blocks:
         assert any(block in program for program in programs), block
 
 
+def blocks_of(document: str) -> list[str]:
+    """Returns the blocks of Python in a document."""
+    return re.findall(r"```python\n(.+?)```", (ROOT / document).read_text(), re.DOTALL)
+
+
+def run(program: str, server: Server) -> str:
+    """Runs a program and returns its output."""
+    environment = {**os.environ, "ANABRANCH_ADDRESS": server.address, "ANABRANCH_EXIT_SECONDS": "30"}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, check=True, text=True, timeout=60, stdout=subprocess.PIPE).stdout
+
+
 def test_the_first_program_of_the_document_runs(own_server: Server) -> None:
     own_server.start()
-    program = re.findall(r"```python\n(.+?)```", (ROOT / "docs/python.md").read_text(), re.DOTALL)[0]
-    environment = {**os.environ, "ANABRANCH_ADDRESS": own_server.address, "ANABRANCH_EXIT_SECONDS": "30"}
-    subprocess.run([sys.executable, "-"], input=program, env=environment, check=True, text=True, timeout=60)
+    run(blocks_of("docs/python.md")[0], own_server)
     sums = {(each.name, each.status, each.next_step_number): each.reward_sum for each in own_server.listed()}
     assert sums == {("main", 5, 4): 3.0, ("left", 3, 4): 1.0}
+
+
+def test_the_program_with_asyncio_runs(server: Server) -> None:
+    (block,) = [block for block in blocks_of("docs/python.md") if "ab.aio" in block]
+    program = f"import asyncio\nimport anabranch as ab\nasync def main():\n{indent(block, '    ')}\nasyncio.run(main())"
+    assert run(program, server) == "[1.]\n"
+
+
+def test_the_loop_of_coming_from_runs(own_server: Server) -> None:
+    own_server.start()
+    (block,) = blocks_of("docs/python-coming-from.md")
+    assert run(block, own_server) == "4 2\n"
+
+
+#: What the names in the tables of docs/python-coming-from.md are.
+NAMES: dict[str, Any] = {
+    "ab": ab,
+    "client": ab.Client,
+    "client.tasks": Tasks,
+    "episode": ab.Episode,
+    "episodes": ab.Episodes,
+    "group": Group,
+    "rollout": ab.Rollout,
+    "run": ab.Run,
+    "stage": ab.Stage,
+    "t": ab.Trajectory,
+    "turn": ab.Turn,
+}
+ROW = re.compile(r"^\| (?!your call)(.+) \| (.+) \|$", re.MULTILINE)
+ROWS = ROW.findall((ROOT / "docs/python-coming-from.md").read_text())
+#: Where rollouts pass their arguments on to.
+PASSED_ON = {"Rollout.reset": ab.Trajectory.reset, "Rollout.step": ab.Trajectory.step}
+
+
+def codes(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+@pytest.mark.parametrize("cell", [ours for _, ours in ROWS])
+def test_our_calls_in_coming_from_exist(cell: str) -> None:
+    for code in codes(cell):
+        if re.match(r"(ab|client|episodes?|group|rollout|run|stage|t|turn)\.", code):
+            for node in ast.walk(ast.parse(code, mode="eval")):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    check_call(resolve(node.func), [word.arg for word in node.keywords])
+                elif isinstance(node, ast.Attribute):
+                    resolve(node)
+
+
+def resolve(node: ast.expr) -> Any:
+    name = ast.unparse(node)
+    if name in NAMES:
+        return NAMES[name]
+    assert isinstance(node, ast.Attribute), name
+    owner = resolve(node.value)
+    found = getattr(owner, node.attr, None)
+    assert found is not None or re.search(rf"self\.{node.attr}\b", inspect.getsource(owner.__init__)), name
+    return PASSED_ON.get(getattr(found, "__qualname__", ""), found)
+
+
+def check_call(function: Any, words: list[str | None]) -> None:
+    parameters = inspect.signature(function).parameters
+    for word in words:
+        is_field = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+        assert word in parameters or is_field, f"{function}: {word}"
+
+
+def test_calls_of_minari_in_coming_from_exist() -> None:
+    text = (ROOT / "docs/python-coming-from.md").read_text()
+    section = text[text.index("## From Minari") : text.index("## From agent-lightning")]
+    names = re.findall(
+        r"`(minari|dataset|env|episode)\.(\w+)", "".join(theirs for theirs, _ in re.findall(ROW, section))
+    )
+    assert len(names) > 8
+    owners: dict[str, Any] = {
+        "minari": minari,
+        "dataset": minari.MinariDataset,
+        "env": minari.DataCollector,
+        "episode": minari.EpisodeData,
+    }
+    for owner, name in names:
+        known = {field.name for field in fields(owners[owner])} if is_dataclass(owners[owner]) else set()
+        assert name in known or hasattr(owners[owner], name), f"{owner}.{name}"
