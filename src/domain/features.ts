@@ -15,6 +15,7 @@ export const FEATURES = Object.freeze([
   'read_states_by_digest',
   'read_trajectories',
   'return_existing',
+  'search_steps',
   'states_by_get',
   'step_labels',
   'step_series',

@@ -29,6 +29,7 @@ import { validatorMethods } from './task/validator.ts';
 import { appendSteps } from './trajectory/append.ts';
 import { readSteps } from './trajectory/read.ts';
 import { readTrajectories } from './trajectory/read_trajectories.ts';
+import { searchSteps } from './trajectory/search.ts';
 import { stepMethods } from './trajectory/step.ts';
 import { readStepSeries } from './trajectory/step_series.ts';
 import { tagMethods } from './trajectory/tag.ts';
@@ -47,6 +48,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   readTrajectories,
   readStepSeries,
   watchTree,
+  searchSteps,
 };
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;

@@ -22,9 +22,11 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/contract': { rooms: ['src/domain'], packages: [] },
   'src/store/migrations': { rooms: [...STORE, 'src/store/sql'], packages: ['kysely', 'kysely/migration'] },
   'src/store/sql': {
-    rooms: SHARED_SQL,
+    rooms: [...SHARED_SQL, 'src/store/sql/search'],
     packages: ['kysely', 'node:crypto', 'node:zlib'],
   },
+  // Searches steps on a thread.
+  'src/store/sql/search': { rooms: SHARED_SQL, packages: ['kysely', 'node:events', 'node:worker_threads'] },
   'src/store/postgres': {
     rooms: SHARED_SQL,
     packages: ['kysely', 'pg', 'node:crypto', 'node:net'],

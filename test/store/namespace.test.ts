@@ -61,6 +61,10 @@ describeStore('namespaces', (on) => {
         readSteps: [store.readSteps(namespace, tree, lineage, range, 'FULL'), []],
         readEncodedSteps: [store.readEncodedSteps(namespace, tree, lineage, range, 'FULL'), []],
         readOutlines: [store.readOutlines(namespace, tree, lineage, 0n, 9), []],
+        searchSteps: [
+          store.searchSteps(namespace, [{ tree, key: tree, from: 0n, to: 9n }], { text: 'a', limit: 9 }),
+          [],
+        ],
         readStepSeries: [
           store.readStepSeries(namespace, [{ tree, lineage }], {
             value: { of: 'REWARD' },

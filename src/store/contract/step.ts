@@ -1,7 +1,8 @@
 import type { Digest } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
-import type { OwnedRange, TreeLineage } from '../../domain/lineage.ts';
+import type { OwnedRange, TreeLineage, TreeRange } from '../../domain/lineage.ts';
 import type { StateRef, StoredStep } from '../../domain/step.ts';
+import type { FoundText, SearchQuery } from '../../domain/step_search.ts';
 import type { SeriesQuery, StepSeries } from '../../domain/step_series.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Page } from './page.ts';
@@ -52,6 +53,9 @@ export interface StepStore {
 
   /** RD9: returns a value of the steps of each lineage, downsampled. Errors: STEP_CORRUPT. */
   readStepSeries(namespace: string, of: readonly TreeLineage[], query: SeriesQuery): Promise<StepSeries[]>;
+
+  /** RD10: returns matches in order, at least `limit` if there are as many. Leaves out damaged steps. */
+  searchSteps(namespace: string, ranges: readonly TreeRange[], query: SearchQuery): Promise<readonly FoundText[]>;
 
   /** RD4: returns a page of steps by filter and order. */
   listSteps(

@@ -28,6 +28,7 @@ import { readChangedGroups, readChangedRollouts, readRunChanges } from './run/ru
 import { createRun, listRuns, listRunTrees, updateRun } from './run/runs.ts';
 import { tallyRuns } from './run/tallies.ts';
 import { listRunTree } from './run/tree.ts';
+import { StepSearcher } from './search/step_searcher.ts';
 import { closeQueue, moveStage } from './stage/moves.ts';
 import { findStage } from './stage/rows.ts';
 import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stage/stages.ts';
@@ -44,7 +45,8 @@ import { verify } from './verification/verify.ts';
 
 /** Returns the store over either engine. */
 export function sqlStore(engine: Engine, stateCacheBytes?: number): Store {
-  return storeOver({ engine, known: new KnownHeads(), encoder: new StateEncoder(stateCacheBytes) });
+  const encoder = new StateEncoder(stateCacheBytes);
+  return storeOver({ engine, known: new KnownHeads(), encoder, searcher: new StepSearcher() });
 }
 
 /** The methods are on a shared prototype, because `within` creates a store for every call. */
@@ -61,14 +63,15 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return this.engine.slots;
   },
   within(call) {
-    const { known, encoder } = this;
-    return storeOver({ engine: this.engine.within(call), known, encoder });
+    const { known, encoder, searcher } = this;
+    return storeOver({ engine: this.engine.within(call), known, encoder, searcher });
   },
   async ping() {
     await sql`select 1`.execute(this.engine.db);
   },
-  close() {
-    return this.engine.close();
+  async close() {
+    await this.searcher.close();
+    await this.engine.close();
   },
 
   verify() {

@@ -7,6 +7,8 @@ import type { TagStore } from '../contract/tag.ts';
 import type { TrajectoryStore } from '../contract/trajectory.ts';
 import type { UsageStore } from '../contract/usage.ts';
 import type { Engine } from './engine.ts';
+import { searchSteps } from './search/search.ts';
+import type { StepSearcher } from './search/step_searcher.ts';
 import { collectStates } from './state/collection.ts';
 import type { StateEncoder } from './state/encoder.ts';
 import { readState } from './state/restore.ts';
@@ -38,6 +40,7 @@ export interface Parts {
   readonly engine: Engine;
   readonly known: KnownHeads;
   readonly encoder: StateEncoder;
+  readonly searcher: StepSearcher;
 }
 
 type Methods = Omit<TrajectoryStore, 'expireRequests'> &
@@ -126,6 +129,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   readStepSeries(namespace, of, query) {
     return readStepSeries(scopeOf(this.engine, namespace), of, query);
+  },
+  searchSteps(namespace, ranges, query) {
+    return searchSteps(scopeOf(this.engine, namespace), this.searcher, ranges, query);
   },
   listSteps(namespace, where, order, page, view) {
     return listSteps(scopeOf(this.engine, namespace), where, order, page, view);

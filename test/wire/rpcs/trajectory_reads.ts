@@ -214,6 +214,30 @@ export const TRAJECTORY_READS = {
       INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
     }),
   },
+  searchSteps: {
+    requests: async ({ id, branchId, task, runId, experimentId, trajectories }) => {
+      const once = { text: 'BEGIN', taskId: task, maxHits: 1 };
+      const [first] = await collect(trajectories.searchSteps(once));
+      return [
+        [{ ...once, resumeToken: first!.resumeToken }],
+        [{ text: 'begin', runId }],
+        [{ text: 'begin', experimentId }],
+        [{ text: 'begin', treeId: branchId }],
+        [{ text: 'begin', trajectoryId: id }],
+      ];
+    },
+    served: (answers, { id }) => {
+      const hit = { stepNumber: 0n, field: 'observations[0].content.text', before: '', match: 'begin', after: '' };
+      expect(answers.flatMap(({ hits }) => hits)).toMatchObject([{ trajectoryId: id, ...hit }]);
+      expect(answers.at(-1)).toMatchObject({ searchedSteps: 4n, resumeToken: '' });
+    },
+    refused: () => ({
+      TRAJECTORY_NOT_FOUND: [{ text: 'a', trajectoryId: NOBODY }],
+      RUN_NOT_FOUND: [{ text: 'a', runId: NOBODY }],
+      EXPERIMENT_NOT_FOUND: [{ text: 'a', experimentId: NOBODY }],
+      INVALID_PAGE_TOKEN: [{ text: 'a', resumeToken: 'none' }],
+    }),
+  },
   watchTree: {
     requests: ({ id, branchId }) => [[{ trajectoryIds: [branchId] }], [{ treeId: id }]],
     served: (answers, { id, branchId }) => {

@@ -1762,6 +1762,167 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
 export declare const ReadTrajectoriesResponseSchema: GenMessage<ReadTrajectoriesResponse>;
 
 /**
+ * Request of SearchSteps. At most one of trajectory_id, tree_id, run_id, experiment_id and task_id is set. Without them,
+ * all trajectories are searched.
+ *
+ * @generated from message anabranch.v1.SearchStepsRequest
+ */
+export declare type SearchStepsRequest = Message<"anabranch.v1.SearchStepsRequest"> & {
+  /**
+   * Text to find, 1 to 256 bytes. Capitals match small letters. JSON is searched as a person sees it: an escape such as
+   * `\n` or `\u00e9` matches the character that it stands for.
+   *
+   * @generated from field: string text = 1;
+   */
+  text: string;
+
+  /**
+   * Search this trajectory, inherited steps included.
+   *
+   * @generated from field: string trajectory_id = 2;
+   */
+  trajectoryId: string;
+
+  /**
+   * Search the tree of this trajectory.
+   *
+   * @generated from field: string tree_id = 3;
+   */
+  treeId: string;
+
+  /**
+   * Search the trajectories of this run.
+   *
+   * @generated from field: string run_id = 4;
+   */
+  runId: string;
+
+  /**
+   * Search the trajectories of this experiment.
+   *
+   * @generated from field: string experiment_id = 5;
+   */
+  experimentId: string;
+
+  /**
+   * Search the trajectories of this task.
+   *
+   * @generated from field: string task_id = 6;
+   */
+  taskId: string;
+
+  /**
+   * The search ends after the step that has the last of so many matches. At most 1,000. Default: 100.
+   *
+   * @generated from field: int32 max_hits = 7;
+   */
+  maxHits: number;
+
+  /**
+   * `resume_token` of the last message that was received. The search continues after it. All other fields must be those of
+   * the call that sent it. Default: begin with the newest trajectory.
+   *
+   * @generated from field: string resume_token = 8;
+   */
+  resumeToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.SearchStepsRequest.
+ * Use `create(SearchStepsRequestSchema)` to create a new message.
+ */
+export declare const SearchStepsRequestSchema: GenMessage<SearchStepsRequest>;
+
+/**
+ * A match. A field of a step has at most one: the first. A step has at most 16.
+ *
+ * @generated from message anabranch.v1.SearchHit
+ */
+export declare type SearchHit = Message<"anabranch.v1.SearchHit"> & {
+  /**
+   * Id of the trajectory that owns the step.
+   *
+   * @generated from field: string trajectory_id = 1;
+   */
+  trajectoryId: string;
+
+  /**
+   * Number of the step.
+   *
+   * @generated from field: int64 step_number = 2;
+   */
+  stepNumber: bigint;
+
+  /**
+   * Path of the field, for example `actions[0].content.text`.
+   *
+   * @generated from field: string field = 3;
+   */
+  field: string;
+
+  /**
+   * Up to 40 characters before the match.
+   *
+   * @generated from field: string before = 4;
+   */
+  before: string;
+
+  /**
+   * The match, as it is in the field.
+   *
+   * @generated from field: string match = 5;
+   */
+  match: string;
+
+  /**
+   * Up to 80 characters after the match.
+   *
+   * @generated from field: string after = 6;
+   */
+  after: string;
+};
+
+/**
+ * Describes the message anabranch.v1.SearchHit.
+ * Use `create(SearchHitSchema)` to create a new message.
+ */
+export declare const SearchHitSchema: GenMessage<SearchHit>;
+
+/**
+ * A message of the SearchSteps stream, at most 1 MiB.
+ *
+ * @generated from message anabranch.v1.SearchStepsResponse
+ */
+export declare type SearchStepsResponse = Message<"anabranch.v1.SearchStepsResponse"> & {
+  /**
+   * Matches, in the order of the search.
+   *
+   * @generated from field: repeated anabranch.v1.SearchHit hits = 1;
+   */
+  hits: SearchHit[];
+
+  /**
+   * Number of steps that this call has searched so far.
+   *
+   * @generated from field: int64 searched_steps = 2;
+   */
+  searchedSteps: bigint;
+
+  /**
+   * Continues after this message. Empty in the last message if everything was searched.
+   *
+   * @generated from field: string resume_token = 3;
+   */
+  resumeToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.SearchStepsResponse.
+ * Use `create(SearchStepsResponseSchema)` to create a new message.
+ */
+export declare const SearchStepsResponseSchema: GenMessage<SearchStepsResponse>;
+
+/**
  * Request of WatchTree. Exactly one of tree_id and trajectory_ids is required.
  *
  * @generated from message anabranch.v1.WatchTreeRequest
@@ -3313,6 +3474,19 @@ export declare const TrajectoryService: GenService<{
     methodKind: "unary";
     input: typeof GetTreeRequestSchema;
     output: typeof GetTreeResponseSchema;
+  },
+  /**
+   * Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
+   * found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
+   * States and bytes are not searched. Damaged steps are left out.
+   * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.SearchSteps
+   */
+  searchSteps: {
+    methodKind: "server_streaming";
+    input: typeof SearchStepsRequestSchema;
+    output: typeof SearchStepsResponseSchema;
   },
   /**
    * Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value

@@ -1789,6 +1789,124 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
 Global___ReadTrajectoriesResponse: typing_extensions.TypeAlias = ReadTrajectoriesResponse
 
 @typing.final
+class SearchStepsRequest(google.protobuf.message.Message):
+    """Request of SearchSteps. At most one of trajectory_id, tree_id, run_id, experiment_id and task_id is set. Without them,
+    all trajectories are searched.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    TREE_ID_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    EXPERIMENT_ID_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
+    MAX_HITS_FIELD_NUMBER: builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    """Text to find, 1 to 256 bytes. Capitals match small letters. JSON is searched as a person sees it: an escape such as
+    `\\n` or `\\u00e9` matches the character that it stands for.
+    """
+    trajectory_id: builtins.str
+    """Search this trajectory, inherited steps included."""
+    tree_id: builtins.str
+    """Search the tree of this trajectory."""
+    run_id: builtins.str
+    """Search the trajectories of this run."""
+    experiment_id: builtins.str
+    """Search the trajectories of this experiment."""
+    task_id: builtins.str
+    """Search the trajectories of this task."""
+    max_hits: builtins.int
+    """The search ends after the step that has the last of so many matches. At most 1,000. Default: 100."""
+    resume_token: builtins.str
+    """`resume_token` of the last message that was received. The search continues after it. All other fields must be those of
+    the call that sent it. Default: begin with the newest trajectory.
+    """
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+        tree_id: builtins.str = ...,
+        run_id: builtins.str = ...,
+        experiment_id: builtins.str = ...,
+        task_id: builtins.str = ...,
+        max_hits: builtins.int = ...,
+        resume_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["experiment_id", b"experiment_id", "max_hits", b"max_hits", "resume_token", b"resume_token", "run_id", b"run_id", "task_id", b"task_id", "text", b"text", "trajectory_id", b"trajectory_id", "tree_id", b"tree_id"]) -> None: ...
+
+Global___SearchStepsRequest: typing_extensions.TypeAlias = SearchStepsRequest
+
+@typing.final
+class SearchHit(google.protobuf.message.Message):
+    """A match. A field of a step has at most one: the first. A step has at most 16."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    STEP_NUMBER_FIELD_NUMBER: builtins.int
+    FIELD_FIELD_NUMBER: builtins.int
+    BEFORE_FIELD_NUMBER: builtins.int
+    MATCH_FIELD_NUMBER: builtins.int
+    AFTER_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
+    """Id of the trajectory that owns the step."""
+    step_number: builtins.int
+    """Number of the step."""
+    field: builtins.str
+    """Path of the field, for example `actions[0].content.text`."""
+    before: builtins.str
+    """Up to 40 characters before the match."""
+    match: builtins.str
+    """The match, as it is in the field."""
+    after: builtins.str
+    """Up to 80 characters after the match."""
+    def __init__(
+        self,
+        *,
+        trajectory_id: builtins.str = ...,
+        step_number: builtins.int = ...,
+        field: builtins.str = ...,
+        before: builtins.str = ...,
+        match: builtins.str = ...,
+        after: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["after", b"after", "before", b"before", "field", b"field", "match", b"match", "step_number", b"step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
+
+Global___SearchHit: typing_extensions.TypeAlias = SearchHit
+
+@typing.final
+class SearchStepsResponse(google.protobuf.message.Message):
+    """A message of the SearchSteps stream, at most 1 MiB."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    HITS_FIELD_NUMBER: builtins.int
+    SEARCHED_STEPS_FIELD_NUMBER: builtins.int
+    RESUME_TOKEN_FIELD_NUMBER: builtins.int
+    searched_steps: builtins.int
+    """Number of steps that this call has searched so far."""
+    resume_token: builtins.str
+    """Continues after this message. Empty in the last message if everything was searched."""
+    @property
+    def hits(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___SearchHit]:
+        """Matches, in the order of the search."""
+
+    def __init__(
+        self,
+        *,
+        hits: collections.abc.Iterable[Global___SearchHit] | None = ...,
+        searched_steps: builtins.int = ...,
+        resume_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["hits", b"hits", "resume_token", b"resume_token", "searched_steps", b"searched_steps"]) -> None: ...
+
+Global___SearchStepsResponse: typing_extensions.TypeAlias = SearchStepsResponse
+
+@typing.final
 class WatchTreeRequest(google.protobuf.message.Message):
     """Request of WatchTree. Exactly one of tree_id and trajectory_ids is required."""
 

@@ -126,6 +126,11 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.FromString,
                 _registered_method=True)
+        self.SearchSteps = channel.unary_stream(
+                '/anabranch.v1.TrajectoryService/SearchSteps',
+                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsResponse.FromString,
+                _registered_method=True)
         self.WatchTree = channel.unary_stream(
                 '/anabranch.v1.TrajectoryService/WatchTree',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeRequest.SerializeToString,
@@ -339,6 +344,16 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SearchSteps(self, request, context):
+        """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
+        found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
+        States and bytes are not searched. Damaged steps are left out.
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def WatchTree(self, request, context):
         """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
         of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
@@ -486,6 +501,11 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.GetTree,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.SerializeToString,
+            ),
+            'SearchSteps': grpc.unary_stream_rpc_method_handler(
+                    servicer.SearchSteps,
+                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsResponse.SerializeToString,
             ),
             'WatchTree': grpc.unary_stream_rpc_method_handler(
                     servicer.WatchTree,
@@ -1011,6 +1031,33 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/GetTree',
             anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.GetTreeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SearchSteps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.TrajectoryService/SearchSteps',
+            anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsRequest.SerializeToString,
+            anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -313,6 +313,22 @@ _TrajectoryServiceGetTreeType = typing_extensions.TypeVar(
     ],
 )
 
+_TrajectoryServiceSearchStepsType = typing_extensions.TypeVar(
+    '_TrajectoryServiceSearchStepsType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
+        anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
+        anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
+        anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
+    ],
+)
+
 _TrajectoryServiceWatchTreeType = typing_extensions.TypeVar(
     '_TrajectoryServiceWatchTreeType',
     grpc.UnaryStreamMultiCallable[
@@ -425,7 +441,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -503,6 +519,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetTreeRequest,
             anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
+            anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
@@ -607,6 +627,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetTreeRequest,
             anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
+            anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
         ],
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
@@ -752,6 +776,13 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
 
+    SearchSteps: _TrajectoryServiceSearchStepsType
+    """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
+    found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
+    States and bytes are not searched. Damaged steps are left out.
+    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+    """
+
     WatchTree: _TrajectoryServiceWatchTreeType
     """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
     of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
@@ -854,6 +885,10 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.GetTreeRequest,
         anabranch.v1.trajectory_service_pb2.GetTreeResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
+        anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
@@ -1092,6 +1127,18 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         """Lists the tree that a trajectory belongs to, in pages, parents before their branches. Deleted trajectories whose
         steps are kept for branches are included.
         Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """
+
+    @abc.abstractmethod
+    def SearchSteps(
+        self,
+        request: anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.SearchStepsResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.SearchStepsResponse]]:
+        """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
+        found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
+        States and bytes are not searched. Damaged steps are left out.
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
         """
 
     @abc.abstractmethod
