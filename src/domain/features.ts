@@ -12,6 +12,7 @@ export const FEATURES = Object.freeze([
   'list_orders',
   'list_steps_by_metric',
   'prompt_tokens',
+  'read_group',
   'read_states_by_digest',
   'read_trajectories',
   'return_existing',

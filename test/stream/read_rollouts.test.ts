@@ -50,6 +50,26 @@ describeApp('ReadRollouts', (on) => {
       );
     }));
 
+  it('Q6: of one group, returns all rollouts that have an attempt at once, with the steps that they have', () =>
+    withApp({}, async (trainer) => {
+      const { stage } = await trainer.place();
+      await trainer.group(stage, 0n, ['COMPLETED', 'FAILED']);
+      await trainer.makeRollouts(stage, [{ groupNumber: 1n }, { groupNumber: 1n, number: 1n }]);
+      const held = await trainer.claimOne({ stageId: stage.id });
+      await trainer.write(held, [step(0n, 'live')]);
+      const groups = await trainer.store.listGroups(
+        trainer.namespace,
+        stage.id,
+        { limit: 9, after: undefined },
+        'BASIC',
+      );
+      const read = async (i: number) => shownBy(await trainer.read(stage, { groupId: groups[i]!.id, stageId: '' }));
+      expect(await read(0)).toEqual(['0/0 COMPLETED: a0 b0', '0/1 FAILED: a1 b1 group done']);
+      expect(await read(1)).toEqual(['1/0 INITIALIZING: live group done']);
+      const unknown = trainer.read(stage, { groupId: crypto.randomUUID() });
+      expect((await refusalOf(unknown)).reason).toBe('GROUP_NOT_FOUND');
+    }));
+
   it('Q6: a rollout without an attempt, or with a deleted trajectory, delays nothing', () =>
     withApp({}, async (trainer) => {
       const { stage } = await trainer.place();

@@ -1,4 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
+import { groupNotFound } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/view.ts';
@@ -11,7 +12,10 @@ import { orDeleted, type RolloutsRead, readGroup, type StageReader, stageNow } f
 const GROUPS = 256;
 
 export interface ReadRolloutsArgs {
+  /** Empty with `groupId`. */
   readonly stageId: string;
+  /** Returns the rollouts of this group at once, whatever their status. Default: the groups of the stage. */
+  readonly groupId?: string;
   /** Returns only groups whose rollouts are all COMPLETED. Default: all groups whose rollouts are all terminal. */
   readonly completeGroupsOnly: boolean;
   /**
@@ -29,15 +33,20 @@ export interface ReadRolloutsArgs {
 /**
  * Q6: returns the rollouts of a stage with their steps, group by group as groups become terminal, each group once.
  * Reads the groups again after each hint and poll, so no hint needs to be reliable. Errors: STAGE_NOT_FOUND,
- * RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* readRollouts(
   app: App,
   caller: Caller,
   args: ReadRolloutsArgs,
 ): AsyncGenerator<RolloutsRead, void, undefined> {
-  const stage = await findStage(app, caller, args.stageId);
+  const group = args.groupId ? await findGroup(app, caller, args.groupId) : undefined;
+  const stage = await findStage(app, caller, group?.stage.id ?? args.stageId);
   const reader: StageReader = { app, caller, stage, view: args.view, inlineBytes: args.inlineBytes };
+  if (group !== undefined) {
+    yield* readGroup(reader, group, () => true);
+    return;
+  }
   if (!args.follow) {
     yield* readEnded(reader, args, new Set());
     return;
@@ -85,6 +94,13 @@ async function* follow(
 async function hasRunEnded({ app, caller, stage }: StageReader): Promise<boolean> {
   const run = await app.store.getRun(caller.namespace, { id: stage.run.id });
   return run !== undefined && isTerminal(run.status);
+}
+
+/** Errors: GROUP_NOT_FOUND. */
+async function findGroup({ store }: App, { namespace }: Caller, id: string): Promise<Group> {
+  const found = await store.getGroup(namespace, { id });
+  if (found === undefined) throw groupNotFound(id);
+  return found;
 }
 
 /** What remains of a stage: nothing, only queued rollouts, or rollouts that workers hold. */

@@ -208,11 +208,15 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
     }),
   },
   readRollouts: {
-    requests: async ({ stageId, runs, rollouts, pendingId, heldId, runningId }) => {
+    requests: async ({ stageId, endedGroupId: groupId, runs, rollouts, pendingId, heldId, runningId }) => {
       // Otherwise the last of them would not end by itself.
       for (const rolloutId of [pendingId, heldId, runningId]) await rollouts.cancelRollout({ rolloutId });
       await runs.completeStage({ stageId });
-      return [[{ stageId, completeGroupsOnly: true, view: View.BASIC, inlineBytes: 100 }], [{ stageId, follow: true }]];
+      return [
+        [{ stageId, completeGroupsOnly: true, view: View.BASIC, inlineBytes: 100 }],
+        [{ groupId }],
+        [{ stageId, follow: true }],
+      ];
     },
     served: (answers, { doneId, failedId, heldId, runningId }) => {
       expect(answers.map(({ rollout }) => rollout?.id)).toEqual([doneId, failedId, heldId, runningId, undefined]);
@@ -225,7 +229,11 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
       expect(answers[1]).toMatchObject({ steps: [], rolloutDone: true, groupDone: true });
       expect(answers.at(-1)).toMatchObject({ caughtUp: true });
     },
-    refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY }] }),
+    refused: ({ endedGroupId: groupId }) => ({
+      STAGE_NOT_FOUND: [{ stageId: NOBODY }],
+      GROUP_NOT_FOUND: [{ groupId: NOBODY }],
+      INVALID_REQUEST: [{ groupId, follow: true }],
+    }),
   },
 };
 

@@ -2370,13 +2370,13 @@ export declare type ListRolloutsResponse = Message<"anabranch.v1.ListRolloutsRes
 export declare const ListRolloutsResponseSchema: GenMessage<ListRolloutsResponse>;
 
 /**
- * Request of ReadRollouts.
+ * Request of ReadRollouts. Exactly one of stage_id and group_id is required.
  *
  * @generated from message anabranch.v1.ReadRolloutsRequest
  */
 export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequest"> & {
   /**
-   * Id of the stage.
+   * Id of the stage: return its terminal groups.
    *
    * @generated from field: string stage_id = 1;
    */
@@ -2413,6 +2413,14 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
    * @generated from field: int32 inline_bytes = 5;
    */
   inlineBytes: number;
+
+  /**
+   * Id of a group: return its rollouts that have an attempt, whatever their status, with the steps that they have now. If
+   * none has, return all, without steps. Cannot be combined with `complete_groups_only` and `follow`.
+   *
+   * @generated from field: string group_id = 6;
+   */
+  groupId: string;
 };
 
 /**
@@ -3528,8 +3536,8 @@ export declare const RolloutService: GenService<{
     output: typeof ListRolloutsResponseSchema;
   },
   /**
-   * Streams the rollouts of a stage with their steps, group by group as groups become terminal. Errors:
-   * STAGE_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
+   * Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group at
+   * once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReadRollouts
    */

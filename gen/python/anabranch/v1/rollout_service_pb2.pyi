@@ -2282,7 +2282,7 @@ Global___ListRolloutsResponse: typing_extensions.TypeAlias = ListRolloutsRespons
 
 @typing.final
 class ReadRolloutsRequest(google.protobuf.message.Message):
-    """Request of ReadRollouts."""
+    """Request of ReadRollouts. Exactly one of stage_id and group_id is required."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -2291,8 +2291,9 @@ class ReadRolloutsRequest(google.protobuf.message.Message):
     FOLLOW_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
     INLINE_BYTES_FIELD_NUMBER: builtins.int
+    GROUP_ID_FIELD_NUMBER: builtins.int
     stage_id: builtins.str
-    """Id of the stage."""
+    """Id of the stage: return its terminal groups."""
     complete_groups_only: builtins.bool
     """If true, only groups whose rollouts are all COMPLETED are returned. If false, all terminal groups are returned,
     with those of their rollouts that have an attempt; if none has, with all of them, without steps.
@@ -2308,6 +2309,10 @@ class ReadRolloutsRequest(google.protobuf.message.Message):
     """Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
     that name them. At most 262,144. Default: 0 (none).
     """
+    group_id: builtins.str
+    """Id of a group: return its rollouts that have an attempt, whatever their status, with the steps that they have now. If
+    none has, return all, without steps. Cannot be combined with `complete_groups_only` and `follow`.
+    """
     def __init__(
         self,
         *,
@@ -2316,8 +2321,9 @@ class ReadRolloutsRequest(google.protobuf.message.Message):
         follow: builtins.bool = ...,
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
         inline_bytes: builtins.int = ...,
+        group_id: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["complete_groups_only", b"complete_groups_only", "follow", b"follow", "inline_bytes", b"inline_bytes", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["complete_groups_only", b"complete_groups_only", "follow", b"follow", "group_id", b"group_id", "inline_bytes", b"inline_bytes", "stage_id", b"stage_id", "view", b"view"]) -> None: ...
 
 Global___ReadRolloutsRequest: typing_extensions.TypeAlias = ReadRolloutsRequest
 
