@@ -12,6 +12,7 @@ import {
   type RunPicture,
   readTrajectories,
   reasonOf,
+  type WatchOptions,
   watchRun,
 } from '../../src/client/web/index.ts';
 import type { Series } from './tree/series.ts';
@@ -214,7 +215,7 @@ export async function readMetrics(
 export function watchRunHere(
   api: Api,
   runId: string,
-  options: { readonly signal: AbortSignal; readonly onCut: () => void },
+  options: Pick<WatchOptions, 'signal' | 'onCut' | 'onCaughtUp'>,
 ): AsyncGenerator<RunPicture> {
   return watchRun(api, { runId, allStages: true, rollouts: true, giveUpAfterMs: Number.POSITIVE_INFINITY, ...options });
 }

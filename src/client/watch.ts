@@ -34,6 +34,10 @@ export interface WatchOptions {
   /** Called for every error that is retried. Must not throw. */
   readonly onCut?: (error: unknown, retryInMs: number) => void;
   /**
+   * Called when the last picture is complete, also if a reconnect brought no change and so no new picture. Must not throw.
+   */
+  readonly onCaughtUp?: () => void;
+  /**
    * Gives up after this many milliseconds without a message of the server. Default 5 minutes. Infinity disables the
    * limit.
    */
@@ -104,6 +108,7 @@ export async function* watchRun(
         }
         const picture = builder.picture();
         if (picture !== undefined) yield picture;
+        options.onCaughtUp?.();
       }
       if (options.untilTerminal === true && builder.terminal) return;
       throw new ConnectError('the server ended the watch', Code.Unavailable);

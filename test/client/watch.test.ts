@@ -140,7 +140,9 @@ describe('watchRun', () => {
       runs: { getStage: ({ stageId = '' }) => ({ stage: stage(stageId, 7, FAILED) }) },
     });
     const cuts: number[] = [];
-    const got = await pictures(client, { onCut: (_error, retryInMs) => cuts.push(retryInMs) });
+    let complete = 0;
+    const onCaughtUp = () => (complete += 1);
+    const got = await pictures(client, { onCut: (_error, retryInMs) => cuts.push(retryInMs), onCaughtUp });
     expect(got.map(short)).toEqual([
       '3 RUNNING; a@1 RUNNING; 10',
       '4 RUNNING; a@1 RUNNING; 10',
@@ -148,6 +150,7 @@ describe('watchRun', () => {
     ]);
     expect(peer.watches).toHaveLength(4);
     expect(cuts).toHaveLength(3);
+    expect(complete).toBe(3);
   });
 
   it('fetches a stage that ended while the connection was cut: the snapshot contains only open ones', async () => {

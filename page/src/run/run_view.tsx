@@ -72,9 +72,9 @@ function useRun(id: string) {
     if (!visibleNow) return;
     const stop = new AbortController();
     const watch = async () => {
-      const cut = () => setState((last) => ({ ...last, stale: true }));
-      for await (const picture of watchRunHere(api, id, { signal: stop.signal, onCut: cut }))
-        setState({ picture, stale: false });
+      const stale = (now: boolean) => setState((last) => (last.stale === now ? last : { ...last, stale: now }));
+      const options = { signal: stop.signal, onCut: () => stale(true), onCaughtUp: () => stale(false) };
+      for await (const picture of watchRunHere(api, id, options)) setState({ picture, stale: false });
     };
     watch().catch(
       (error) => stop.signal.aborted || setState((last) => ({ ...last, error: messageOf(error), stale: true })),

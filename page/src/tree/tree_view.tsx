@@ -1,4 +1,4 @@
-import { useEffect, useMemo } from 'preact/hooks';
+import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { TreeNode } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { stepOf } from '../address.ts';
 import { type Api, type Plotted, readStep, readTree, readValues } from '../api.ts';
@@ -270,9 +270,13 @@ interface KeyTargets {
 }
 
 /** `j` and `k` go from row to row, `n` and `p` from step to step, wherever the focus is outside of a text field. */
-function useKeys({ step, end, onStep, rows, selected, onSelect }: KeyTargets): void {
+function useKeys(targets: KeyTargets): void {
+  // Keys can follow each other faster than effects run.
+  const latest = useRef(targets);
+  latest.current = targets;
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
+      const { step, end, onStep, rows, selected, onSelect } = latest.current;
       const typing =
         event.target instanceof Element && event.target.matches('input:not([type=range]), select, textarea');
       if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -287,5 +291,5 @@ function useKeys({ step, end, onStep, rows, selected, onSelect }: KeyTargets): v
     };
     addEventListener('keydown', press);
     return () => removeEventListener('keydown', press);
-  });
+  }, []);
 }
