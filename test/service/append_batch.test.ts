@@ -162,6 +162,36 @@ describeApp('AppendBatch', (on) => {
     expect(await scene.words({ id: branch })).toEqual(['a', 'c']);
   });
 
+  it('W14, W1, W7: messages at once that create the same trajectories, in opposite orders, store each entry once', async () => {
+    const scene = on.scene();
+    for (let round = 0; round < 3; round += 1) {
+      const ids = Array.from({ length: 12 }, () => randomUUID());
+      const states = ids.map((_, i) => ({ name: 's', data: Buffer.alloc(5000, `${round} ${i >> 1} `) }));
+      const entries = ids.map((id, i): Entry => {
+        const steps = [
+          { ...word(0, 'x'), states: [states[i]!] },
+          { ...word(1, 'y'), states: [states[11 - i]!] },
+        ];
+        return { trajectoryId: id, ...creating(id), steps };
+      });
+      const left = Array.from({ length: 6 }, (_, i) => (i % 2 === 0 ? entries : entries.toReversed()));
+      for (let tries = 0; left.length > 0; tries += 1) {
+        expect(tries).toBeLessThan(20);
+        const answers = await Promise.all(
+          left.splice(0).map(async (each) => [each, (await scene.rpc.appendBatch({ entries: each })).results] as const),
+        );
+        for (const [sent, results] of answers) {
+          const again = sent.filter((_, i) => reasonOf(results[i]!) === 'DATABASE_UNAVAILABLE');
+          expect(results.map(reasonOf).filter((reason) => reason !== '' && reason !== 'DATABASE_UNAVAILABLE')).toEqual(
+            [],
+          );
+          if (again.length > 0) left.push(again);
+        }
+      }
+      for (const id of ids) expect(await scene.words({ id })).toEqual(['x', 'y']);
+    }
+  });
+
   if (on.engine === 'sqlite') return; // one transaction writes at a time
 
   it('W14, W1: an entry fails in a moment if another transaction creates its trajectory, and delays no other', async () => {
