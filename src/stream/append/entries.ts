@@ -88,56 +88,53 @@ async function submit({ app, caller, source }: EntryCall, placed: readonly Place
 const MOST_WAITS = 20;
 
 /**
- * Commits the entries that create their trajectory, each completely or not at all. Returns the other ones: those whose
- * trajectory exists.
+ * Commits the entries that create their trajectory, each completely or not at all. Returns the other ones, in order:
+ * those whose trajectory exists, and those without `create`.
  */
 async function create(call: EntryCall, placed: readonly Placed[]): Promise<readonly Placed[]> {
   const { source } = call;
-  const waitMs = source.lockWaitMs ?? 0;
+  const { lockWaitMs = 0 } = source;
   const begin = performance.now();
-  const settle = ({ place }: Placed, outcome: EntryOutcome): void => {
-    left.delete(place);
-    source.settle(place, outcome);
-  };
-  const left = new Map(placed.map((each) => [each.place, each]));
-  let waiting: readonly Placed[] = placed.filter(({ entry }) => entry.create !== undefined);
-  for (;;) {
-    waiting = await createTogether(call, waiting, settle, begin + MOST_WAITS * waitMs);
-    if (waiting.length === 0 || source.over) return [...left.values()];
-    if (performance.now() >= begin + waitMs) break;
-    await new Promise((resolve) => setTimeout(resolve, LOCK_RETRY_MS));
+  const left = placed.filter(({ entry }) => entry.create === undefined);
+  let waiting = placed.filter(({ entry }) => entry.create !== undefined);
+  while (waiting.length > 0 && !source.over) {
+    const outcomes = await createTogether(call, waiting, begin + MOST_WAITS * lockWaitMs);
+    const isOver = performance.now() >= begin + lockWaitMs;
+    const locked: Placed[] = [];
+    for (const [i, each] of waiting.entries()) {
+      const outcome = outcomes[i]!;
+      if (outcome === 'exists') left.push(each);
+      else if (outcome !== 'locked') source.settle(each.place, outcome);
+      else if (isOver) source.settle(each.place, failed(trajectoryLocked(each.entry.trajectoryId, lockWaitMs)));
+      else locked.push(each);
+    }
+    waiting = locked;
+    if (locked.length > 0) await new Promise((resolve) => setTimeout(resolve, LOCK_RETRY_MS));
   }
-  for (const each of waiting) settle(each, failed(trajectoryLocked(each.entry.trajectoryId, waitMs)));
-  return [...left.values()];
+  return left.sort((a, b) => a.place - b.place);
 }
 
 /**
  * Commits entries that create their trajectory in one transaction if none fails. Otherwise, commits each half of them.
- * Returns those that wait for locks; after `end` also the ones beside them.
+ * Entries that wait for locks are `locked`; after `end` also the ones beside them.
  */
 async function createTogether(
   call: EntryCall,
   placed: readonly Placed[],
-  settle: (each: Placed, outcome: EntryOutcome) => void,
   end: number,
-): Promise<readonly Placed[]> {
-  const { app, caller, source } = call;
-  if (source.over) return [];
-  const batches = placed.map(({ entry }) => ({ ...entry, create: entry.create!, caller, independent: true }));
+): Promise<(EntryOutcome | 'exists' | 'locked')[]> {
+  const batches = placed.map(({ entry }) => ({ ...entry, create: entry.create!, caller: call.caller }));
   try {
-    const outcomes = await app.store.appendToNew(batches);
-    for (const [i, outcome] of outcomes.entries()) if (outcome?.kind === 'committed') settle(placed[i]!, outcome);
-    return [];
+    const outcomes = await call.app.store.appendToNew(batches);
+    return outcomes.map((outcome) => (outcome?.kind === 'committed' ? outcome : 'exists'));
   } catch (error) {
-    if (error instanceof Contended && (placed.length === 1 || performance.now() >= end)) return placed;
-    if (placed.length === 1 || isOutage(error)) {
-      for (const each of placed) settle(each, failed(error));
-      return [];
-    }
+    const isLocked = error instanceof Contended && (placed.length === 1 || performance.now() >= end);
+    if (isLocked) return placed.map(() => 'locked');
+    if (placed.length === 1 || isOutage(error)) return placed.map(() => failed(error));
   }
   const half = Math.ceil(placed.length / 2);
-  const waiting = await createTogether(call, placed.slice(0, half), settle, end);
-  return [...waiting, ...(await createTogether(call, placed.slice(half), settle, end))];
+  const first = await createTogether(call, placed.slice(0, half), end);
+  return [...first, ...(await createTogether(call, placed.slice(half), end))];
 }
 
 function failed(error: unknown): FailedEntry {
