@@ -13,7 +13,7 @@ import {
 import { loadConfig } from '../../src/config/config.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
 import { groupMethods } from '../../src/service/group/group.ts';
-import type { PartsCall } from '../../src/service/method.ts';
+import type { Call } from '../../src/service/method.ts';
 import { rolloutMethods } from '../../src/service/rollout/rollout.ts';
 import { runMethods } from '../../src/service/run/run.ts';
 import { summaryMethods } from '../../src/service/run/summary.ts';
@@ -113,7 +113,7 @@ async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
   }
 }
 
-async function wholeTree(call: PartsCall, runId: string): Promise<void> {
+async function wholeTree(call: Call, runId: string): Promise<void> {
   let pageToken = '';
   do {
     const request = create(GetRunTreeRequestSchema, { runId, pageSize: 1000, pageToken });

@@ -12,7 +12,7 @@ import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import type { AnabranchError } from '../domain/errors.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
-import type { BidiStream, Call, ClientStream, Methods, PartsCall, ServerStream, Unary } from '../service/method.ts';
+import type { BidiStream, Call, ClientStream, Methods, ServerStream, Unary } from '../service/method.ts';
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/logger.ts';
 import { callerOf, cutOf } from './caller.ts';
@@ -37,7 +37,7 @@ export interface Activity {
 /** The context of a call, from Connect or from the gRPC server. The signal can be created at its first use. */
 export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
-function callOf({ app, logger, validator }: Wire, context: CallContext): PartsCall {
+function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
   return {
     app: appWithin(app, context),
     caller: callerOf(context.values),

@@ -22,16 +22,8 @@ export interface Call {
   readonly caller: Caller;
   /** Aborted when the caller has disconnected, its deadline has passed, or the call has ended. */
   readonly signal: AbortSignal;
-}
-
-/** A call whose requests are frames of a stream, which the method must check. */
-export interface FramesCall extends Call {
   /** Checks a frame like a request, except for its steps, which their conversion checks. Errors: INVALID_REQUEST. */
   readonly check: <Desc extends DescMessage>(schema: Desc, frame: MessageShape<Desc>) => void;
-}
-
-/** A call whose request has parts that succeed or fail on their own. */
-export interface PartsCall extends FramesCall {
   /** Returns why a part of the request failed, with the field of the part that is wrong. Logs internal errors. */
   readonly errorOf: <Desc extends DescMessage>(
     error: unknown,
@@ -43,12 +35,12 @@ export interface PartsCall extends FramesCall {
 /** A unary method: takes a checked request and returns the initial values of its response. */
 export type Unary<M extends DescMethodUnary> = (
   request: MessageShape<M['input']>,
-  call: PartsCall,
+  call: Call,
 ) => Promise<MessageInitShape<M['output']>>;
 
 /** A method that responds with a stream of messages, or of encoded responses. */
 export interface ServerStream<M extends DescMethodServerStreaming, Sent = MessageShape<M['output']>> {
-  readonly messages: (request: MessageShape<M['input']>, call: PartsCall) => AsyncGenerator<Sent>;
+  readonly messages: (request: MessageShape<M['input']>, call: Call) => AsyncGenerator<Sent>;
   /** Whether encoding a message takes so long that each waits for a slot (A5). */
   readonly isLarge?: boolean;
 }
@@ -56,13 +48,13 @@ export interface ServerStream<M extends DescMethodServerStreaming, Sent = Messag
 /** A method that takes a stream and returns the initial values of its response. */
 export type ClientStream<M extends DescMethodClientStreaming> = (
   frames: AsyncIterable<MessageShape<M['input']>>,
-  call: FramesCall,
+  call: Call,
 ) => Promise<MessageInitShape<M['output']>>;
 
 /** A method that takes a stream and responds with one. */
 export type BidiStream<M extends DescMethodBiDiStreaming, Frame = MessageShape<M['input']>> = (
   frames: AsyncIterable<Frame>,
-  call: FramesCall,
+  call: Call,
 ) => AsyncGenerator<MessageShape<M['output']>>;
 
 export type Method<M extends DescMethod> = M extends DescMethodUnary

@@ -12,6 +12,7 @@ import { putState } from '../../src/service/state/put.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { appWithin } from '../../src/stream/app.ts';
 import { refusalOf } from '../store/scene.ts';
+import { callOf } from '../support/parts_call.ts';
 import { sha256 } from '../support/steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, describeApp, state, step } from './on_app.ts';
@@ -239,6 +240,6 @@ async function diff(
   request: MessageInitShape<typeof DiffStatesRequestSchema>,
   app = ownApp,
 ) {
-  const call = { app, caller, signal: app.call.signal };
+  const call = callOf(app, caller);
   return create(DiffStatesResponseSchema, await diffStates(create(DiffStatesRequestSchema, request), call));
 }

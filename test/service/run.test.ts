@@ -10,6 +10,7 @@ import type { NewMetricPoint } from '../../src/store/contract/metric.ts';
 import { findRun } from '../../src/stream/find.ts';
 import { newExperiment, RunScene, runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
+import { callOf } from '../support/parts_call.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { all, describeApp } from './on_app.ts';
 import { collect, servicesOf } from './services.ts';
@@ -223,7 +224,7 @@ describeApp('ReadMetrics', (on) => {
     fields: Omit<MessageInitShape<typeof ReadMetricsRequestSchema>, '$typeName'> = {},
   ) {
     const request = create(ReadMetricsRequestSchema, { runIds, ...fields });
-    return metricMethods.readMetrics.messages(request, { app, caller, signal: app.call.signal });
+    return metricMethods.readMetrics.messages(request, callOf(app, caller));
   }
 
   async function series(reading: AsyncIterable<ReadMetricsResponse>) {

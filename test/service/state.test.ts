@@ -12,6 +12,7 @@ import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
+import { callOf } from '../support/parts_call.ts';
 import { sha256 } from '../support/steps.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
@@ -473,7 +474,7 @@ describeApp('states', (on) => {
 
 function byDigest({ app, caller }: AppScene, digests: string[]) {
   const request = create(ReadStatesByDigestRequestSchema, { digests });
-  return readStatesByDigest(request, { app, caller, signal: app.call.signal });
+  return readStatesByDigest(request, callOf(app, caller));
 }
 
 const EVERYTHING = { startStepNumber: 0n, endStepNumber: undefined, name: '', every: 0n };
@@ -493,7 +494,7 @@ function chunksOf(
   request: MessageInitShape<typeof GetStateRequestSchema>,
   app = ownApp,
 ) {
-  return getState(create(GetStateRequestSchema, request), { app, caller, signal: app.call.signal });
+  return getState(create(GetStateRequestSchema, request), callOf(app, caller));
 }
 
 async function get(scene: AppScene, digest: string, offset = 0, length?: number): Promise<Buffer> {

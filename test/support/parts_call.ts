@@ -1,11 +1,11 @@
 import type { Caller } from '../../src/domain/caller.ts';
 import { toAppendError } from '../../src/rpc/errors.ts';
-import type { PartsCall } from '../../src/service/method.ts';
+import type { Call } from '../../src/service/method.ts';
 import type { App } from '../../src/stream/app.ts';
 import { sharedValidator } from './shared_validator.ts';
 
 /** The context of a method that is called without the wire. */
-export function callOf(app: App, caller: Caller): PartsCall {
+export function callOf(app: App, caller: Caller): Call {
   return {
     app,
     caller,

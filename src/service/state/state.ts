@@ -5,7 +5,7 @@ import {
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { parseDigest } from '../../domain/ids.ts';
-import type { FramesCall, Methods } from '../method.ts';
+import type { Call, Methods } from '../method.ts';
 import { diffStates } from './diff.ts';
 import { fromState, getState } from './get.ts';
 import { putState } from './put.ts';
@@ -49,7 +49,7 @@ export const stateMethods: Methods<
 async function* chunksOf(
   first: PutStateRequest,
   frames: AsyncIterator<PutStateRequest>,
-  { check }: FramesCall,
+  { check }: Call,
 ): AsyncGenerator<Uint8Array> {
   yield first.chunk;
   for (;;) {

@@ -23,7 +23,7 @@ import {
 } from '../../stream/append/session.ts';
 import { required } from '../convert/required.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
-import type { BidiStream, FramesCall } from '../method.ts';
+import type { BidiStream, Call } from '../method.ts';
 import { toCreation } from './creation.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { requireStepSize, toSeal } from './single_step.ts';
@@ -55,7 +55,7 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
 async function* converse(
   session: AppendSession,
   frames: AsyncIterator<Frame>,
-  call: FramesCall,
+  call: Call,
 ): AsyncGenerator<AppendStepsResponse> {
   // Frames that were read are committed even if the client disconnects.
   const leave = () => session.abandon();
@@ -75,7 +75,7 @@ async function* converse(
  * Passes frames to the session until the client has sent all, a frame is invalid, or the session accepts no more. Never
  * rejects: the session's events throw the error of an invalid frame.
  */
-async function readFrames(session: AppendSession, frames: AsyncIterator<Frame>, call: FramesCall): Promise<void> {
+async function readFrames(session: AppendSession, frames: AsyncIterator<Frame>, call: Call): Promise<void> {
   try {
     while (session.accepting) {
       const next = await frames.next();
@@ -91,7 +91,7 @@ async function readFrames(session: AppendSession, frames: AsyncIterator<Frame>, 
 /** Converts the first frame of an append stream. Errors: INVALID_REQUEST, DIGEST_MISMATCH. */
 function toOpening(
   frame: Frame,
-  { app, check }: FramesCall,
+  { app, check }: Call,
 ): { readonly open: OpenRequest; readonly create: TrajectoryCreation | undefined } {
   if (frame instanceof PackedFrame || frame.open === undefined)
     throw invalidField('open', 'must be the first frame of the stream, before any steps');
@@ -118,7 +118,7 @@ const PACKED_STATE_BYTES = 300;
 const TAG_BYTES = 144;
 
 /** Converts a frame after the first. Errors: INVALID_REQUEST. */
-export function toAppendFrame(frame: Frame, { check }: Pick<FramesCall, 'check'>): AppendFrame {
+export function toAppendFrame(frame: Frame, { check }: Pick<Call, 'check'>): AppendFrame {
   if (frame instanceof PackedFrame) {
     const states = frame.steps.reduce((count, step) => count + step.states.length, 0);
     const bytes = Math.max(frame.bytes, frame.steps.length * PACKED_STEP_BYTES + states * PACKED_STATE_BYTES);

@@ -10,7 +10,7 @@ import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { commitEntries, type EntryOutcome, type FailedEntry, type NewEntry } from '../../stream/append/entries.ts';
 import { fromInstant } from '../convert/values.ts';
-import type { PartsCall, Unary } from '../method.ts';
+import type { Call, Unary } from '../method.ts';
 import { toAppendFrame } from './append.ts';
 import { toCreation } from './creation.ts';
 
@@ -22,7 +22,7 @@ export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = a
   return { results: outcomes.map((outcome, i) => toResult(outcome, entries[i]!, call, errors)) };
 };
 
-function toEntryOrError(entry: AppendEntry, call: PartsCall): NewEntry | FailedEntry {
+function toEntryOrError(entry: AppendEntry, call: Call): NewEntry | FailedEntry {
   try {
     return toEntry(entry, call);
   } catch (error) {
@@ -31,7 +31,7 @@ function toEntryOrError(entry: AppendEntry, call: PartsCall): NewEntry | FailedE
 }
 
 /** Errors: INVALID_REQUEST, DIGEST_MISMATCH. */
-function toEntry(entry: AppendEntry, { app, check }: PartsCall): NewEntry {
+function toEntry(entry: AppendEntry, { app, check }: Call): NewEntry {
   const { trajectoryId, uid, writerEpoch, writerId, takeOverEpoch, steps, tags, seal } = entry;
   if (writerId === '' && takeOverEpoch !== undefined) throw invalidField('take_over_epoch', 'requires writer_id');
   if (writerId !== '' && writerEpoch !== undefined) {
@@ -55,7 +55,7 @@ function toEntry(entry: AppendEntry, { app, check }: PartsCall): NewEntry {
 function toResult(
   outcome: EntryOutcome,
   entry: AppendEntry,
-  call: PartsCall,
+  call: Call,
   errors: Map<unknown, MessageInitShape<typeof AppendErrorSchema>>,
 ): MessageInitShape<typeof AppendResultSchema> {
   if (outcome.kind === 'committed') {

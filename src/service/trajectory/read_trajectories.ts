@@ -9,7 +9,7 @@ import {
 import { type Position, type ReadTrajectoriesArgs, readTrajectories as read } from '../../stream/trajectories/read.ts';
 import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { toView } from '../convert/values.ts';
-import type { PartsCall, ServerStream } from '../method.ts';
+import type { Call, ServerStream } from '../method.ts';
 import { pageBindingOf } from '../request/digest.ts';
 import { cursorInt, invalidPageToken, makePageToken, readResumeToken } from '../request/page_token.ts';
 import { fromTrajectory } from './messages.ts';
@@ -22,7 +22,7 @@ export const readTrajectories: ServerStream<typeof rpc, EncodedResponse> = { mes
 
 async function* messages(
   request: ReadTrajectoriesRequest,
-  { app, caller, errorOf }: PartsCall,
+  { app, caller, errorOf }: Call,
 ): AsyncGenerator<EncodedResponse, void, undefined> {
   const filter = toReadFilter(request);
   const view = toView(request.view, 'FULL');
