@@ -7,13 +7,14 @@ import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { servePage } from './page.ts';
-import { createHandler, type ServiceHandler } from './rpc/handler.ts';
+import { createHandler, type HandlerDeps, type ServiceHandler } from './rpc/handler.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
 import type { Validator } from './rpc/validate.ts';
 import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { openStore } from './store/open.ts';
 import { dropSchema } from './store/postgres_schema/drop.ts';
+import { sizeOfSchema } from './store/postgres_schema/size.ts';
 import { SqliteFile } from './store/sqlite_file/file.ts';
 import { compact, deleteFile } from './store/sqlite_file/unserved.ts';
 import { type App, createApp } from './stream/app.ts';
@@ -80,8 +81,8 @@ export async function serveStore(
   const { maxConnections } = config;
   const { stateTtlHours, requestDays } = app.settings;
   const info = { version: packageVersion(), limits: { ...LIMITS, maxConnections, stateTtlHours, requestDays } };
-  const file = config.database.engine === 'sqlite' ? new SqliteFile(config.database.path) : undefined;
-  const service = createHandler({ app, logger, info, file, validator });
+  const database = databaseParts(config);
+  const service = createHandler({ app, logger, info, database, validator });
   const page = config.page === 'off' ? undefined : servePage(config.page);
   const port = new Port({
     ...config.listen,
@@ -118,6 +119,12 @@ export async function serveStore(
     await store.close();
     throw error instanceof ListenError ? new StartError(error.message, { cause: error }) : error;
   }
+}
+
+function databaseParts({ database }: Config): HandlerDeps['database'] {
+  if (database.engine === 'postgres') return { sizeOf: () => sizeOfSchema(database.url), file: undefined };
+  const file = new SqliteFile(database.path);
+  return { sizeOf: () => file.size(), file };
 }
 
 /** Migrates the schema without serving. Returns the store's description. Errors: StartError. */

@@ -15,6 +15,7 @@ import { rolloutsCommand } from './rollouts.ts';
 import { runCommand } from './run.ts';
 import { runsCommand } from './runs.ts';
 import { serveCommand } from './serve.ts';
+import { statsCommand } from './stats.ts';
 import { stepsCommand } from './steps.ts';
 import { storageUsageCommand } from './storage_usage.ts';
 import { tailCommand } from './tail.ts';
@@ -44,6 +45,7 @@ function program(cli: CliContext): Command {
     .addCommand(tailCommand(cli))
     .addCommand(diffCommand(cli))
     .addCommand(storageUsageCommand(cli))
+    .addCommand(statsCommand(cli))
     .addCommand(verifyCommand(cli))
     .addCommand(backupCommand(cli))
     .addCommand(restoreCommand(cli))

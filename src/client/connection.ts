@@ -34,7 +34,7 @@ export interface AnabranchClient {
   readonly runs: Client<typeof RunService>;
   /** Calls every RPC of RolloutService: tasks, groups, the queue of rollouts, validations, environments. */
   readonly rollouts: Client<typeof RolloutService>;
-  /** Calls every RPC of AdminService: verification of the database. */
+  /** Calls every RPC of AdminService: statistics, verification, backup and vacuum of the database. */
   readonly admin: Client<typeof AdminService>;
   /** Calls every RPC of ServerService: version, features and limits. */
   readonly server: Client<typeof ServerService>;

@@ -7,6 +7,7 @@ export const FEATURES = Object.freeze([
   'claim_created_rollouts',
   'close_queue',
   'create_by_open',
+  'database_stats',
   'diff_states',
   'inline_bytes',
   'list_orders',

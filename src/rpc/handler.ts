@@ -6,7 +6,7 @@ import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { ANONYMOUS } from '../domain/caller.ts';
-import type { DatabaseFile } from '../service/admin/database_file.ts';
+import type { DatabaseParts } from '../service/admin/database_file.ts';
 import type { ServerInfo } from '../service/server/server.ts';
 import {
   adminService,
@@ -31,8 +31,7 @@ export interface HandlerDeps {
   readonly app: App;
   readonly logger: Logger;
   readonly info: ServerInfo;
-  /** The file of an SQLite database. Undefined on Postgres. */
-  readonly file?: DatabaseFile | undefined;
+  readonly database: DatabaseParts;
   /** Default: `createServiceValidator()`. */
   readonly validator?: Validator | undefined;
 }
@@ -73,7 +72,7 @@ export function createHandler({
   app,
   logger,
   info,
-  file,
+  database,
   validator = createServiceValidator(),
 }: HandlerDeps): ServiceHandler {
   const activity: Activity = { handlers: 0 };
@@ -91,7 +90,7 @@ export function createHandler({
       serve(StateService, handlers(wire, StateService, stateService));
       serve(RunService, handlers(wire, RunService, runService));
       serve(RolloutService, handlers(wire, RolloutService, rolloutService));
-      serve(AdminService, handlers(wire, AdminService, adminService(file)));
+      serve(AdminService, handlers(wire, AdminService, adminService(database)));
       serve(ServerService, handlers(wire, ServerService, serverService(info)));
       serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
       serveReflection(serve, wire, SERVICES);

@@ -6,7 +6,7 @@ import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.
 import type { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { adminMethods } from './admin/admin.ts';
-import type { DatabaseFile } from './admin/database_file.ts';
+import type { DatabaseParts } from './admin/database_file.ts';
 import { environmentMethods } from './environment/environment.ts';
 import { experimentMethods } from './experiment/experiment.ts';
 import { groupMethods } from './group/group.ts';
@@ -75,8 +75,8 @@ export const rolloutService: AllMethods<typeof RolloutService> = {
   readRollouts,
 };
 
-export function adminService(file: DatabaseFile | undefined): AllMethods<typeof AdminService> {
-  return adminMethods(file);
+export function adminService(database: DatabaseParts): AllMethods<typeof AdminService> {
+  return adminMethods(database);
 }
 
 export function serverService(info: ServerInfo): AllMethods<typeof ServerService> {

@@ -25,6 +25,7 @@ import { openStore } from '../../src/store/open.ts';
 import { createApp } from '../../src/stream/app.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { NO_DATABASE } from '../support/no_database.ts';
 import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
 
 const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
@@ -106,7 +107,12 @@ async function serve() {
   const store = await openStore(config.database, { logger });
   const ids = { uuid: randomUUID, uid: randomUUID };
   const app = createApp({ store, logger, ids, settings: { slowReaderMs: SLOW_READER_MS } });
-  const { handle, activity } = createHandler({ app, logger, info: { version: '0.0.0', limits: {} } });
+  const { handle, activity } = createHandler({
+    app,
+    logger,
+    info: { version: '0.0.0', limits: {} },
+    database: NO_DATABASE,
+  });
   const onError = (error: unknown) => {
     throw error;
   };

@@ -1,17 +1,16 @@
 import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
 import type { Methods } from '../method.ts';
 import { backupDatabase } from './backup.ts';
-import type { DatabaseFile } from './database_file.ts';
+import type { DatabaseParts } from './database_file.ts';
+import { getDatabaseStats } from './stats.ts';
 import { vacuumDatabase } from './vacuum.ts';
 import { verifyDatabase } from './verify.ts';
 
-/** `file` is undefined on Postgres. */
-export function adminMethods(
-  file: DatabaseFile | undefined,
-): Methods<typeof AdminService, 'verifyDatabase' | 'backupDatabase' | 'vacuumDatabase'> {
+export function adminMethods(database: DatabaseParts): Methods<typeof AdminService, keyof typeof AdminService.method> {
   return {
+    getDatabaseStats: getDatabaseStats(database),
     verifyDatabase: { messages: verifyDatabase },
-    backupDatabase: { messages: backupDatabase(file) },
-    vacuumDatabase: { messages: vacuumDatabase(file) },
+    backupDatabase: { messages: backupDatabase(database.file) },
+    vacuumDatabase: { messages: vacuumDatabase(database.file) },
   };
 }

@@ -1,5 +1,13 @@
 import { AnabranchError } from '../../domain/errors.ts';
 
+/** What AdminService needs besides the store. */
+export interface DatabaseParts {
+  /** Bytes on disk, and those of them that are free for new rows, if the database tells. */
+  readonly sizeOf: () => Promise<{ readonly bytes: bigint; readonly freeBytes: bigint | undefined }>;
+  /** Undefined on Postgres. */
+  readonly file: DatabaseFile | undefined;
+}
+
 /** The file of an SQLite database, for work on the file as a whole. */
 export interface DatabaseFile {
   /** V2: copies the file of one moment while writers continue, and then returns its bytes. Errors: STORAGE_FULL. */

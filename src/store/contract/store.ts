@@ -1,3 +1,4 @@
+import type { DatabaseStats } from '../../domain/database_stats.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { VerificationProgress } from '../../domain/verification.ts';
 import type { AppendStore } from './append.ts';
@@ -60,6 +61,8 @@ export interface Store
    * What changes meanwhile is checked before or after the change, and is no fault.
    */
   verify(): AsyncGenerator<VerificationProgress, void, undefined>;
+  /** V4: counts rows of all namespaces. */
+  measureDatabase(): Promise<DatabaseStats>;
   /** Shares the thread of the server between large reads and everything else. */
   readonly slots: Slots;
   /** Resolves if the database answers. */

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './attempt/validations.ts';
 import { claimRollouts } from './claim/claims.ts';
+import { measureDatabase } from './database_stats.ts';
 import type { Engine } from './engine.ts';
 import { createEnvironment, findEnvironment, listEnvironments, moveEnvironment } from './environment/environments.ts';
 import { createExperiment, listExperiments, updateExperiment } from './experiment/experiments.ts';
@@ -76,6 +77,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
 
   verify() {
     return verify(this.engine);
+  },
+  measureDatabase() {
+    return measureDatabase(this.engine);
   },
 
   expireRequests(days, limit) {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { readdirSync, realpathSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { type BackupPiece, backUp } from './backup.ts';
 import { type VacuumProgress, vacuum } from './vacuum.ts';
 
@@ -18,6 +19,18 @@ export class SqliteFile {
   /** V2. Needs room for a copy of the database next to it. Errors: STORAGE_FULL. */
   backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined> {
     return backUp(this.#path, `${this.#path}${COPY}${randomUUID()}`, signal);
+  }
+
+  /** Bytes of the file, with those that are only in its log, and those of them that are free for new rows. */
+  async size(): Promise<{ readonly bytes: bigint; readonly freeBytes: bigint }> {
+    const database = new DatabaseSync(this.#path, { readOnly: true, timeout: 5000 });
+    const pragma = (name: string) => BigInt(Number(Object.values(database.prepare(`pragma ${name}`).get() ?? {})[0]));
+    try {
+      const page = pragma('page_size');
+      return { bytes: page * pragma('page_count'), freeBytes: page * pragma('freelist_count') };
+    } finally {
+      database.close();
+    }
   }
 
   /** V3. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */

@@ -13,6 +13,7 @@ import { Port } from '../../../src/listen/port.ts';
 import { createHandler } from '../../../src/rpc/handler.ts';
 import { openStore } from '../../../src/store/open.ts';
 import { createApp } from '../../../src/stream/app.ts';
+import { NO_DATABASE } from '../../support/no_database.ts';
 import { FAULTS, faultyStore } from './faulty-store.ts';
 
 const fault = FAULTS.find((name) => name === process.env.FAULT);
@@ -31,7 +32,7 @@ const app = createApp({
   logger,
   settings: { commitLanes: config.database.engine === 'sqlite' ? 1 : 2 },
 });
-const { handle } = createHandler({ app, logger, info: { version: '0.0.0', limits: {} } });
+const { handle } = createHandler({ app, logger, info: { version: '0.0.0', limits: {} }, database: NO_DATABASE });
 const port = new Port({
   ...config.listen,
   handler: handle,

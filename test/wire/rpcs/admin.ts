@@ -4,6 +4,15 @@ import { sha256 } from '../../support/steps.ts';
 import type { Rpcs } from './scene.ts';
 
 export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
+  getDatabaseStats: {
+    requests: () => [[{}]],
+    served: ([answer]) => {
+      expect(answer!.trajectories).toBeGreaterThan(0n);
+      expect(answer!.steps).toBeGreaterThanOrEqual(answer!.largestRuns[0]!.steps);
+      expect(answer!.bytes).toBeGreaterThan(0n);
+    },
+    refused: () => ({}),
+  },
   verifyDatabase: {
     requests: () => [[{}]],
     served: (answers) => {

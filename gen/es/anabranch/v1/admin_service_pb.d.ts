@@ -11,6 +11,144 @@ import type { Message } from "@bufbuild/protobuf";
 export declare const file_anabranch_v1_admin_service: GenFile;
 
 /**
+ * Request of GetDatabaseStats.
+ *
+ * @generated from message anabranch.v1.GetDatabaseStatsRequest
+ */
+export declare type GetDatabaseStatsRequest = Message<"anabranch.v1.GetDatabaseStatsRequest"> & {
+};
+
+/**
+ * Describes the message anabranch.v1.GetDatabaseStatsRequest.
+ * Use `create(GetDatabaseStatsRequestSchema)` to create a new message.
+ */
+export declare const GetDatabaseStatsRequestSchema: GenMessage<GetDatabaseStatsRequest>;
+
+/**
+ * Response of GetDatabaseStats. Deleted resources whose rows are still being removed may count.
+ *
+ * @generated from message anabranch.v1.GetDatabaseStatsResponse
+ */
+export declare type GetDatabaseStatsResponse = Message<"anabranch.v1.GetDatabaseStatsResponse"> & {
+  /**
+   * Bytes on disk: of the SQLite file and what is only in its log, or of the schema in Postgres with its indexes.
+   *
+   * @generated from field: int64 bytes = 1;
+   */
+  bytes: bigint;
+
+  /**
+   * Bytes that deleted rows left free for new ones (see VacuumDatabase). Unset on Postgres.
+   *
+   * @generated from field: optional int64 free_bytes = 2;
+   */
+  freeBytes?: bigint | undefined;
+
+  /**
+   * Number of trajectories.
+   *
+   * @generated from field: int64 trajectories = 3;
+   */
+  trajectories: bigint;
+
+  /**
+   * Number of steps. Inherited ones count once.
+   *
+   * @generated from field: int64 steps = 4;
+   */
+  steps: bigint;
+
+  /**
+   * Number of states with rows of their own: those of 4 KiB or more, and those that were put or are named by contents.
+   *
+   * @generated from field: int64 states = 5;
+   */
+  states: bigint;
+
+  /**
+   * Number of runs.
+   *
+   * @generated from field: int64 runs = 6;
+   */
+  runs: bigint;
+
+  /**
+   * Number of rollouts.
+   *
+   * @generated from field: int64 rollouts = 7;
+   */
+  rollouts: bigint;
+
+  /**
+   * Number of points of metrics.
+   *
+   * @generated from field: int64 metric_points = 8;
+   */
+  metricPoints: bigint;
+
+  /**
+   * The 10 runs with the most steps, largest first.
+   *
+   * @generated from field: repeated anabranch.v1.RunSize largest_runs = 9;
+   */
+  largestRuns: RunSize[];
+};
+
+/**
+ * Describes the message anabranch.v1.GetDatabaseStatsResponse.
+ * Use `create(GetDatabaseStatsResponseSchema)` to create a new message.
+ */
+export declare const GetDatabaseStatsResponseSchema: GenMessage<GetDatabaseStatsResponse>;
+
+/**
+ * How much a run has stored.
+ *
+ * @generated from message anabranch.v1.RunSize
+ */
+export declare type RunSize = Message<"anabranch.v1.RunSize"> & {
+  /**
+   * Namespace of the run.
+   *
+   * @generated from field: string namespace = 1;
+   */
+  namespace: string;
+
+  /**
+   * Id of the run.
+   *
+   * @generated from field: string run_id = 2;
+   */
+  runId: string;
+
+  /**
+   * Name of the run.
+   *
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * Number of its trajectories.
+   *
+   * @generated from field: int64 trajectories = 4;
+   */
+  trajectories: bigint;
+
+  /**
+   * Number of the steps of its trajectories, without inherited ones.
+   *
+   * @generated from field: int64 steps = 5;
+   */
+  steps: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.RunSize.
+ * Use `create(RunSizeSchema)` to create a new message.
+ */
+export declare const RunSizeSchema: GenMessage<RunSize>;
+
+/**
  * Request of VerifyDatabase.
  *
  * @generated from message anabranch.v1.VerifyDatabaseRequest
@@ -334,6 +472,17 @@ export declare const StorageCheckSchema: GenEnum<StorageCheck>;
  * @generated from service anabranch.v1.AdminService
  */
 export declare const AdminService: GenService<{
+  /**
+   * Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes longer
+   * the more there are.
+   *
+   * @generated from rpc anabranch.v1.AdminService.GetDatabaseStats
+   */
+  getDatabaseStats: {
+    methodKind: "unary";
+    input: typeof GetDatabaseStatsRequestSchema;
+    output: typeof GetDatabaseStatsResponseSchema;
+  },
   /**
    * Reads all rows, and compares them with each other. Streams its progress and the faults that it finds. Blocks no
    * writer; what changes meanwhile is no fault. The end of the stream means that everything was read.

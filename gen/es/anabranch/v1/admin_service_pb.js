@@ -8,56 +8,77 @@ import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/
  * Describes the file anabranch/v1/admin_service.proto.
  */
 export const file_anabranch_v1_admin_service = /*@__PURE__*/
-  fileDesc("CiBhbmFicmFuY2gvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIhcKFVZlcmlmeURhdGFiYXNlUmVxdWVzdCKYAQoWVmVyaWZ5RGF0YWJhc2VSZXNwb25zZRISCgpkb25lX3N0ZXBzGAEgASgDEhMKC3RvdGFsX3N0ZXBzGAIgASgDEhMKC2RvbmVfc3RhdGVzGAMgASgDEhQKDHRvdGFsX3N0YXRlcxgEIAEoAxIqCgZmYXVsdHMYBSADKAsyGi5hbmFicmFuY2gudjEuU3RvcmFnZUZhdWx0IhcKFUJhY2t1cERhdGFiYXNlUmVxdWVzdCJiChZCYWNrdXBEYXRhYmFzZVJlc3BvbnNlEhQKDGNvcGllZF9ieXRlcxgBIAEoAxITCgt0b3RhbF9ieXRlcxgCIAEoAxINCgVjaHVuaxgDIAEoDBIOCgZkaWdlc3QYBCABKAkiFwoVVmFjdXVtRGF0YWJhc2VSZXF1ZXN0IkEKFlZhY3V1bURhdGFiYXNlUmVzcG9uc2USEwoLZnJlZWRfYnl0ZXMYASABKAMSEgoKZnJlZV9ieXRlcxgCIAEoAyLuAQoMU3RvcmFnZUZhdWx0EikKBWNoZWNrGAEgASgOMhouYW5hYnJhbmNoLnYxLlN0b3JhZ2VDaGVjaxIRCgluYW1lc3BhY2UYAiABKAkSDwoHbWVzc2FnZRgDIAEoCRIVCg10cmFqZWN0b3J5X2lkGAQgASgJEh4KEWZpcnN0X3N0ZXBfbnVtYmVyGAUgASgDSACIAQESHQoQbmV4dF9zdGVwX251bWJlchgGIAEoA0gBiAEBEg4KBmRpZ2VzdBgHIAEoCUIUChJfZmlyc3Rfc3RlcF9udW1iZXJCEwoRX25leHRfc3RlcF9udW1iZXIqygIKDFN0b3JhZ2VDaGVjaxIdChlTVE9SQUdFX0NIRUNLX1VOU1BFQ0lGSUVEEAASGQoVU1RPUkFHRV9DSEVDS19MSU5FQUdFEAESGAoUU1RPUkFHRV9DSEVDS19USUxJTkcQAhIXChNTVE9SQUdFX0NIRUNLX1NURVBTEAMSGQoVU1RPUkFHRV9DSEVDS19DT0xVTU5TEAQSFgoSU1RPUkFHRV9DSEVDS19TVU1TEAUSGAoUU1RPUkFHRV9DSEVDS19TVEFURVMQBhIXChNTVE9SQUdFX0NIRUNLX0JBU0VTEAcSHAoYU1RPUkFHRV9DSEVDS19SRUZFUkVOQ0VTEAgSFgoSU1RPUkFHRV9DSEVDS19UQUdTEAkSFgoSU1RPUkFHRV9DSEVDS19ST1dTEAoSGQoVU1RPUkFHRV9DSEVDS19ISVNUT1JZEAsyugIKDEFkbWluU2VydmljZRJiCg5WZXJpZnlEYXRhYmFzZRIjLmFuYWJyYW5jaC52MS5WZXJpZnlEYXRhYmFzZVJlcXVlc3QaJC5hbmFicmFuY2gudjEuVmVyaWZ5RGF0YWJhc2VSZXNwb25zZSIDkAIBMAESYgoOQmFja3VwRGF0YWJhc2USIy5hbmFicmFuY2gudjEuQmFja3VwRGF0YWJhc2VSZXF1ZXN0GiQuYW5hYnJhbmNoLnYxLkJhY2t1cERhdGFiYXNlUmVzcG9uc2UiA5ACATABEmIKDlZhY3V1bURhdGFiYXNlEiMuYW5hYnJhbmNoLnYxLlZhY3V1bURhdGFiYXNlUmVxdWVzdBokLmFuYWJyYW5jaC52MS5WYWN1dW1EYXRhYmFzZVJlc3BvbnNlIgOQAgIwAWIGcHJvdG8z");
+  fileDesc("CiBhbmFicmFuY2gvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIhkKF0dldERhdGFiYXNlU3RhdHNSZXF1ZXN0IuoBChhHZXREYXRhYmFzZVN0YXRzUmVzcG9uc2USDQoFYnl0ZXMYASABKAMSFwoKZnJlZV9ieXRlcxgCIAEoA0gAiAEBEhQKDHRyYWplY3RvcmllcxgDIAEoAxINCgVzdGVwcxgEIAEoAxIOCgZzdGF0ZXMYBSABKAMSDAoEcnVucxgGIAEoAxIQCghyb2xsb3V0cxgHIAEoAxIVCg1tZXRyaWNfcG9pbnRzGAggASgDEisKDGxhcmdlc3RfcnVucxgJIAMoCzIVLmFuYWJyYW5jaC52MS5SdW5TaXplQg0KC19mcmVlX2J5dGVzIl8KB1J1blNpemUSEQoJbmFtZXNwYWNlGAEgASgJEg4KBnJ1bl9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEhQKDHRyYWplY3RvcmllcxgEIAEoAxINCgVzdGVwcxgFIAEoAyIXChVWZXJpZnlEYXRhYmFzZVJlcXVlc3QimAEKFlZlcmlmeURhdGFiYXNlUmVzcG9uc2USEgoKZG9uZV9zdGVwcxgBIAEoAxITCgt0b3RhbF9zdGVwcxgCIAEoAxITCgtkb25lX3N0YXRlcxgDIAEoAxIUCgx0b3RhbF9zdGF0ZXMYBCABKAMSKgoGZmF1bHRzGAUgAygLMhouYW5hYnJhbmNoLnYxLlN0b3JhZ2VGYXVsdCIXChVCYWNrdXBEYXRhYmFzZVJlcXVlc3QiYgoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIUCgxjb3BpZWRfYnl0ZXMYASABKAMSEwoLdG90YWxfYnl0ZXMYAiABKAMSDQoFY2h1bmsYAyABKAwSDgoGZGlnZXN0GAQgASgJIhcKFVZhY3V1bURhdGFiYXNlUmVxdWVzdCJBChZWYWN1dW1EYXRhYmFzZVJlc3BvbnNlEhMKC2ZyZWVkX2J5dGVzGAEgASgDEhIKCmZyZWVfYnl0ZXMYAiABKAMi7gEKDFN0b3JhZ2VGYXVsdBIpCgVjaGVjaxgBIAEoDjIaLmFuYWJyYW5jaC52MS5TdG9yYWdlQ2hlY2sSEQoJbmFtZXNwYWNlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSFQoNdHJhamVjdG9yeV9pZBgEIAEoCRIeChFmaXJzdF9zdGVwX251bWJlchgFIAEoA0gAiAEBEh0KEG5leHRfc3RlcF9udW1iZXIYBiABKANIAYgBARIOCgZkaWdlc3QYByABKAlCFAoSX2ZpcnN0X3N0ZXBfbnVtYmVyQhMKEV9uZXh0X3N0ZXBfbnVtYmVyKsoCCgxTdG9yYWdlQ2hlY2sSHQoZU1RPUkFHRV9DSEVDS19VTlNQRUNJRklFRBAAEhkKFVNUT1JBR0VfQ0hFQ0tfTElORUFHRRABEhgKFFNUT1JBR0VfQ0hFQ0tfVElMSU5HEAISFwoTU1RPUkFHRV9DSEVDS19TVEVQUxADEhkKFVNUT1JBR0VfQ0hFQ0tfQ09MVU1OUxAEEhYKElNUT1JBR0VfQ0hFQ0tfU1VNUxAFEhgKFFNUT1JBR0VfQ0hFQ0tfU1RBVEVTEAYSFwoTU1RPUkFHRV9DSEVDS19CQVNFUxAHEhwKGFNUT1JBR0VfQ0hFQ0tfUkVGRVJFTkNFUxAIEhYKElNUT1JBR0VfQ0hFQ0tfVEFHUxAJEhYKElNUT1JBR0VfQ0hFQ0tfUk9XUxAKEhkKFVNUT1JBR0VfQ0hFQ0tfSElTVE9SWRALMqIDCgxBZG1pblNlcnZpY2USZgoQR2V0RGF0YWJhc2VTdGF0cxIlLmFuYWJyYW5jaC52MS5HZXREYXRhYmFzZVN0YXRzUmVxdWVzdBomLmFuYWJyYW5jaC52MS5HZXREYXRhYmFzZVN0YXRzUmVzcG9uc2UiA5ACARJiCg5WZXJpZnlEYXRhYmFzZRIjLmFuYWJyYW5jaC52MS5WZXJpZnlEYXRhYmFzZVJlcXVlc3QaJC5hbmFicmFuY2gudjEuVmVyaWZ5RGF0YWJhc2VSZXNwb25zZSIDkAIBMAESYgoOQmFja3VwRGF0YWJhc2USIy5hbmFicmFuY2gudjEuQmFja3VwRGF0YWJhc2VSZXF1ZXN0GiQuYW5hYnJhbmNoLnYxLkJhY2t1cERhdGFiYXNlUmVzcG9uc2UiA5ACATABEmIKDlZhY3V1bURhdGFiYXNlEiMuYW5hYnJhbmNoLnYxLlZhY3V1bURhdGFiYXNlUmVxdWVzdBokLmFuYWJyYW5jaC52MS5WYWN1dW1EYXRhYmFzZVJlc3BvbnNlIgOQAgIwAWIGcHJvdG8z");
+
+/**
+ * Describes the message anabranch.v1.GetDatabaseStatsRequest.
+ * Use `create(GetDatabaseStatsRequestSchema)` to create a new message.
+ */
+export const GetDatabaseStatsRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 0);
+
+/**
+ * Describes the message anabranch.v1.GetDatabaseStatsResponse.
+ * Use `create(GetDatabaseStatsResponseSchema)` to create a new message.
+ */
+export const GetDatabaseStatsResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 1);
+
+/**
+ * Describes the message anabranch.v1.RunSize.
+ * Use `create(RunSizeSchema)` to create a new message.
+ */
+export const RunSizeSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 2);
 
 /**
  * Describes the message anabranch.v1.VerifyDatabaseRequest.
  * Use `create(VerifyDatabaseRequestSchema)` to create a new message.
  */
 export const VerifyDatabaseRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 0);
+  messageDesc(file_anabranch_v1_admin_service, 3);
 
 /**
  * Describes the message anabranch.v1.VerifyDatabaseResponse.
  * Use `create(VerifyDatabaseResponseSchema)` to create a new message.
  */
 export const VerifyDatabaseResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 1);
+  messageDesc(file_anabranch_v1_admin_service, 4);
 
 /**
  * Describes the message anabranch.v1.BackupDatabaseRequest.
  * Use `create(BackupDatabaseRequestSchema)` to create a new message.
  */
 export const BackupDatabaseRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 2);
+  messageDesc(file_anabranch_v1_admin_service, 5);
 
 /**
  * Describes the message anabranch.v1.BackupDatabaseResponse.
  * Use `create(BackupDatabaseResponseSchema)` to create a new message.
  */
 export const BackupDatabaseResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 3);
+  messageDesc(file_anabranch_v1_admin_service, 6);
 
 /**
  * Describes the message anabranch.v1.VacuumDatabaseRequest.
  * Use `create(VacuumDatabaseRequestSchema)` to create a new message.
  */
 export const VacuumDatabaseRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 4);
+  messageDesc(file_anabranch_v1_admin_service, 7);
 
 /**
  * Describes the message anabranch.v1.VacuumDatabaseResponse.
  * Use `create(VacuumDatabaseResponseSchema)` to create a new message.
  */
 export const VacuumDatabaseResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 5);
+  messageDesc(file_anabranch_v1_admin_service, 8);
 
 /**
  * Describes the message anabranch.v1.StorageFault.
  * Use `create(StorageFaultSchema)` to create a new message.
  */
 export const StorageFaultSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 6);
+  messageDesc(file_anabranch_v1_admin_service, 9);
 
 /**
  * Describes the enum anabranch.v1.StorageCheck.

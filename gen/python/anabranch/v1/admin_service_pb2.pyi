@@ -80,6 +80,106 @@ STORAGE_CHECK_HISTORY: StorageCheck.ValueType  # 11
 Global___StorageCheck: typing_extensions.TypeAlias = StorageCheck
 
 @typing.final
+class GetDatabaseStatsRequest(google.protobuf.message.Message):
+    """Request of GetDatabaseStats."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___GetDatabaseStatsRequest: typing_extensions.TypeAlias = GetDatabaseStatsRequest
+
+@typing.final
+class GetDatabaseStatsResponse(google.protobuf.message.Message):
+    """Response of GetDatabaseStats. Deleted resources whose rows are still being removed may count."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    BYTES_FIELD_NUMBER: builtins.int
+    FREE_BYTES_FIELD_NUMBER: builtins.int
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    METRIC_POINTS_FIELD_NUMBER: builtins.int
+    LARGEST_RUNS_FIELD_NUMBER: builtins.int
+    bytes: builtins.int
+    """Bytes on disk: of the SQLite file and what is only in its log, or of the schema in Postgres with its indexes."""
+    free_bytes: builtins.int
+    """Bytes that deleted rows left free for new ones (see VacuumDatabase). Unset on Postgres."""
+    trajectories: builtins.int
+    """Number of trajectories."""
+    steps: builtins.int
+    """Number of steps. Inherited ones count once."""
+    states: builtins.int
+    """Number of states with rows of their own: those of 4 KiB or more, and those that were put or are named by contents."""
+    runs: builtins.int
+    """Number of runs."""
+    rollouts: builtins.int
+    """Number of rollouts."""
+    metric_points: builtins.int
+    """Number of points of metrics."""
+    @property
+    def largest_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunSize]:
+        """The 10 runs with the most steps, largest first."""
+
+    def __init__(
+        self,
+        *,
+        bytes: builtins.int = ...,
+        free_bytes: builtins.int | None = ...,
+        trajectories: builtins.int = ...,
+        steps: builtins.int = ...,
+        states: builtins.int = ...,
+        runs: builtins.int = ...,
+        rollouts: builtins.int = ...,
+        metric_points: builtins.int = ...,
+        largest_runs: collections.abc.Iterable[Global___RunSize] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_free_bytes", b"_free_bytes", "bytes", b"bytes", "free_bytes", b"free_bytes", "largest_runs", b"largest_runs", "metric_points", b"metric_points", "rollouts", b"rollouts", "runs", b"runs", "states", b"states", "steps", b"steps", "trajectories", b"trajectories"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_free_bytes", b"_free_bytes"]) -> typing.Literal["free_bytes"] | None: ...
+
+Global___GetDatabaseStatsResponse: typing_extensions.TypeAlias = GetDatabaseStatsResponse
+
+@typing.final
+class RunSize(google.protobuf.message.Message):
+    """How much a run has stored."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    RUN_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    namespace: builtins.str
+    """Namespace of the run."""
+    run_id: builtins.str
+    """Id of the run."""
+    name: builtins.str
+    """Name of the run."""
+    trajectories: builtins.int
+    """Number of its trajectories."""
+    steps: builtins.int
+    """Number of the steps of its trajectories, without inherited ones."""
+    def __init__(
+        self,
+        *,
+        namespace: builtins.str = ...,
+        run_id: builtins.str = ...,
+        name: builtins.str = ...,
+        trajectories: builtins.int = ...,
+        steps: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "namespace", b"namespace", "run_id", b"run_id", "steps", b"steps", "trajectories", b"trajectories"]) -> None: ...
+
+Global___RunSize: typing_extensions.TypeAlias = RunSize
+
+@typing.final
 class VerifyDatabaseRequest(google.protobuf.message.Message):
     """Request of VerifyDatabase."""
 

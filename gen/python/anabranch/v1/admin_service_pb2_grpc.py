@@ -36,6 +36,11 @@ class AdminServiceStub(object):
         Args:
             channel: A grpc.Channel.
         """
+        self.GetDatabaseStats = channel.unary_unary(
+                '/anabranch.v1.AdminService/GetDatabaseStats',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.GetDatabaseStatsRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.GetDatabaseStatsResponse.FromString,
+                _registered_method=True)
         self.VerifyDatabase = channel.unary_stream(
                 '/anabranch.v1.AdminService/VerifyDatabase',
                 request_serializer=anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseRequest.SerializeToString,
@@ -57,6 +62,14 @@ class AdminServiceServicer(object):
     """For operators: works on the whole database, with the data of all namespaces.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
+
+    def GetDatabaseStats(self, request, context):
+        """Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes longer
+        the more there are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
 
     def VerifyDatabase(self, request, context):
         """Reads all rows, and compares them with each other. Streams its progress and the faults that it finds. Blocks no
@@ -88,6 +101,11 @@ class AdminServiceServicer(object):
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
+            'GetDatabaseStats': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDatabaseStats,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.GetDatabaseStatsRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.GetDatabaseStatsResponse.SerializeToString,
+            ),
             'VerifyDatabase': grpc.unary_stream_rpc_method_handler(
                     servicer.VerifyDatabase,
                     request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.VerifyDatabaseRequest.FromString,
@@ -115,6 +133,33 @@ class AdminService(object):
     """For operators: works on the whole database, with the data of all namespaces.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
+
+    @staticmethod
+    def GetDatabaseStats(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.AdminService/GetDatabaseStats',
+            anabranch_dot_v1_dot_admin__service__pb2.GetDatabaseStatsRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.GetDatabaseStatsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
 
     @staticmethod
     def VerifyDatabase(request,

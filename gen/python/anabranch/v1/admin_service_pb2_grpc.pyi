@@ -25,6 +25,22 @@ class _ServicerContext(grpc.ServicerContext, grpc.aio.ServicerContext):  # type:
 
 GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
+_AdminServiceGetDatabaseStatsType = typing_extensions.TypeVar(
+    '_AdminServiceGetDatabaseStatsType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse,
+    ],
+)
+
 _AdminServiceVerifyDatabaseType = typing_extensions.TypeVar(
     '_AdminServiceVerifyDatabaseType',
     grpc.UnaryStreamMultiCallable[
@@ -73,13 +89,17 @@ _AdminServiceVacuumDatabaseType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType]):
+class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType]):
     """For operators: works on the whole database, with the data of all namespaces.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
     @typing.overload
     def __init__(self: AdminServiceStub[
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
+            anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse,
+        ],
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.admin_service_pb2.VerifyDatabaseRequest,
             anabranch.v1.admin_service_pb2.VerifyDatabaseResponse,
@@ -96,6 +116,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminSer
 
     @typing.overload
     def __init__(self: AdminServiceStub[
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
+            anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse,
+        ],
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.admin_service_pb2.VerifyDatabaseRequest,
             anabranch.v1.admin_service_pb2.VerifyDatabaseResponse,
@@ -109,6 +133,11 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminSer
             anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
+
+    GetDatabaseStats: _AdminServiceGetDatabaseStatsType
+    """Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes longer
+    the more there are.
+    """
 
     VerifyDatabase: _AdminServiceVerifyDatabaseType
     """Reads all rows, and compares them with each other. Streams its progress and the faults that it finds. Blocks no
@@ -129,6 +158,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceVerifyDatabaseType, _AdminSer
     """
 
 AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
+        anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse,
+    ],
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.admin_service_pb2.VerifyDatabaseRequest,
         anabranch.v1.admin_service_pb2.VerifyDatabaseResponse,
@@ -147,6 +180,16 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
     """For operators: works on the whole database, with the data of all namespaces.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
+
+    @abc.abstractmethod
+    def GetDatabaseStats(
+        self,
+        request: anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse]]:
+        """Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes longer
+        the more there are.
+        """
 
     @abc.abstractmethod
     def VerifyDatabase(

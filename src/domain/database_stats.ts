@@ -1,0 +1,25 @@
+/** Numbers of rows, of all namespaces. Deleted ones whose rows are still being removed may count. */
+export interface DatabaseCounts {
+  readonly trajectories: bigint;
+  readonly steps: bigint;
+  /** States with rows of their own. */
+  readonly states: bigint;
+  readonly runs: bigint;
+  readonly rollouts: bigint;
+  readonly metricPoints: bigint;
+}
+
+export interface RunSize {
+  readonly namespace: string;
+  readonly runId: string;
+  readonly name: string;
+  readonly trajectories: bigint;
+  /** Own steps of the trajectories of the run. */
+  readonly steps: bigint;
+}
+
+export interface DatabaseStats {
+  readonly counts: DatabaseCounts;
+  /** The runs with the most steps, largest first. */
+  readonly largestRuns: readonly RunSize[];
+}

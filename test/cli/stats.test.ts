@@ -1,0 +1,43 @@
+import { randomUUID } from 'node:crypto';
+import { fromJsonString } from '@bufbuild/protobuf';
+import { describe, expect, it } from 'vitest';
+import { GetDatabaseStatsResponseSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { connectClient, openWriter } from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer } from '../support/test-server.ts';
+import { runCli } from './run_cli.ts';
+
+describe.each(ENGINES)('anabranch stats, on %s', (engine) => {
+  it('V4, F-23: shows the size, the numbers of rows and the largest runs', async () => {
+    await using server = await startTestServer({ engine });
+    const client = connectClient({ address: server.url });
+    for (const [name, steps] of [
+      ['small', 1],
+      ['large', 3],
+    ] as const) {
+      const { run } = await client.runs.createRun({ name });
+      const writer = await openWriter(client, {
+        trajectoryId: randomUUID(),
+        create: { trajectory: { runId: run!.id } },
+      });
+      for (let i = 0; i < steps; i += 1) await writer.append({ states: { env: Buffer.alloc(5000, i) } });
+      await writer.close();
+    }
+    client.close();
+    const at = ['--address', server.url];
+    const json = await runCli(['stats', '--json', ...at]);
+    const { bytes, largestRuns, ...stats } = fromJsonString(GetDatabaseStatsResponseSchema, json.stdout);
+    expect(bytes).toBeGreaterThan(10_000n);
+    expect(stats).toMatchObject({ trajectories: 2n, steps: 4n, states: 3n, runs: 2n, rollouts: 0n, metricPoints: 0n });
+    expect(stats.freeBytes === undefined).toBe(engine === 'postgres');
+    expect(largestRuns).toMatchObject([
+      { namespace: 'default', name: 'large', trajectories: 1n, steps: 3n },
+      { namespace: 'default', name: 'small', trajectories: 1n, steps: 1n },
+    ]);
+    const { code, stdout } = await runCli(['stats', ...at]);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^The database has [\d.]+ [KM]iB/);
+    expect(stdout).toMatch(/\nsteps +4\n/);
+    expect(stdout).toMatch(/\nlarge +1 +3\nsmall +1 +1\n$/);
+  });
+});

@@ -1,0 +1,7 @@
+import type { DatabaseParts } from '../../src/service/admin/database_file.ts';
+
+/** For handlers of tests that do not call AdminService. */
+export const NO_DATABASE: DatabaseParts = {
+  sizeOf: async () => ({ bytes: 0n, freeBytes: undefined }),
+  file: undefined,
+};
