@@ -1,5 +1,4 @@
 import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
-import { ConnectError } from '@connectrpc/connect';
 import type { Attempt, Group, Rollout, Validation, ValidationOverride } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { ConfigDifference, RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
@@ -12,9 +11,9 @@ import {
   type RunPicture,
   readTrajectories,
   reasonOf,
-  type WatchOptions,
   watchRun,
 } from '../../src/client/web/index.ts';
+import { repeated, type WatchEvents } from './live.ts';
 import type { Series } from './tree/series.ts';
 import { type PlottedValue, partsOf } from './tree/value.ts';
 
@@ -22,41 +21,57 @@ import { type PlottedValue, partsOf } from './tree/value.ts';
 
 export type Api = AnabranchClient;
 
+/** Rows of a list. */
+const LISTED = 200;
+
 /** Creates the client of the server that the page was loaded from. */
 export function connectHere(): Api {
   return connectClient({ address: location.origin });
 }
 
-export async function listRuns(api: Api, signal: AbortSignal): Promise<readonly RunWithProgress[]> {
-  return (await api.runs.listRuns({ pageSize: 200 }, { signal })).runs;
+/** Watches the newest runs. */
+export async function* watchRuns(api: Api, events: WatchEvents): AsyncGenerator<readonly RunWithProgress[]> {
+  const runs = new Map<string, RunWithProgress>();
+  let page: readonly string[] = [];
+  const request = { list: { pageSize: LISTED } };
+  for await (const message of repeated((signal) => api.runs.watchRuns(request, { signal }), events)) {
+    if (message === 'begin') continue;
+    for (const each of message.runs) if (each.run !== undefined) runs.set(each.run.id, each);
+    if (message.page !== undefined) page = message.page.runIds;
+    if (!message.caughtUp) continue;
+    const shown = new Set(page);
+    for (const id of runs.keys()) if (!shown.has(id)) runs.delete(id);
+    yield page.flatMap((id) => runs.get(id) ?? []);
+  }
 }
 
 /** Returns the roots that belong to no run, the newest first. */
 export async function listRoots(api: Api, signal: AbortSignal): Promise<readonly Trajectory[]> {
-  const request = { rootsOnly: true, withoutRun: true, pageSize: 200 };
+  const request = { rootsOnly: true, withoutRun: true, pageSize: LISTED };
   return (await api.trajectories.listTrajectories(request, { signal })).trajectories;
 }
 
-/** Reads the tree that a trajectory belongs to. */
-export async function readTree(api: Api, trajectoryId: string, signal: AbortSignal): Promise<TreeNode[]> {
-  const nodes: TreeNode[] = [];
-  let pageToken = '';
-  do {
-    const page = await api.trajectories.getTree({ trajectoryId, pageSize: 1000, pageToken }, { signal });
-    nodes.push(...page.nodes);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '');
-  return nodes;
+/** Watches the tree that a trajectory belongs to. Yields all its trajectories whenever some have changed. */
+export async function* watchTree(api: Api, treeId: string, events: WatchEvents): AsyncGenerator<readonly TreeNode[]> {
+  let known: ReadonlyMap<string, TreeNode> = new Map();
+  let nodes = new Map<string, TreeNode>();
+  for await (const message of repeated((signal) => api.trajectories.watchTree({ treeId }, { signal }), events)) {
+    if (message === 'begin') {
+      nodes = new Map();
+      continue;
+    }
+    for (const node of message.nodes) if (node.trajectory !== undefined) nodes.set(node.trajectory.id, node);
+    for (const id of message.removedIds) nodes.delete(id);
+    // Signs of life change nothing, and are no reason to draw.
+    const same = known === nodes && message.nodes.length === 0 && message.removedIds.length === 0;
+    if (!message.caughtUp && known !== nodes) continue;
+    known = nodes;
+    if (!same) yield [...nodes.values()];
+  }
 }
 
 export function dateOf(time: Timestamp | undefined): Date | undefined {
   return time === undefined ? undefined : timestampDate(time);
-}
-
-/** Returns what a person should read about an error. */
-export function messageOf(error: unknown): string {
-  if (error instanceof ConnectError) return error.rawMessage;
-  return error instanceof Error ? error.message : String(error);
 }
 
 /** Points of a trajectory: four of each stretch, more than a screen has pixels. */
@@ -215,7 +230,7 @@ export async function readMetrics(
 export function watchRunHere(
   api: Api,
   runId: string,
-  options: Pick<WatchOptions, 'signal' | 'onCut' | 'onCaughtUp'>,
+  options: WatchEvents & { onCaughtUp(): void },
 ): AsyncGenerator<RunPicture> {
   return watchRun(api, { runId, allStages: true, rollouts: true, giveUpAfterMs: Number.POSITIVE_INFINITY, ...options });
 }

@@ -1,7 +1,8 @@
 import { createContext } from 'preact';
-import { useContext, useEffect, useMemo, useState } from 'preact/hooks';
+import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { type Address, changedAddress, parseAddress, type Query } from './address.ts';
-import { type Api, messageOf } from './api.ts';
+import type { Api } from './api.ts';
+import { messageOf } from './errors.ts';
 
 export interface Context {
   readonly api: Api;
@@ -66,4 +67,43 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
     // `load` is a new function at every rendering; `key` says what it loads.
   }, [key, round]);
   return { value: state.value, error: state.error, reload: () => setRound((last) => last + 1) };
+}
+
+/**
+ * Loads a value when `key` changes, and again when `version` changes. A new version waits for a load that is under way,
+ * so that values that change all the time are shown, too.
+ */
+export function useLatest<T>(
+  key: string,
+  version: string,
+  load: (signal: AbortSignal) => Promise<T>,
+): Pick<Loaded<T>, 'value' | 'error'> {
+  const [state, setState] = useState<{ value?: T; error?: string }>({});
+  const latest = useRef({ version, load });
+  latest.current = { version, load };
+  const again = useRef<() => void>(() => undefined);
+  useEffect(() => {
+    const stop = new AbortController();
+    let busy = false;
+    const run = async () => {
+      if (busy) return;
+      busy = true;
+      let done = '';
+      while (!stop.signal.aborted && done !== latest.current.version) {
+        done = latest.current.version;
+        try {
+          const value = await latest.current.load(stop.signal);
+          if (!stop.signal.aborted) setState({ value });
+        } catch (error) {
+          if (!stop.signal.aborted) setState((last) => ({ ...last, error: messageOf(error) }));
+        }
+      }
+      busy = false;
+    };
+    again.current = () => void run();
+    void run();
+    return () => stop.abort();
+  }, [key]);
+  useEffect(() => again.current(), [version]);
+  return { value: state.value, error: state.error };
 }

@@ -119,6 +119,34 @@ describe('the tree view', () => {
   });
 });
 
+describe('live changes', () => {
+  it('appear without a reload: steps, branches, a seal, and a run in the list', async () => {
+    const { trajectory } = await client.trajectories.createTrajectory({ name: 'growing' });
+    const trajectoryId = trajectory?.id ?? '';
+    const append = (number: bigint) =>
+      client.trajectories.appendStep({ trajectoryId, step: { stepNumber: number, reward: Number(number) } });
+    await append(0n);
+    const { page, faults } = await openPage(browser);
+    await show(page, `/trees/${trajectoryId}`);
+    const row = (name: string) => page.locator(ROWS, { hasText: name });
+    await row('growing').waitFor();
+    await append(1n);
+    await append(2n);
+    await expect.poll(() => row('growing').innerText()).toMatch(/\s3\s/);
+    // The last step is followed while it is shown.
+    await expect.poll(() => page.inputValue('.stepper input[type=number]')).toBe('2');
+    await client.trajectories.branchTrajectory({ trajectoryId, stepNumber: 1n, name: 'grown branch' });
+    await row('grown branch').waitFor();
+    await client.trajectories.sealTrajectory({ trajectoryId, seal: { status: 6 } });
+    await expect.poll(() => row('growing').innerText()).toContain('failed');
+    await show(page, '/');
+    await client.runs.createRun({ name: 'a new run' });
+    await page.locator('tr', { hasText: 'a new run' }).waitFor();
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
 describe('the run view', () => {
   it('keeps its values while the connection is lost, says so, and recovers by itself', async () => {
     const { page, faults } = await openPage(browser);

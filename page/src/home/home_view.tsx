@@ -1,14 +1,16 @@
 import type { RunWithProgress } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { dateOf, listRoots, listRuns } from '../api.ts';
+import { dateOf, listRoots, watchRuns } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
 import { ago, count, duration, nameOf, number, visible } from '../format.ts';
+import { useWatched } from '../live.ts';
+import { Lost } from '../lost.tsx';
 import { StatusMark } from '../status.tsx';
 
 /** Runs, and the trees that belong to no run. */
 export function HomeView() {
   const { api } = usePage();
-  const runs = useLoaded('runs', (signal) => listRuns(api, signal));
+  const runs = useWatched('runs', (events) => watchRuns(api, events));
   const roots = useLoaded('roots', (signal) => listRoots(api, signal));
   const error = runs.error ?? roots.error;
   return (
@@ -16,6 +18,7 @@ export function HomeView() {
       {error !== undefined && <p class="problem">{error}</p>}
       <section aria-labelledby="runs">
         <h1 id="runs">Runs</h1>
+        <Lost stale={runs.stale} />
         {runs.value?.length === 0 ? <p class="dim">No runs yet.</p> : <RunTable runs={runs.value ?? []} />}
       </section>
       <section aria-labelledby="trees">

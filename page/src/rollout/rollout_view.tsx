@@ -1,7 +1,8 @@
 import { useState } from 'preact/hooks';
 import { addressOf } from '../address.ts';
-import { messageOf, overrideVerdict, type RolloutRead, readRollout } from '../api.ts';
+import { overrideVerdict, type RolloutRead, readRollout } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
+import { messageOf } from '../errors.ts';
 import { count, duration, number, visible } from '../format.ts';
 import { Labels } from '../home/home_view.tsx';
 import { MetricPlot } from '../run/metric_plot.tsx';

@@ -3,10 +3,12 @@ import type { Group, Rollout } from '../../../gen/es/anabranch/v1/rollout_pb.js'
 import type { Stage } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunPicture } from '../../../src/client/web/index.ts';
-import { dateOf, listParentDifferences, messageOf, watchRunHere } from '../api.ts';
+import { dateOf, listParentDifferences, watchRunHere } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
 import { count, duration, nameOf, number, visible } from '../format.ts';
 import { Labels } from '../home/home_view.tsx';
+import { useWatched } from '../live.ts';
+import { Lost } from '../lost.tsx';
 import { StatusMark, statusName } from '../status.tsx';
 import { JsonView } from '../step/content.tsx';
 import { RUN_COLOURS } from './metric_plot.tsx';
@@ -15,8 +17,9 @@ import { endOf, extent, type Span, timelineRows } from './timeline.ts';
 
 /** A run, live: header, metrics, groups, timeline and config. */
 export function RunView({ id }: { readonly id: string }) {
-  const { address } = usePage();
-  const { picture, error, stale } = useRun(id);
+  const { api, address } = usePage();
+  const watched = useWatched(`run ${id}`, (events) => watchRunHere(api, id, events));
+  const { value: picture, error, stale } = watched;
   const others = useMemo(() => (address.query.get('with') ?? '').split(',').filter((each) => each !== ''), [address]);
   const runIds = useMemo(() => [id, ...others], [id, others]);
   // Metrics do not change a run, so they are read again with what does, at most every two seconds.
@@ -63,38 +66,6 @@ function RunLegend({
   );
 }
 
-/** Watches a run while the tab is visible. The last picture stays while the connection is lost. */
-function useRun(id: string) {
-  const { api } = usePage();
-  const [state, setState] = useState<{ picture?: RunPicture; error?: string; stale: boolean }>({ stale: false });
-  const visibleNow = useVisible();
-  useEffect(() => {
-    if (!visibleNow) return;
-    const stop = new AbortController();
-    const watch = async () => {
-      const stale = (now: boolean) => setState((last) => (last.stale === now ? last : { ...last, stale: now }));
-      const options = { signal: stop.signal, onCut: () => stale(true), onCaughtUp: () => stale(false) };
-      for await (const picture of watchRunHere(api, id, options)) setState({ picture, stale: false });
-    };
-    watch().catch(
-      (error) => stop.signal.aborted || setState((last) => ({ ...last, error: messageOf(error), stale: true })),
-    );
-    return () => stop.abort();
-  }, [id, visibleNow]);
-  return { picture: state.picture, error: state.error, stale: state.stale };
-}
-
-/** Hidden tabs hold no connection: a browser opens only six to a server. */
-function useVisible(): boolean {
-  const [shown, setShown] = useState(document.visibilityState === 'visible');
-  useEffect(() => {
-    const read = () => setShown(document.visibilityState === 'visible');
-    document.addEventListener('visibilitychange', read);
-    return () => document.removeEventListener('visibilitychange', read);
-  }, []);
-  return shown;
-}
-
 /** Counts changes of a value, at most one in each period. */
 function useThrottled(value: unknown, ms: number): number {
   const [round, setRound] = useState(0);
@@ -122,7 +93,7 @@ function RunHeader({
         <h1>{nameOf(run)}</h1>
         <span class="dim">{visible(run.experimentName)}</span>
         <StatusMark status={run.status} />
-        {stale && <span class="label error">connection lost, values are old</span>}
+        <Lost stale={stale} />
         <span class="space" />
         {run.mainTrajectoryId !== '' && <a href={`/trees/${run.mainTrajectoryId}`}>Tree</a>}
         {run.parentId !== '' && <a href={`/runs/${run.parentId}`}>Parent run</a>}

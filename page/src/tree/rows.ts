@@ -87,6 +87,11 @@ export function lineageOf(items: ReadonlyMap<string, Item>, id: string): Item[] 
   return found;
 }
 
+/** Returns the root. Live changes come in any order, so it need not be the first item. */
+export function rootOf(items: readonly Item[]): Item | undefined {
+  return items.find(({ parentId }) => parentId === '') ?? items[0];
+}
+
 /** Returns the trajectory of the highest reward, undefined if there is none. */
 export function bestOf(items: readonly Item[]): Item | undefined {
   let best: Item | undefined;

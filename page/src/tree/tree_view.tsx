@@ -1,12 +1,14 @@
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { TreeNode } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { stepOf } from '../address.ts';
-import { type Api, type Plotted, readStep, readTree, readValues } from '../api.ts';
-import { useLoaded, usePage } from '../context.ts';
+import { type Api, type Plotted, readStep, readValues, watchTree } from '../api.ts';
+import { useLatest, useLoaded, usePage } from '../context.ts';
 import { counted, nameOf, number } from '../format.ts';
+import { useWatched } from '../live.ts';
+import { Lost } from '../lost.tsx';
 import { StepView } from '../step/step_view.tsx';
 import { BranchPlot, type Range } from './branch_plot.tsx';
-import { bestOf, gainScale, type Item, ORDERS, type Order, rowsOf } from './rows.ts';
+import { bestOf, gainScale, type Item, ORDERS, type Order, rootOf, rowsOf } from './rows.ts';
 import { type Series, spread } from './series.ts';
 import { TreeGrid } from './tree_grid.tsx';
 import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from './value.ts';
@@ -14,11 +16,12 @@ import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from './value.
 /** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
 export function TreeView({ id }: { readonly id: string }) {
   const { api } = usePage();
-  const tree = useLoaded(`tree ${id}`, async (signal) => (await readTree(api, id, signal)).map(itemOf));
-  if (tree.value === undefined) {
+  const tree = useWatched(`tree ${id}`, (events) => watchTree(api, id, events));
+  const items = useMemo(() => tree.value?.map(itemOf), [tree.value]);
+  if (items === undefined) {
     return tree.error === undefined ? <p class="loading">Loading the tree …</p> : <p class="problem">{tree.error}</p>;
   }
-  return <LoadedTree id={id} items={tree.value} />;
+  return <LoadedTree id={id} items={items} stale={tree.stale} />;
 }
 
 function itemOf({ trajectory, deleted, gain }: TreeNode): Item {
@@ -39,11 +42,17 @@ function itemOf({ trajectory, deleted, gain }: TreeNode): Item {
 
 const ORDER_NAMES: Readonly<Record<Order, string>> = { branch: 'Branch point', gain: 'Gain', time: 'Creation' };
 
-function LoadedTree({ id, items }: { readonly id: string; readonly items: readonly Item[] }) {
+interface LoadedTreeProps {
+  readonly id: string;
+  readonly items: readonly Item[];
+  readonly stale: boolean;
+}
+
+function LoadedTree({ id, items, stale }: LoadedTreeProps) {
   const { address, set } = usePage();
   const { query } = address;
   const byId = useMemo(() => new Map(items.map((item) => [item.id, item])), [items]);
-  const selected = byId.get(query.get('at') ?? id) ?? items[0];
+  const selected = byId.get(query.get('at') ?? id) ?? rootOf(items);
   const end = Math.max(0, (selected?.end ?? 1) - 1);
   const step = Math.min(stepOf(query.get('step')) ?? end, end);
   const order = ORDERS.find((each) => each === query.get('order')) ?? 'branch';
@@ -75,7 +84,7 @@ function LoadedTree({ id, items }: { readonly id: string; readonly items: readon
     onSelect: select,
   });
   const best = useMemo(() => bestOf(items), [items]);
-  const root = items[0];
+  const root = rootOf(items);
   return (
     <div class="tree-page">
       <section class="tree" aria-labelledby="title">
@@ -92,6 +101,7 @@ function LoadedTree({ id, items }: { readonly id: string; readonly items: readon
               Best: {nameOf(best)}, {number(best.reward)}
             </button>
           )}
+          <Lost stale={stale} />
           <span class="space" />
           <label>
             <span class="dim">Order</span>{' '}
@@ -209,20 +219,25 @@ const NO_SERIES: ReadonlyMap<string, Series> = new Map();
 
 function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plotted, 'from' | 'to'>) {
   const { api } = usePage();
-  const treeId = items[0]?.id ?? '';
-  const key = `${treeId} ${items.length} ${items.reduce((sum, item) => sum + item.end, 0)}`;
-  const read = useLoaded(`values ${value} ${range.from} ${range.to} ${key}`, (signal) =>
+  const treeId = rootOf(items)?.id ?? '';
+  const version = `${items.length} ${items.reduce((sum, item) => sum + item.end, 0)}`;
+  const read = useLatest(`values ${treeId} ${value} ${range.from} ${range.to}`, version, (signal) =>
     readValues(api, { treeId, ...range }, value, signal),
   );
-  const offered = useLoaded(`offered ${treeId}`, (signal) => offeredBy(api, items, signal));
+  const offered = useLoaded(`offered ${treeId} ${(rootOf(items)?.end ?? 0) > 1}`, (signal) =>
+    offeredBy(api, items, signal),
+  );
   const coincide = useMemo(
     () => read.value !== undefined && items.length > 1 && spread(items, read.value) < 1e-6,
     [read.value],
   );
-  const proposal = useLoaded(`proposed ${coincide} ${offered.value?.length} ${key}`, async (signal) => {
-    if (!coincide || offered.value === undefined) return undefined;
-    return propose(api, items, offered.value, signal);
-  });
+  const proposal = useLoaded(
+    `proposed ${treeId} ${coincide} ${offered.value?.length} ${items.length}`,
+    async (signal) => {
+      if (!coincide || offered.value === undefined) return undefined;
+      return propose(api, items, offered.value, signal);
+    },
+  );
   return {
     series: read.value ?? NO_SERIES,
     error: read.error,
@@ -232,7 +247,7 @@ function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plot
 }
 
 async function offeredBy(api: Api, items: readonly Item[], signal: AbortSignal): Promise<PlottedValue[]> {
-  const root = items[0];
+  const root = rootOf(items);
   if (root === undefined || root.end === 0) return [];
   return candidates((await readStep(api, root.id, Math.min(1, root.end - 1), signal)).step);
 }
