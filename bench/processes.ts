@@ -20,6 +20,7 @@ export type ProgramName =
   | 'read'
   | 'rollout_sql'
   | 'state'
+  | 'store_checkpoints'
   | 'store_states'
   | 'use_case'
   | 'writer';

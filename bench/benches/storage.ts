@@ -1,7 +1,9 @@
-import type { Bench, Result, Run } from '../bench.ts';
+import process from 'node:process';
+import type { Bench, Engine, Result, Run } from '../bench.ts';
 import { figure, median } from '../bench.ts';
 import { databaseBytes } from '../database_size.ts';
 import { runProgram } from '../processes.ts';
+import type { StoreCheckpointsFigures, StoreCheckpointsSettings } from '../programs/store_checkpoints.ts';
 import type { StoreStatesFigures, StoreStatesSettings } from '../programs/store_states.ts';
 import type { StateWorkload } from '../state_workloads.ts';
 
@@ -19,7 +21,12 @@ interface Aims {
   readonly restore?: string;
   /** Of the median time of an append by that of a null store. */
   readonly put?: string;
+  /** Of durable states per second by those of LangGraph's checkpointer, on each engine. */
+  readonly langGraph?: Readonly<Record<Engine, string>>;
 }
+
+/** A folder with LangGraph's packages, which are not installed with this project. */
+const LANGGRAPH = process.env.LANGGRAPH_PACKAGES;
 
 /** Sizes and speed of states that are stored with steps, each workload in a database of its own. */
 export const storage: readonly Bench[] = [
@@ -29,6 +36,7 @@ export const storage: readonly Bench[] = [
     ratio: '<= 0.01',
     value: { unit: 'states/s', aim: '>= 400' },
     restore: '<= 10',
+    langGraph: { sqlite: '>= 1', postgres: '>= 1' },
   }),
   storageBench({
     workload: '93k',
@@ -36,6 +44,7 @@ export const storage: readonly Bench[] = [
     ratio: '<= 0.012',
     value: { unit: 'states/s' },
     put: '<= 2',
+    langGraph: { sqlite: '>= 1.5', postgres: '>= 3' },
   }),
   storageBench({
     workload: 'screenshots',
@@ -52,17 +61,24 @@ export const storage: readonly Bench[] = [
   }),
 ];
 
-function storageBench({ workload, about, ratio, value, restore, put, streams = 4 }: Aims): Bench {
+function storageBench({ workload, about, ratio, value, restore, put, langGraph, streams = 4 }: Aims): Bench {
   const name = `storage-${workload}`;
   return {
-    names: [name, `${name}-bytes`, `${name}-restore`, `${name}-put`],
-    about: `${about}: durable states over ${streams} streams; stored bytes by sent bytes; p99 of GetState; p50 of an append by that of a null store`,
+    names: [
+      name,
+      `${name}-bytes`,
+      `${name}-restore`,
+      `${name}-put`,
+      ...((langGraph && [`${name}-langgraph`, `${name}-langgraph-bytes`]) ?? []),
+    ],
+    about: `${about}: durable states over ${streams} streams; stored bytes by sent bytes; p99 of GetState; p50 of an append by that of a null store; with LANGGRAPH_PACKAGES, against LangGraph's checkpointer`,
     engines: ['sqlite', 'postgres'],
     async run(run) {
       const rounds: Round[] = [];
       for (let round = 0; round < run.rounds; round += 1) {
         run.showProgress(`round ${round + 1} of ${run.rounds}`);
-        rounds.push(await measure(run, workload, streams, round));
+        const others = langGraph && LANGGRAPH ? await measureLangGraph(run, workload, streams, round) : undefined;
+        rounds.push({ ...(await measure(run, workload, streams, round)), langGraph: others });
       }
       const values = rounds.map(({ stored }) =>
         value.unit === 'MB/s' ? stored.sentBytes / 1e6 / stored.seconds : stored.states / stored.seconds,
@@ -93,6 +109,7 @@ function storageBench({ workload, about, ratio, value, restore, put, streams = 4
           ceiling: median(bare),
           ratio: median(puts) / median(bare),
         },
+        ...(langGraph === undefined ? [] : besideLangGraph(run, name, rounds, langGraph[run.engine])),
       ];
     },
   };
@@ -105,10 +122,64 @@ interface Round {
   readonly cpuMs: number;
   readonly nullCpuMs: number;
   readonly nullPutP50Ms: number;
+  readonly langGraph: LangGraphRound | undefined;
+}
+
+interface LangGraphRound {
+  readonly statesPerSecond: number;
+  readonly bytesPerState: number;
+}
+
+/** Fewest bytes of LangGraph's checkpointer by those of this store. */
+const FEWER_BYTES = '>= 20';
+
+function besideLangGraph(run: Run, name: string, rounds: readonly Round[], aim: string): Result[] {
+  const others = rounds.flatMap(({ langGraph }) => langGraph ?? []);
+  if (others.length === 0) return [];
+  const compared = (bench: string, unit: string, values: number[], ceilings: number[]): Result => ({
+    ...figure(run, { bench, unit }, values),
+    ceiling: median(ceilings),
+    ratio: median(values) / median(ceilings),
+  });
+  const own = rounds.map(({ stored }) => stored.states / stored.seconds);
+  const theirs = others.map(({ statesPerSecond }) => statesPerSecond);
+  const theirBytes = others.map(({ bytesPerState }) => bytesPerState);
+  const ownBytes = rounds.map(({ bytes, stored }) => bytes / stored.states);
+  return [
+    { ...compared(`${name}-langgraph`, 'states/s', own, theirs), aim },
+    { ...compared(`${name}-langgraph-bytes`, 'bytes/state', theirBytes, ownBytes), aim: FEWER_BYTES },
+  ];
+}
+
+async function measureLangGraph(
+  run: Run,
+  workload: StateWorkload,
+  threads: number,
+  round: number,
+): Promise<LangGraphRound> {
+  const database = await run.resources.database(run.engine);
+  const settings: StoreCheckpointsSettings = {
+    packages: LANGGRAPH!,
+    database,
+    workload,
+    threads,
+    seed: 1 + round * threads,
+  };
+  const before = run.engine === 'sqlite' ? 0 : await databaseBytes(database);
+  const { states, seconds } = await runProgram<StoreCheckpointsFigures>('store_checkpoints', settings);
+  return {
+    statesPerSecond: states / seconds,
+    bytesPerState: ((await databaseBytes(database)) - before) / states,
+  };
 }
 
 /** Each round has new databases, because states that are stored already cost nothing. */
-async function measure(run: Run, workload: StateWorkload, streams: number, round: number): Promise<Round> {
+async function measure(
+  run: Run,
+  workload: StateWorkload,
+  streams: number,
+  round: number,
+): Promise<Omit<Round, 'langGraph'>> {
   const store = async (kind: 'real' | 'null', readBack: number) => {
     const server = await run.resources.server(kind, run.engine);
     const trajectories = await server.trajectories(streams);
