@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { NewRollout } from '../../src/store/contract/rollout.ts';
 import { sha256 } from '../support/steps.ts';
-import { describeStore } from './on_store.ts';
+import { describeStore, describeStoreOn } from './on_store.ts';
 import { newRollout, RolloutScene } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
-import { countRows } from './sql.ts';
+import { countRows, waitingForLocks } from './sql.ts';
 
 const UNNUMBERED: Partial<NewRollout> = { number: undefined };
 const LARGEST = 2n ** 63n - 1n;
@@ -98,5 +98,25 @@ describeStore('rollouts under a request id and without a number', (on) => {
     for (const answer of answers) expect(answer).toEqual(answers[0]);
     expect(answers[0]?.[0]).toMatchObject({ rolloutId: id, existed: false });
     expect(await numbersOf(0n)).toEqual([0n, 1n]);
+  });
+});
+
+describeStoreOn(['postgres'], 'rollouts with numbers beside a call that numbers rollouts', (on) => {
+  it('Q6: are inserted only once that call has released the group, so that the two do not deadlock', async () => {
+    const scene = new RolloutScene(on.store);
+    const { stage } = await scene.place();
+    await scene.queue(stage, 1);
+    // What a call without numbers does: locks the group, then inserts the next number.
+    await on.sql.rows('begin');
+    await on.sql.rows(`select 1 from groups where stage = ${stage.key} for no key update`);
+    const creation = scene.makeRollouts(stage, [{ number: 1n }]);
+    await waitingForLocks(on.sql.rows, 1);
+    // Shorter than the time after which Postgres resolves a deadlock.
+    await on.sql.rows(`set local lock_timeout = '500ms'`);
+    await on.sql.rows(`insert into rollouts select (jsonb_populate_record(r,
+        jsonb_build_object('key', nextval('run_keys'), 'id', '${randomUUID()}', 'number', 1))).*
+      from rollouts as r where r.stage = ${stage.key}`);
+    await on.sql.rows('commit');
+    expect(await creation).toMatchObject([{ number: 1n, existed: true }]);
   });
 });

@@ -18,8 +18,8 @@ export interface TimedTurns {
 }
 
 /**
- * Adds to the counters of groups, by row key; negative numbers subtract. Groups are locked in order of key and last in
- * a transaction, so that transactions that lock rollouts do not deadlock. The caller announces the run.
+ * Adds to the counters of groups, by row key; negative numbers subtract. Groups are locked in order of key. A
+ * transaction locks no rollouts of others afterwards, so that it does not deadlock. The caller announces the run.
  */
 export async function countInGroups(tx: Transaction, counts: ReadonlyMap<bigint, Partial<GroupCount>>): Promise<void> {
   const { engine } = tx;

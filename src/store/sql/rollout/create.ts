@@ -276,13 +276,14 @@ class RolloutCreation {
       const task = rollout.taskId === '' ? null : (tasks.get(rollout.taskId) ?? null);
       return newRow(tx, stage, rollout, { key: keys[i]!, group: group.key, task });
     });
+    // Locks the groups. A call that numbers rollouts locks them first too, and could wait for these rows.
+    await countInGroups(tx, counts);
     await engine.insertRows(tx.db, ROLLOUTS, rows);
     const creations = keys.map((key) => {
       const entity = { tree: stage.run, noun: 'ROLLOUT', key } as const;
       return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };
     });
     await recordStatuses(tx, creations);
-    await countInGroups(tx, counts);
     return keys;
   }
 }
