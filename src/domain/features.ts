@@ -6,6 +6,7 @@ export const FEATURES = Object.freeze([
   'claim_by_id',
   'claim_created_rollouts',
   'close_queue',
+  'compare_branches',
   'create_by_open',
   'database_stats',
   'diff_states',

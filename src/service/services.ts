@@ -27,6 +27,7 @@ import { stateMethods } from './state/state.ts';
 import { taskMethods } from './task/task.ts';
 import { validatorMethods } from './task/validator.ts';
 import { appendSteps } from './trajectory/append.ts';
+import { compareBranches } from './trajectory/branch_comparison.ts';
 import { readSteps } from './trajectory/read.ts';
 import { readTrajectories } from './trajectory/read_trajectories.ts';
 import { searchSteps } from './trajectory/search.ts';
@@ -49,6 +50,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   readStepSeries,
   watchTree,
   searchSteps,
+  compareBranches,
 };
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;

@@ -16,6 +16,7 @@ import { rolloutMethods } from '../../src/service/rollout/rollout.ts';
 import { runMethods } from '../../src/service/run/run.ts';
 import { summaryMethods } from '../../src/service/run/summary.ts';
 import { runVerbs } from '../../src/service/run/verbs.ts';
+import { compareBranches } from '../../src/service/trajectory/branch_comparison.ts';
 import { stepMethods } from '../../src/service/trajectory/step.ts';
 import { tagMethods } from '../../src/service/trajectory/tag.ts';
 import { trajectoryMethods } from '../../src/service/trajectory/trajectory.ts';
@@ -42,7 +43,7 @@ export function servicesOf(app: App, caller: Caller) {
     return Object.fromEntries(asked) as Asked<S, Names>;
   };
   return {
-    ...bound(TrajectoryService, { ...trajectoryMethods, ...stepMethods, ...tagMethods }),
+    ...bound(TrajectoryService, { ...trajectoryMethods, ...stepMethods, ...tagMethods, compareBranches }),
     ...bound(RunService, { ...experimentMethods, ...runMethods, ...runVerbs, ...summaryMethods }),
     ...bound(RolloutService, { ...groupMethods, ...rolloutMethods }),
   };

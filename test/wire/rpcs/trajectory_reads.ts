@@ -3,6 +3,7 @@ import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
+  BranchMeasure,
   StepOrder,
   StepScope,
   StepValue,
@@ -212,6 +213,20 @@ export const TRAJECTORY_READS = {
     refused: ({ id }) => ({
       TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
       INVALID_PAGE_TOKEN: [{ trajectoryId: id, pageToken: 'none' }],
+    }),
+  },
+  compareBranches: {
+    requests: ({ id }) => {
+      const values = { treeId: id, label: 'kind', value: 'a', otherValue: 'b' };
+      return [[{ ...values, measure: BranchMeasure.STEPS, confidence: 0.9, seed: 7 }]];
+    },
+    served: ([answer]) => {
+      expect(answer).toMatchObject({ pairs: [], pairCount: 0, higher: 0, lower: 0, signTestP: 1 });
+      expect(answer?.meanDifference).toBeUndefined();
+    },
+    refused: ({ id }) => ({
+      TRAJECTORY_NOT_FOUND: [{ treeId: NOBODY, label: 'kind', value: 'a', otherValue: 'b' }],
+      INVALID_REQUEST: [{ treeId: id, label: 'kind', value: 'a', otherValue: 'a' }],
     }),
   },
   searchSteps: {

@@ -2904,6 +2904,202 @@ export declare type GetTagResponse = Message<"anabranch.v1.GetTagResponse"> & {
 export declare const GetTagResponseSchema: GenMessage<GetTagResponse>;
 
 /**
+ * Request of CompareBranches.
+ *
+ * @generated from message anabranch.v1.CompareBranchesRequest
+ */
+export declare type CompareBranchesRequest = Message<"anabranch.v1.CompareBranchesRequest"> & {
+  /**
+   * Id of any trajectory of the tree.
+   *
+   * @generated from field: string tree_id = 1;
+   */
+  treeId: string;
+
+  /**
+   * Name of the label, for example `lr`.
+   *
+   * @generated from field: string label = 2;
+   */
+  label: string;
+
+  /**
+   * Value of the label that is compared with, for example `0.01`.
+   *
+   * @generated from field: string value = 3;
+   */
+  value: string;
+
+  /**
+   * The other value, for example `0.1`. Must differ from `value`.
+   *
+   * @generated from field: string other_value = 4;
+   */
+  otherValue: string;
+
+  /**
+   * Default: REWARD_SUM.
+   *
+   * @generated from field: anabranch.v1.BranchMeasure measure = 5;
+   */
+  measure: BranchMeasure;
+
+  /**
+   * Confidence level of the interval, greater than 0 and less than 1. Default: 0.95.
+   *
+   * @generated from field: optional double confidence = 6;
+   */
+  confidence?: number | undefined;
+
+  /**
+   * Seed of the resamples. The same seed and pairs give the same interval. Default: 0.
+   *
+   * @generated from field: uint32 seed = 7;
+   */
+  seed: number;
+};
+
+/**
+ * Describes the message anabranch.v1.CompareBranchesRequest.
+ * Use `create(CompareBranchesRequestSchema)` to create a new message.
+ */
+export declare const CompareBranchesRequestSchema: GenMessage<CompareBranchesRequest>;
+
+/**
+ * Branches with both values that have the same parent and branch point. Several branches with one value are averaged.
+ *
+ * @generated from message anabranch.v1.BranchPair
+ */
+export declare type BranchPair = Message<"anabranch.v1.BranchPair"> & {
+  /**
+   * Id of the parent.
+   *
+   * @generated from field: string parent_id = 1;
+   */
+  parentId: string;
+
+  /**
+   * Last shared step.
+   *
+   * @generated from field: int64 branch_point = 2;
+   */
+  branchPoint: bigint;
+
+  /**
+   * Mean measure of the branches with `value`.
+   *
+   * @generated from field: double value = 3;
+   */
+  value: number;
+
+  /**
+   * Mean measure of the branches with `other_value`.
+   *
+   * @generated from field: double other_value = 4;
+   */
+  otherValue: number;
+
+  /**
+   * `other_value` minus `value`.
+   *
+   * @generated from field: double difference = 5;
+   */
+  difference: number;
+
+  /**
+   * Number of branches with `value`.
+   *
+   * @generated from field: int32 branches = 6;
+   */
+  branches: number;
+
+  /**
+   * Number of branches with `other_value`.
+   *
+   * @generated from field: int32 other_branches = 7;
+   */
+  otherBranches: number;
+};
+
+/**
+ * Describes the message anabranch.v1.BranchPair.
+ * Use `create(BranchPairSchema)` to create a new message.
+ */
+export declare const BranchPairSchema: GenMessage<BranchPair>;
+
+/**
+ * Response of CompareBranches. Branches without own steps, deleted branches, and pairs without a finite difference are
+ * left out.
+ *
+ * @generated from message anabranch.v1.CompareBranchesResponse
+ */
+export declare type CompareBranchesResponse = Message<"anabranch.v1.CompareBranchesResponse"> & {
+  /**
+   * The first 1,000 pairs, in order of creation.
+   *
+   * @generated from field: repeated anabranch.v1.BranchPair pairs = 1;
+   */
+  pairs: BranchPair[];
+
+  /**
+   * Number of pairs. More than 10,000 are rejected.
+   *
+   * @generated from field: int32 pair_count = 2;
+   */
+  pairCount: number;
+
+  /**
+   * Mean of the differences. Unset without pairs.
+   *
+   * @generated from field: optional double mean_difference = 3;
+   */
+  meanDifference?: number | undefined;
+
+  /**
+   * Lower bound of the percentile interval of the mean, from 10,000 bootstrap resamples by the generator mulberry32 with
+   * `seed`. Unset without pairs.
+   *
+   * @generated from field: optional double interval_low = 4;
+   */
+  intervalLow?: number | undefined;
+
+  /**
+   * Upper bound. Unset without pairs.
+   *
+   * @generated from field: optional double interval_high = 5;
+   */
+  intervalHigh?: number | undefined;
+
+  /**
+   * Number of pairs with a positive difference.
+   *
+   * @generated from field: int32 higher = 6;
+   */
+  higher: number;
+
+  /**
+   * Number of pairs with a negative difference.
+   *
+   * @generated from field: int32 lower = 7;
+   */
+  lower: number;
+
+  /**
+   * p-value of the two-sided exact sign test of `higher` against `lower`, as `scipy.stats.binomtest` returns it. Pairs
+   * without a difference do not count. 1 if none counts.
+   *
+   * @generated from field: double sign_test_p = 8;
+   */
+  signTestP: number;
+};
+
+/**
+ * Describes the message anabranch.v1.CompareBranchesResponse.
+ * Use `create(CompareBranchesResponseSchema)` to create a new message.
+ */
+export declare const CompareBranchesResponseSchema: GenMessage<CompareBranchesResponse>;
+
+/**
  * Request of ListTags.
  *
  * @generated from message anabranch.v1.ListTagsRequest
@@ -3244,6 +3440,46 @@ export enum StepOrder {
 export declare const StepOrderSchema: GenEnum<StepOrder>;
 
 /**
+ * What of a branch CompareBranches compares.
+ *
+ * @generated from enum anabranch.v1.BranchMeasure
+ */
+export enum BranchMeasure {
+  /**
+   * Same as REWARD_SUM.
+   *
+   * @generated from enum value: BRANCH_MEASURE_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * `branch_reward_sum`.
+   *
+   * @generated from enum value: BRANCH_MEASURE_REWARD_SUM = 1;
+   */
+  REWARD_SUM = 1,
+
+  /**
+   * `branch_reward_sum` divided by the number of own steps.
+   *
+   * @generated from enum value: BRANCH_MEASURE_REWARD_MEAN = 2;
+   */
+  REWARD_MEAN = 2,
+
+  /**
+   * Number of own steps.
+   *
+   * @generated from enum value: BRANCH_MEASURE_STEPS = 3;
+   */
+  STEPS = 3,
+}
+
+/**
+ * Describes the enum anabranch.v1.BranchMeasure.
+ */
+export declare const BranchMeasureSchema: GenEnum<BranchMeasure>;
+
+/**
  * Records steps of trajectories, returns them, and branches trajectories from any step.
  * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
@@ -3523,6 +3759,18 @@ export declare const TrajectoryService: GenService<{
     methodKind: "unary";
     input: typeof CompareTrajectoriesRequestSchema;
     output: typeof CompareTrajectoriesResponseSchema;
+  },
+  /**
+   * Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
+   * value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
+   * interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.CompareBranches
+   */
+  compareBranches: {
+    methodKind: "unary";
+    input: typeof CompareBranchesRequestSchema;
+    output: typeof CompareBranchesResponseSchema;
   },
   /**
    * Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED.

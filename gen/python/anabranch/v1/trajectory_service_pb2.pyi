@@ -197,6 +197,34 @@ only of trajectories that have the key in `scored_metrics`. If none of them has 
 """
 Global___StepOrder: typing_extensions.TypeAlias = StepOrder
 
+class _BranchMeasure:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _BranchMeasureEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_BranchMeasure.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    BRANCH_MEASURE_UNSPECIFIED: _BranchMeasure.ValueType  # 0
+    """Same as REWARD_SUM."""
+    BRANCH_MEASURE_REWARD_SUM: _BranchMeasure.ValueType  # 1
+    """`branch_reward_sum`."""
+    BRANCH_MEASURE_REWARD_MEAN: _BranchMeasure.ValueType  # 2
+    """`branch_reward_sum` divided by the number of own steps."""
+    BRANCH_MEASURE_STEPS: _BranchMeasure.ValueType  # 3
+    """Number of own steps."""
+
+class BranchMeasure(_BranchMeasure, metaclass=_BranchMeasureEnumTypeWrapper):
+    """What of a branch CompareBranches compares."""
+
+BRANCH_MEASURE_UNSPECIFIED: BranchMeasure.ValueType  # 0
+"""Same as REWARD_SUM."""
+BRANCH_MEASURE_REWARD_SUM: BranchMeasure.ValueType  # 1
+"""`branch_reward_sum`."""
+BRANCH_MEASURE_REWARD_MEAN: BranchMeasure.ValueType  # 2
+"""`branch_reward_sum` divided by the number of own steps."""
+BRANCH_MEASURE_STEPS: BranchMeasure.ValueType  # 3
+"""Number of own steps."""
+Global___BranchMeasure: typing_extensions.TypeAlias = BranchMeasure
+
 @typing.final
 class CreateTrajectoryRequest(google.protobuf.message.Message):
     """Request of CreateTrajectory."""
@@ -2733,6 +2761,153 @@ class GetTagResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["tag", b"tag"]) -> None: ...
 
 Global___GetTagResponse: typing_extensions.TypeAlias = GetTagResponse
+
+@typing.final
+class CompareBranchesRequest(google.protobuf.message.Message):
+    """Request of CompareBranches."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TREE_ID_FIELD_NUMBER: builtins.int
+    LABEL_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    OTHER_VALUE_FIELD_NUMBER: builtins.int
+    MEASURE_FIELD_NUMBER: builtins.int
+    CONFIDENCE_FIELD_NUMBER: builtins.int
+    SEED_FIELD_NUMBER: builtins.int
+    tree_id: builtins.str
+    """Id of any trajectory of the tree."""
+    label: builtins.str
+    """Name of the label, for example `lr`."""
+    value: builtins.str
+    """Value of the label that is compared with, for example `0.01`."""
+    other_value: builtins.str
+    """The other value, for example `0.1`. Must differ from `value`."""
+    measure: Global___BranchMeasure.ValueType
+    """Default: REWARD_SUM."""
+    confidence: builtins.float
+    """Confidence level of the interval, greater than 0 and less than 1. Default: 0.95."""
+    seed: builtins.int
+    """Seed of the resamples. The same seed and pairs give the same interval. Default: 0."""
+    def __init__(
+        self,
+        *,
+        tree_id: builtins.str = ...,
+        label: builtins.str = ...,
+        value: builtins.str = ...,
+        other_value: builtins.str = ...,
+        measure: Global___BranchMeasure.ValueType = ...,
+        confidence: builtins.float | None = ...,
+        seed: builtins.int = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_confidence", b"_confidence", "confidence", b"confidence"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "label", b"label", "measure", b"measure", "other_value", b"other_value", "seed", b"seed", "tree_id", b"tree_id", "value", b"value"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_confidence", b"_confidence"]) -> typing.Literal["confidence"] | None: ...
+
+Global___CompareBranchesRequest: typing_extensions.TypeAlias = CompareBranchesRequest
+
+@typing.final
+class BranchPair(google.protobuf.message.Message):
+    """Branches with both values that have the same parent and branch point. Several branches with one value are averaged."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PARENT_ID_FIELD_NUMBER: builtins.int
+    BRANCH_POINT_FIELD_NUMBER: builtins.int
+    VALUE_FIELD_NUMBER: builtins.int
+    OTHER_VALUE_FIELD_NUMBER: builtins.int
+    DIFFERENCE_FIELD_NUMBER: builtins.int
+    BRANCHES_FIELD_NUMBER: builtins.int
+    OTHER_BRANCHES_FIELD_NUMBER: builtins.int
+    parent_id: builtins.str
+    """Id of the parent."""
+    branch_point: builtins.int
+    """Last shared step."""
+    value: builtins.float
+    """Mean measure of the branches with `value`."""
+    other_value: builtins.float
+    """Mean measure of the branches with `other_value`."""
+    difference: builtins.float
+    """`other_value` minus `value`."""
+    branches: builtins.int
+    """Number of branches with `value`."""
+    other_branches: builtins.int
+    """Number of branches with `other_value`."""
+    def __init__(
+        self,
+        *,
+        parent_id: builtins.str = ...,
+        branch_point: builtins.int = ...,
+        value: builtins.float = ...,
+        other_value: builtins.float = ...,
+        difference: builtins.float = ...,
+        branches: builtins.int = ...,
+        other_branches: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["branch_point", b"branch_point", "branches", b"branches", "difference", b"difference", "other_branches", b"other_branches", "other_value", b"other_value", "parent_id", b"parent_id", "value", b"value"]) -> None: ...
+
+Global___BranchPair: typing_extensions.TypeAlias = BranchPair
+
+@typing.final
+class CompareBranchesResponse(google.protobuf.message.Message):
+    """Response of CompareBranches. Branches without own steps, deleted branches, and pairs without a finite difference are
+    left out.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAIRS_FIELD_NUMBER: builtins.int
+    PAIR_COUNT_FIELD_NUMBER: builtins.int
+    MEAN_DIFFERENCE_FIELD_NUMBER: builtins.int
+    INTERVAL_LOW_FIELD_NUMBER: builtins.int
+    INTERVAL_HIGH_FIELD_NUMBER: builtins.int
+    HIGHER_FIELD_NUMBER: builtins.int
+    LOWER_FIELD_NUMBER: builtins.int
+    SIGN_TEST_P_FIELD_NUMBER: builtins.int
+    pair_count: builtins.int
+    """Number of pairs. More than 10,000 are rejected."""
+    mean_difference: builtins.float
+    """Mean of the differences. Unset without pairs."""
+    interval_low: builtins.float
+    """Lower bound of the percentile interval of the mean, from 10,000 bootstrap resamples by the generator mulberry32 with
+    `seed`. Unset without pairs.
+    """
+    interval_high: builtins.float
+    """Upper bound. Unset without pairs."""
+    higher: builtins.int
+    """Number of pairs with a positive difference."""
+    lower: builtins.int
+    """Number of pairs with a negative difference."""
+    sign_test_p: builtins.float
+    """p-value of the two-sided exact sign test of `higher` against `lower`, as `scipy.stats.binomtest` returns it. Pairs
+    without a difference do not count. 1 if none counts.
+    """
+    @property
+    def pairs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___BranchPair]:
+        """The first 1,000 pairs, in order of creation."""
+
+    def __init__(
+        self,
+        *,
+        pairs: collections.abc.Iterable[Global___BranchPair] | None = ...,
+        pair_count: builtins.int = ...,
+        mean_difference: builtins.float | None = ...,
+        interval_low: builtins.float | None = ...,
+        interval_high: builtins.float | None = ...,
+        higher: builtins.int = ...,
+        lower: builtins.int = ...,
+        sign_test_p: builtins.float = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_mean_difference", b"_mean_difference", "interval_high", b"interval_high", "interval_low", b"interval_low", "mean_difference", b"mean_difference"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_interval_high", b"_interval_high", "_interval_low", b"_interval_low", "_mean_difference", b"_mean_difference", "higher", b"higher", "interval_high", b"interval_high", "interval_low", b"interval_low", "lower", b"lower", "mean_difference", b"mean_difference", "pair_count", b"pair_count", "pairs", b"pairs", "sign_test_p", b"sign_test_p"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_interval_high", b"_interval_high"]) -> typing.Literal["interval_high"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_interval_low", b"_interval_low"]) -> typing.Literal["interval_low"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mean_difference", b"_mean_difference"]) -> typing.Literal["mean_difference"] | None: ...
+
+Global___CompareBranchesResponse: typing_extensions.TypeAlias = CompareBranchesResponse
 
 @typing.final
 class ListTagsRequest(google.protobuf.message.Message):

@@ -146,6 +146,11 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareTrajectoriesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareTrajectoriesResponse.FromString,
                 _registered_method=True)
+        self.CompareBranches = channel.unary_unary(
+                '/anabranch.v1.TrajectoryService/CompareBranches',
+                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareBranchesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareBranchesResponse.FromString,
+                _registered_method=True)
         self.SetTag = channel.unary_unary(
                 '/anabranch.v1.TrajectoryService/SetTag',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.SetTagRequest.SerializeToString,
@@ -381,6 +386,15 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CompareBranches(self, request, context):
+        """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
+        value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
+        interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def SetTag(self, request, context):
         """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED.
         """
@@ -521,6 +535,11 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.CompareTrajectories,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareTrajectoriesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareTrajectoriesResponse.SerializeToString,
+            ),
+            'CompareBranches': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompareBranches,
+                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareBranchesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.CompareBranchesResponse.SerializeToString,
             ),
             'SetTag': grpc.unary_unary_rpc_method_handler(
                     servicer.SetTag,
@@ -1139,6 +1158,33 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/CompareTrajectories',
             anabranch_dot_v1_dot_trajectory__service__pb2.CompareTrajectoriesRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.CompareTrajectoriesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompareBranches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.TrajectoryService/CompareBranches',
+            anabranch_dot_v1_dot_trajectory__service__pb2.CompareBranchesRequest.SerializeToString,
+            anabranch_dot_v1_dot_trajectory__service__pb2.CompareBranchesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -377,6 +377,22 @@ _TrajectoryServiceCompareTrajectoriesType = typing_extensions.TypeVar(
     ],
 )
 
+_TrajectoryServiceCompareBranchesType = typing_extensions.TypeVar(
+    '_TrajectoryServiceCompareBranchesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareBranchesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareBranchesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareBranchesResponse,
+    ],
+)
+
 _TrajectoryServiceSetTagType = typing_extensions.TypeVar(
     '_TrajectoryServiceSetTagType',
     grpc.UnaryUnaryMultiCallable[
@@ -441,7 +457,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -535,6 +551,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
             anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
+            anabranch.v1.trajectory_service_pb2.CompareBranchesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.SetTagRequest,
@@ -643,6 +663,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
             anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
+            anabranch.v1.trajectory_service_pb2.CompareBranchesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.SetTagRequest,
@@ -801,6 +825,12 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     TRAJECTORY_DELETED, STEP_CORRUPT.
     """
 
+    CompareBranches: _TrajectoryServiceCompareBranchesType
+    """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
+    value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
+    interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
+    """
+
     SetTag: _TrajectoryServiceSetTagType
     """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
 
@@ -901,6 +931,10 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.CompareTrajectoriesRequest,
         anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
+        anabranch.v1.trajectory_service_pb2.CompareBranchesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.SetTagRequest,
@@ -1172,6 +1206,17 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.CompareTrajectoriesResponse]]:
         """Compares two trajectories: shared steps, first difference, rewards. Errors: TRAJECTORY_NOT_FOUND,
         TRAJECTORY_DELETED, STEP_CORRUPT.
+        """
+
+    @abc.abstractmethod
+    def CompareBranches(
+        self,
+        request: anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.CompareBranchesResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.CompareBranchesResponse]]:
+        """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
+        value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
+        interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
         """
 
     @abc.abstractmethod
