@@ -3,7 +3,7 @@ import type { Step } from './step.ts';
 /** A value of steps, and how to downsample it. */
 export interface SeriesQuery {
   readonly value: StepValue;
-  /** At least 4. */
+  /** At least 8, for two stretches: a short range can cross the multiples of every length. */
   readonly maxPoints: number;
   /** Minimum number of steps of a stretch. */
   readonly stretchSteps: bigint;

@@ -17,7 +17,7 @@ describe('downsampled values of steps', () => {
     const query = fc.record({
       from: fc.bigInt(0n, 2n ** 60n),
       values: SERIES,
-      maxPoints: fc.integer({ min: 4, max: 40 }),
+      maxPoints: fc.integer({ min: 8, max: 40 }),
     });
     fc.assert(
       fc.property(query, ({ from, values, maxPoints }) => {
@@ -45,6 +45,18 @@ describe('downsampled values of steps', () => {
     expect(more.stepNumbers.slice(0, 4)).toEqual(some.stepNumbers.slice(0, 4));
     expect(sampled(0n, values, { stretchSteps: 100n }).stretchSteps).toBe(128n);
     expect(sampled(0n, values, { maxPoints: 100 }).stretchSteps).toBe(1n);
+  });
+
+  it('RD9: a short range around a high power of two has its own points', () => {
+    const { stepNumbers, values } = sampled(2n ** 59n - 3n, [1, 2, 3, 4, 5, 6], {});
+    expect(stepNumbers.map((number) => number - 2n ** 59n)).toEqual([-3n, -2n, -1n, 0n, 1n, 2n]);
+    expect(values).toEqual([1, 2, 3, 4, 5, 6]);
+    const many = sampled(
+      2n ** 59n - 300n,
+      Array.from({ length: 600 }, (_, i) => i),
+      {},
+    );
+    expect([many.stepNumbers.length, many.values.at(-1)]).toEqual([4, 599]);
   });
 
   it('RD9: of means, each stretch has one point, at its last step', () => {

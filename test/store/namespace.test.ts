@@ -68,7 +68,7 @@ describeStore('namespaces', (on) => {
         readStepSeries: [
           store.readStepSeries(namespace, [{ tree, lineage }], {
             value: { of: 'REWARD' },
-            maxPoints: 4,
+            maxPoints: 8,
             stretchSteps: 1n,
           }),
           [{ stepNumbers: [], values: [], stretchSteps: expect.anything() }],

@@ -264,7 +264,7 @@ export const TRAJECTORY_READS = {
   },
   readStepSeries: {
     requests: ({ id, branchId }) => {
-      const range = { startStepNumber: 1n, endStepNumber: 9n, maxPoints: 4, stretchSteps: 1n };
+      const range = { startStepNumber: 1n, endStepNumber: 9n, maxPoints: 8, stretchSteps: 1n };
       const state = { value: StepValue.STATE, stateName: 'env', pointer: '/a' };
       return [
         [{ trajectoryIds: [id, branchId], steps: StepScope.OWN, ...range, value: StepValue.REWARD }],

@@ -2025,7 +2025,7 @@ export declare type ReadStepSeriesRequest = Message<"anabranch.v1.ReadStepSeries
   endStepNumber?: bigint | undefined;
 
   /**
-   * Maximum number of points of each trajectory, 4 to 10,000. Default: 1,000.
+   * Maximum number of points of each trajectory, 8 to 10,000. Default: 1,000.
    *
    * @generated from field: int32 max_points = 6;
    */

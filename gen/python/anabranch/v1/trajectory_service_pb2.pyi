@@ -2014,7 +2014,7 @@ class ReadStepSeriesRequest(google.protobuf.message.Message):
     end_step_number: builtins.int
     """End of the steps, exclusive. Default: the end of each trajectory."""
     max_points: builtins.int
-    """Maximum number of points of each trajectory, 4 to 10,000. Default: 1,000."""
+    """Maximum number of points of each trajectory, 8 to 10,000. Default: 1,000."""
     value: Global___StepValue.ValueType
     """The value to read. Default: REWARD_SUM."""
     metric_key: builtins.str
