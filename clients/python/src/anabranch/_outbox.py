@@ -170,7 +170,7 @@ class Outbox:
         opening = _wire.opening_of(self._addressee(), self._identity.writer_id, create)
         self._creating = creation
         if not self._link.open(opening, self._take):
-            # The interpreter is exiting and starts no threads any more: a batch needs none.
+            # The interpreter starts no threads any more: a batch needs none.
             self._creating = None
             self.shares = True
             self.retry_at = self._office.now() + _NO_THREAD_SECONDS

@@ -6,6 +6,7 @@ Steps go over AppendSteps, whose first frame also creates the trajectory.
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -58,23 +59,40 @@ class Connections:
         self._channels: list[grpc.Channel] = []
         self._streams: list[int] = []
 
+    @property
+    def exiting(self) -> bool:
+        """Whether the interpreter exits and starts no threads any more: then calls block, and streams cannot open.
+
+        To be asked when the channel exists, because loading grpc takes time. A call whose thread could not start would
+        never end, and closing its channel would wait for it.
+        """
+        return sys.version_info >= (3, 12) and not threading.main_thread().is_alive()
+
     def call(self, method: str, request: bytes, done: Done) -> None:
         """Starts a unary call. `done` is called by a thread of gRPC."""
         calling: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(0).unary_unary(_path(method), None, None)
+        if self.exiting:
+            done(_answer(lambda: calling(request, timeout=_CALL_SECONDS)))
+            return
         future = calling.future(request, timeout=_CALL_SECONDS)
-        future.add_done_callback(lambda ended: done(_outcome(ended)))
+        future.add_done_callback(lambda ended: done(_answer(ended.result)))
 
     def put_state(self, data: bytes, done: Done) -> None:
         """Starts the upload of a state."""
         calling: grpc.StreamUnaryMultiCallable[bytes, bytes]
         calling = self._channel(0).stream_unary(_path(_PUT_STATE), None, None)
+        if self.exiting:
+            done(Failure("CANCELLED", "the interpreter exits", "CANCELLED"))
+            return
         future = calling.future(_chunks(data), timeout=_UPLOAD_SECONDS)
-        future.add_done_callback(lambda ended: done(_outcome(ended)))
+        future.add_done_callback(lambda ended: done(_answer(ended.result)))
 
     def open_stream(self, opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> Stream:
-        """Opens an append stream. `report` gets each response, then None or a failure, from the stream's own thread."""
+        """Opens an append stream. Raises RuntimeError if no thread can start. `report` gets each response, then None or a failure, from the stream's own thread."""
         lane = next((i for i, count in enumerate(self._streams) if count < _STREAMS_PER_CONNECTION), len(self._streams))
         channel = self._channel(lane)
+        if self.exiting:
+            raise RuntimeError("the interpreter exits")
         self._streams[lane] += 1
         try:
             return Stream(channel, opening, report, lane)
@@ -381,11 +399,11 @@ def _path(method: str) -> str:
     return f"/anabranch.v1.{method}"
 
 
-def _outcome(ended: grpc.Future[bytes]) -> bytes | Failure:
+def _answer(wait: Callable[[], bytes]) -> bytes | Failure:
     import grpc
 
     try:
-        return ended.result()
+        return wait()
     except grpc.RpcError as error:
         return failure_of(error)
     except grpc.FutureCancelledError:
