@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import weakref
 from dataclasses import dataclass
@@ -39,6 +40,10 @@ _OPTIONS: list[tuple[str, int]] = [
 ]
 
 
+#: Version of grpcio from which new channels work in forked children.
+_FORKS_WITHOUT_SUPPORT = (1, 80)
+
+
 @dataclass(frozen=True)
 class Stubs:
     """The stubs of all services on one channel."""
@@ -61,6 +66,7 @@ def address_from(address: str | None) -> str:
 
 def open_stubs(address: str) -> Stubs:
     """Creates a channel. It connects at its first call, and again after a lost connection."""
+    _prepare_forks()
     import grpc
 
     from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
@@ -76,6 +82,18 @@ def open_stubs(address: str) -> Stubs:
         RunServiceStub(channel),
         RolloutServiceStub(channel),
     )
+
+
+def _prepare_forks() -> None:
+    """Lets forked children open channels on versions of grpcio where these fail otherwise. Must precede its import.
+
+    There, a fork beside a live channel takes a second longer.
+    """
+    if "grpc" not in sys.modules:
+        from importlib.metadata import version
+
+        if tuple(int(part) for part in version("grpcio").split(".")[:2]) < _FORKS_WITHOUT_SUPPORT:
+            os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
 
 
 class Connection:
