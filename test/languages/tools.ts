@@ -6,7 +6,7 @@ import process from 'node:process';
 import { run } from './run.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-const CACHE = path.join(ROOT, 'node_modules/.cache/anabranch-tools');
+export const CACHE = path.join(ROOT, 'node_modules/.cache/anabranch-tools');
 
 /** Programs installed by `go install`, with exact versions; Go's checksum database verifies them. */
 const GO_PROGRAMS = {
@@ -62,7 +62,7 @@ async function need(program: string, args: string[], advice: string): Promise<vo
 }
 
 /** Does the work unless its stamp says that it was done with the same inputs. */
-async function once(stamp: string, reason: string, work: () => Promise<unknown>): Promise<void> {
+export async function once(stamp: string, reason: string, work: () => Promise<unknown>): Promise<void> {
   const file = path.join(CACHE, `${stamp}.stamp`);
   if (existsSync(file) && (await readFile(file, 'utf8')) === reason) return;
   await rm(file, { force: true });

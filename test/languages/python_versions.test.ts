@@ -1,0 +1,39 @@
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { findPython, type Packages, venvOf } from './python_versions.ts';
+import { run } from './run.ts';
+
+const FOLDER = path.resolve(import.meta.dirname, '../../clients/python');
+/** One of each kind: `npm run test:python` runs all of them on the default Python. */
+const TESTS = [
+  'test_recorder.py::test_tags_follow_their_steps',
+  'test_recorder.py::test_large_values_become_states_and_read_back',
+  'test_recorder.py::test_steps_survive_restarts_of_the_server',
+  'test_faults.py::test_nothing_is_lost_when_the_client_is_killed',
+  'test_faults.py::test_the_end_of_the_program_sends_what_waits',
+  'test_faults.py::test_a_forked_child_records_its_own_trajectories',
+  'test_episodes.py::test_arrays_have_the_lengths_t_plus_1_t_t',
+  'test_episodes.py::test_small_states_come_with_their_steps_in_no_call_of_their_own',
+  'test_tokens.py::test_a_rejected_step_keeps_its_tokens',
+  'test_turns.py::test_a_prompt_is_sent_as_what_it_adds_to_the_context',
+];
+
+const RUNS: readonly (readonly [version: string, packages: Packages])[] = [
+  ['3.10', 'lowest'],
+  ['3.12', 'highest'],
+  ['3.13', 'lowest'],
+];
+
+describe('the Python client records and reads', () => {
+  for (const [version, packages] of RUNS)
+    it(`on Python ${version} with the ${packages} versions of its dependencies`, { timeout: 600_000 }, async ({
+      skip,
+    }) => {
+      const python = (await findPython(version)) ?? skip(`this machine has no Python ${version}`);
+      const own = await venvOf(python, version, packages);
+      const tests = TESTS.map((name) => path.join('tests', name));
+      const options = { cwd: FOLDER, minutes: 4 };
+      const printed = await run(own, ['-m', 'pytest', '-q', '-p', 'no:cacheprovider', ...tests], options);
+      expect(printed).toMatch(new RegExp(`^${TESTS.length} passed`, 'mu'));
+    });
+});
