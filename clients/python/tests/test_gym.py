@@ -153,6 +153,24 @@ class Walk(gym.Env):
         self.at, self.count = state["at"], state["count"]
 
 
+@pytest.mark.parametrize(("package", "name"), [("ale_py", "ALE/Pong-v5"), ("mujoco", "HalfCheetah-v5")])
+def test_environments_of_ale_and_mujoco_continue_exactly(client: Client, task: str, package: str, name: str) -> None:
+    imported = pytest.importorskip(package)
+    if package == "ale_py":
+        gym.register_envs(imported)
+    env = Record(gym.make(name), client, task=task, snapshot_every=10)
+    env.action_space.seed(3)
+    env.reset(seed=5)
+    actions = [env.action_space.sample() for _ in range(40)]
+    observed = [env.step(action) for action in actions]
+    resumed, observation = resume(gym.make(name), env.trajectory, at=25, name="again")
+    assert [step.number for step in env.trajectory.steps(0, 41) if step.states] == [0, 10, 20, 30, 40]
+    assert np.array_equal(observation, observed[24][0])
+    for action, (expected, reward, *_) in zip(actions[25:], observed[25:], strict=True):
+        observation, got, *_ = resumed.step(action)
+        assert (np.array_equal(observation, expected), got) == (True, reward)
+
+
 def test_snapshots_that_an_environment_offers_have_its_random_numbers(client: Client, task: str) -> None:
     env = Record(Walk(), client, task=task, snapshot_every=4)
     env.reset()
