@@ -106,7 +106,7 @@ function headFaults(row: HeadRow): StorageFault[] {
 
 async function strayTags(engine: Engine, within: RawBuilder<unknown>): Promise<StorageFault[]> {
   const { rows } = await sql<{ id: string; namespace: string; name: string; step_number: bigint }>`
-    select cast(t.id as text) as id, g.namespace, g.name, g.step_number
+    select cast(t.id as text) as id, t.namespace, g.name, g.step_number
     from ${engine.table('trajectories')} as t
     cross join ${engine.table('tags')} as g
     where ${within} and g.tree = t.tree and g.trajectory = t.key
@@ -114,7 +114,7 @@ async function strayTags(engine: Engine, within: RawBuilder<unknown>): Promise<S
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
   return rows.map(({ id, namespace, name, step_number: step }) => ({
     ...{ check: 'TAGS', namespace, trajectoryId: id, firstStepNumber: step, nextStepNumber: step + 1n },
-    message: `trajectory ${id}: the tag "${name}" points to step ${step}, which it does not have`,
+    message: `trajectory ${id}: the tag "${name}" points to step ${step}, which it does not have, or is of another namespace`,
   }));
 }
 

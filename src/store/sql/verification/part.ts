@@ -29,6 +29,7 @@ export interface RefPart {
 }
 
 export interface AttachedPart {
+  readonly namespace: string;
   readonly step_number: bigint;
   readonly name: string;
   readonly digest: Uint8Array;
@@ -37,6 +38,7 @@ export interface AttachedPart {
 }
 
 export interface ScorePart {
+  readonly namespace: string;
   readonly step_number: bigint;
   readonly metric: string;
   readonly value: number | string;
@@ -84,9 +86,9 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
     compiled<RefPart>(sql`select r.step_number, r.name, r.namespace, s.namespace as state_namespace, s.digest, s.size,
         s.collected
       from ${engine.table('state_refs')} as r left join ${states} as s on s.key = r.state where ${within('r')}`),
-    compiled<AttachedPart>(sql`select a.step_number, a.name, a.digest, a.size, a.data
+    compiled<AttachedPart>(sql`select a.namespace, a.step_number, a.name, a.digest, a.size, a.data
       from ${engine.table('attached_states')} as a where ${within('a')}`),
-    compiled<ScorePart>(sql`select p.step_number, p.metric, p.value
+    compiled<ScorePart>(sql`select p.namespace, p.step_number, p.metric, p.value
       from ${engine.table('step_scores')} as p where ${within('p')}`),
   ]);
   return { head: heads[0], segments, refs, attached, scores, isLast: segments.length < ROWS };

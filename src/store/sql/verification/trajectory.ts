@@ -67,7 +67,6 @@ class TrajectoryCheck {
       const report = this.#reportOf(head, row);
       const expected = row.previous_end ?? head.ownBegin;
       if (row.first_step_number !== expected) report('TILING', `${rowName(row)} follows step ${expected - 1n}`);
-      if (row.namespace !== head.namespace) report('ROWS', `${rowName(row)} is of namespace "${row.namespace}"`);
       if (row.writer_epoch > head.writerEpoch) report('COLUMNS', 'the epoch is later than the one of the trajectory');
       // A merge since the last part has joined this row with an earlier one.
       if (at !== undefined && row.first_step_number < at) this.#sums = undefined;
@@ -81,8 +80,22 @@ class TrajectoryCheck {
       for (const reward of JSON.parse(row.rewards) as unknown[]) this.#rewardScale += Math.abs(Number(reward)) || 0;
       steps.push(...found.steps);
     }
+    this.#checkNamespaces(head, part);
     this.#checkAttached(head, part.attached);
     if (!unread) this.#checkRows(head, part, steps);
+  }
+
+  #checkNamespaces(head: LockedHead, { segments, refs, attached, scores }: Part): void {
+    for (const { namespace, step_number: step } of [...refs, ...attached, ...scores]) {
+      if (namespace !== head.namespace) {
+        this.#report(head, step, step + 1n)('ROWS', `a row of step ${step} is of namespace "${namespace}"`);
+      }
+    }
+    for (const row of segments) {
+      if (row.namespace !== head.namespace) {
+        this.#reportOf(head, row)('ROWS', `${rowName(row)} is of namespace "${row.namespace}"`);
+      }
+    }
   }
 
   #checkAttached(head: LockedHead, attached: readonly AttachedPart[]): void {
@@ -114,7 +127,7 @@ class TrajectoryCheck {
         continue;
       }
       const digest = readDigest(ref.digest);
-      if (ref.namespace !== head.namespace || ref.state_namespace !== head.namespace) {
+      if (ref.state_namespace !== head.namespace) {
         report('REFERENCES', `step ${ref.step_number} refers to a state of another namespace`, digest);
       }
       if (isSet(ref.collected ?? 0n)) report('REFERENCES', `step ${ref.step_number} refers to a deleted state`, digest);
