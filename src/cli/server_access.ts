@@ -5,7 +5,7 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { type Command, Option } from 'commander';
 import { pino } from 'pino';
 import { type AnabranchClient, connectClient, reasonOf } from '../client/index.ts';
-import { loadConfig } from '../config/config.ts';
+import { type Config, loadConfig } from '../config/config.ts';
 import { scrubUrl } from '../config/scrub_url.ts';
 import { type CliContext, CliError, type Output } from './context.ts';
 
@@ -45,15 +45,16 @@ export async function withServerOnExisting<T>(
   flags: ServerFlags,
   work: (access: Access) => Promise<T>,
 ): Promise<T> {
-  if (flags.database !== undefined) {
-    const { database } = loadConfig({ env: cli.env, flags: { database: flags.database }, cwd: cli.cwd });
-    if (database.engine === 'sqlite' && !existsSync(database.path)) {
-      throw new CliError(`--database is "${flags.database}": the file ${database.path} does not exist.`, {
-        exitCode: 2,
-      });
-    }
-  }
+  if (flags.database !== undefined) configOfExisting(cli, flags.database);
   return withServer(cli, flags, work);
+}
+
+/** Returns the configuration for a database. A missing SQLite file is a mistyped name. */
+export function configOfExisting(cli: CliContext, named: string): Config {
+  const config = loadConfig({ env: cli.env, flags: { database: named }, cwd: cli.cwd });
+  const { database } = config;
+  if (database.engine === 'postgres' || existsSync(database.path)) return config;
+  throw new CliError(`--database is "${named}": the file ${database.path} does not exist.`, { exitCode: 2 });
 }
 
 /**

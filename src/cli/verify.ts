@@ -1,11 +1,13 @@
-import { toJson } from '@bufbuild/protobuf';
+import { create, toJson } from '@bufbuild/protobuf';
 import { Command } from 'commander';
 import { StorageCheck, type StorageFault, StorageFaultSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
+import { createLogger } from './logging.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import {
   addServerOptions,
+  configOfExisting,
   DEFAULT_ADDRESS,
   JSON_FORM,
   type ServerFlags,
@@ -36,28 +38,69 @@ export function verifyCommand(cli: CliContext): Command {
 }
 
 async function verify(cli: CliContext, flags: VerifyFlags): Promise<void> {
-  const { stdout, signal } = cli;
+  const result = flags.database === undefined ? await verifyServed(cli, flags) : await verifyUnserved(cli, flags);
+  const { steps, states, found, faults } = result;
+  const text = flags.json
+    ? JSON.stringify({ steps: `${steps}`, states: `${states}`, found, faults: faults.map(asJson) })
+    : [...faultLines(cli, faults), `Read ${steps} steps and ${states} states: ${summary(found)}.`].join('\n');
+  await write(cli.stdout, `${text}\n`);
+  if (found > 0) throw new CliError('The database is damaged: see "Verification" in docs/operations.md.');
+}
+
+async function verifyServed(cli: CliContext, flags: VerifyFlags): Promise<Result> {
+  let result: Result | undefined;
   await withServerOnExisting(cli, flags, async ({ client }) => {
-    const progress = stdout.isTTY && !flags.json ? progressBar(stdout) : NO_PROGRESS;
-    const faults: StorageFault[] = [];
-    let [steps, states, found] = [0n, 0n, 0];
-    try {
-      for await (const response of client.admin.verifyDatabase({}, { signal })) {
-        [steps, states] = [response.doneSteps, response.doneStates];
-        progress.show(Number(steps + states), Number(response.totalSteps + response.totalStates));
-        found += response.faults.length;
-        // A damaged disk can have any number of faults.
-        faults.push(...response.faults.slice(0, MOST_SHOWN - faults.length));
-      }
-    } finally {
-      progress.stop();
-    }
-    const text = flags.json
-      ? JSON.stringify({ steps: `${steps}`, states: `${states}`, found, faults: faults.map(asJson) })
-      : [...faultLines(cli, faults), `Read ${steps} steps and ${states} states: ${summary(found)}.`].join('\n');
-    await write(stdout, `${text}\n`);
-    if (found > 0) throw new CliError('The database is damaged: see "Verification" in docs/operations.md.');
+    result = await collect(cli, flags, client.admin.verifyDatabase({}, { signal: cli.signal }));
   });
+  return result!;
+}
+
+/** Without a server, so that nothing in a damaged database changes. */
+async function verifyUnserved(cli: CliContext, flags: VerifyFlags): Promise<Result> {
+  const config = configOfExisting(cli, flags.database ?? '');
+  for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);
+  const { verifyStore } = await import('../server.ts');
+  return collect(cli, flags, verifyStore(config, { logger: createLogger(cli, config) }));
+}
+
+interface Result {
+  readonly steps: bigint;
+  readonly states: bigint;
+  readonly found: number;
+  /** The first ones: a damaged disk can have any number of faults. */
+  readonly faults: readonly Fault[];
+}
+
+type Fault = Pick<StorageFault, 'namespace' | 'message'> & { readonly check: StorageCheck | keyof typeof StorageCheck };
+
+interface VerificationPart {
+  readonly doneSteps: bigint;
+  readonly totalSteps: bigint;
+  readonly doneStates: bigint;
+  readonly totalStates: bigint;
+  readonly faults: readonly Fault[];
+}
+
+async function collect(
+  { stdout, signal }: CliContext,
+  flags: VerifyFlags,
+  parts: AsyncIterable<VerificationPart>,
+): Promise<Result> {
+  const progress = stdout.isTTY && !flags.json ? progressBar(stdout) : NO_PROGRESS;
+  const faults: Fault[] = [];
+  let [steps, states, found] = [0n, 0n, 0];
+  try {
+    for await (const part of parts) {
+      signal.throwIfAborted();
+      [steps, states] = [part.doneSteps, part.doneStates];
+      progress.show(Number(steps + states), Number(part.totalSteps + part.totalStates));
+      found += part.faults.length;
+      faults.push(...part.faults.slice(0, MOST_SHOWN - faults.length));
+    }
+  } finally {
+    progress.stop();
+  }
+  return { steps, states, found, faults };
 }
 
 const MOST_SHOWN = 1000;
@@ -68,16 +111,25 @@ function summary(found: number): string {
   return `${found} ${found === 1 ? 'fault' : 'faults'}${shown}`;
 }
 
-function faultLines(cli: CliContext, faults: readonly StorageFault[]): string[] {
+function faultLines(cli: CliContext, faults: readonly Fault[]): string[] {
   const paint = paintFor(cli.stdout, cli.env);
   return faults.map(({ check, namespace, message }) => {
     const place = namespace === 'default' ? '' : `${namespace}: `;
-    return `${paint.red(StorageCheck[check].padEnd(NAME_COLUMNS))} ${place}${message}`;
+    return `${paint.red(checkName(check).padEnd(NAME_COLUMNS))} ${place}${message}`;
   });
 }
 
 const NAME_COLUMNS = 'REFERENCES'.length;
 
-function asJson(fault: StorageFault) {
-  return toJson(StorageFaultSchema, fault, JSON_FORM);
+function asJson({ check, ...fault }: Fault) {
+  return toJson(
+    StorageFaultSchema,
+    create(StorageFaultSchema, { ...fault, check: StorageCheck[checkName(check)] }),
+    JSON_FORM,
+  );
+}
+
+/** The server sends numbers, and the store names. */
+function checkName(check: Fault['check']): keyof typeof StorageCheck {
+  return typeof check === 'string' ? check : (StorageCheck[check] as keyof typeof StorageCheck);
 }

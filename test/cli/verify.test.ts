@@ -1,6 +1,7 @@
+import { readFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
-import { outsideSql } from '../store/sql.ts';
+import { outsideSql, sqlitePath } from '../store/sql.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { runCli } from './run_cli.ts';
 
@@ -49,6 +50,17 @@ describe('anabranch verify', () => {
       1,
       { found: 1, faults: [{ check: 'STORAGE_CHECK_STEPS', namespace: 'default', trajectoryId: ID }] },
     ]);
+  });
+
+  it('V1: a database that no server uses is verified without a server, with the same result', async () => {
+    const served = await runCli(['verify', '--json', ...at]);
+    await server.drain();
+    const before = await readFile(sqlitePath(server.database));
+    const { code, stdout } = await runCli(['verify', '--json', '--database', server.database.url]);
+    expect([code, JSON.parse(stdout)]).toEqual([1, JSON.parse(served.stdout)]);
+    expect(Buffer.compare(await readFile(sqlitePath(server.database)), before)).toBe(0);
+    const text = await runCli(['verify', '--database', server.database.url]);
+    expect(text.stdout).toMatch(/^STEPS /);
   });
 
   it('does not create a database that does not exist', async () => {
