@@ -17,10 +17,11 @@ from conftest import Server, free_port
 import anabranch
 from anabranch import _aio_reading, aio
 from anabranch._connection import Connection
+from anabranch._errors import Unreachable
 from anabranch._sender import Sender
 from anabranch._waiting import Shared, Wrapper
 from anabranch.errors import AnabranchError, LeaseLost, RunNotFound
-from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
+from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest, ListRolloutsRequest
 from anabranch.v1.run_service_pb2 import GetStageRequest
 from anabranch.v1.status_pb2 import STATUS_CANCELLED
 
@@ -160,7 +161,7 @@ async def running_stage(client: aio.Client, name: str, count: int = 0) -> aio.St
 
 def claimable(server: Server, stage: aio.Stage) -> list[int]:
     """Claims the rollouts that are in the queue now, and returns their numbers."""
-    request = ClaimRolloutsRequest(worker_id="other", stage_id=stage.id, max_rollouts=10)
+    request = ClaimRolloutsRequest(worker_id="other", stage_id=stage.id, max_rollouts=100)
     request.lease_duration.seconds = 60
     return [claim.rollout.number for claim in server.stubs().rollouts.ClaimRollouts(request).claims]
 
@@ -329,8 +330,31 @@ async def test_a_cancelled_task_gives_up_what_it_was_about_to_claim(server: Serv
             task.cancel()
             await asyncio.wait([task])
             if not task.cancelled():
-                await task.result().release()
+                await task.result().release(refund_attempt=True)
         assert not stage.sync._leases.held
+    listed = server.stubs().rollouts.ListRollouts(ListRolloutsRequest(stage_id=stage.id, page_size=100)).rollouts
+    assert sorted(claimable(server, stage)) == sorted(rollout.number for rollout in listed)
+
+
+async def test_a_worker_that_cannot_claim_ends_after_its_rollouts(own_server: Server, name: str) -> None:
+    own_server.start()
+    played_to_the_end: list[int] = []
+
+    async def play(rollout: aio.Rollout) -> None:
+        rollout.reset(observation=1)
+        own_server.kill()
+        for _ in range(30):
+            await asyncio.sleep(0.1)
+            rollout.step(action=1)
+        played_to_the_end.append(rollout.number)
+        rollout.cancelled = True  # so that the end does not wait for the server
+        rollout.check()
+
+    async with aio.connect(own_server.address) as client:
+        await running_stage(client, name, 1)
+        with pytest.raises(Unreachable):
+            await client.work(play, run=name, concurrency=2)
+    assert played_to_the_end == [0]
 
 
 async def test_a_task_that_is_cancelled_twice_renews_no_lease(server: Server, name: str) -> None:

@@ -360,14 +360,21 @@ class Client(Wrapper[_client.Client]):
             wait_seconds=wait_seconds,
             worker=worker,
         )
+        failure: AnabranchError | None = None
         try:
-            async for rollout in claims:
-                task = asyncio.create_task(_play(rollout, play))
-                playing.add(task)
-                task.add_done_callback(ended)
-                await free.acquire()
+            try:
+                async for rollout in claims:
+                    task = asyncio.create_task(_play(rollout, play))
+                    playing.add(task)
+                    task.add_done_callback(ended)
+                    await free.acquire()
+            except AnabranchError as error:
+                # What was claimed before is played to its end.
+                failure = error
             while playing:
                 await asyncio.wait(playing)
+            if failure is not None:
+                raise failure
         finally:
             # A task that has not begun would not return its rollout.
             await asyncio.sleep(0)
