@@ -15,7 +15,7 @@ import pytest
 from conftest import Server, free_port
 
 import anabranch
-from anabranch import _aio_reading, aio
+from anabranch import _aio_reading, _aio_recording, aio
 from anabranch._connection import Connection
 from anabranch._errors import Unreachable
 from anabranch._sender import Sender
@@ -83,7 +83,7 @@ def wrapped(cls: type[Any]) -> type[Any]:
 
 CLASSES = [
     cls
-    for module in (aio, _aio_reading)
+    for module in (aio, _aio_reading, _aio_recording)
     for cls in vars(module).values()
     if inspect.isclass(cls) and issubclass(cls, Wrapper)
 ]

@@ -1,4 +1,4 @@
-"""The documents about Python: the tests that they cite exist, their programs run, and the calls that they name exist."""
+"""The documents about Python: the tests and the calls that they name exist, and their programs run."""
 
 from __future__ import annotations
 

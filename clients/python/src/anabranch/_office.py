@@ -23,13 +23,13 @@ class Identity:
     #: Identifies the lifetime of the process that recorded.
     writer_id: str
     name: str = ""
-    #: Epoch of the writer that the trajectory had when this process resumed it. The process takes over from it; None if
-    #: the process created the trajectory.
+    #: Epoch of the writer that the trajectory had when this process resumed it, which takes over from that writer. None
+    #: if the process created the trajectory.
     epoch: int | None = None
-    #: Whether the process is alive. It takes over from any writer before its first grant, a dead one from none but that.
+    #: Whether to take over from any writer before the first grant. Without it, from none but the writer above.
     take_over: bool = False
 
-    #: Whether the trajectory is an attempt at a rollout. What another writer or the end of the lease cuts off is dropped.
+    #: Whether the trajectory is an attempt at a rollout: what the end of its lease cuts off is dropped.
     is_attempt: bool = False
 
     def to_bytes(self) -> bytes:

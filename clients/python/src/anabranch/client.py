@@ -136,7 +136,7 @@ class Client(ClientReading, ClientRuns):
         return self._values
 
     def attempt(self, trajectory_id: str) -> Trajectory:
-        """Continues the trajectory of an attempt at a rollout, whose unsent steps are dropped when the lease is lost."""
+        """Continues the trajectory of an attempt at a rollout: its unsent steps are dropped when the lease is lost."""
         found = self._resume(trajectory_id, "", {}, 30.0, must=True, is_attempt=True)
         assert found is not None
         return found

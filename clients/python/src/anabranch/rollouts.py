@@ -42,8 +42,8 @@ class Rollout:
     """A rollout that this worker holds: one attempt at a task, recorded as a trajectory.
 
     As a context manager, a normal exit completes it, an exception fails it with its text, KeyboardInterrupt and the
-    cancellation of a task return it to the queue. If the lease is lost or the run is cancelled, `cancelled` is true, the
-    next call raises LeaseLost, and the context ends without an error.
+    cancellation of a task return it to the queue. If the lease is lost or the run is cancelled, `cancelled` is true,
+    the next call raises LeaseLost, and the context ends without an error.
     """
 
     def __init__(self, client: ClientRuns, claim: Claim, leases: Leases) -> None:
