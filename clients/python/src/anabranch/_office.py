@@ -28,7 +28,6 @@ class Identity:
     epoch: int | None = None
     #: Whether to take over from any writer before the first grant. Without it, from none but the writer above.
     take_over: bool = False
-
     #: Whether the trajectory is an attempt at a rollout: what the end of its lease cuts off is dropped.
     is_attempt: bool = False
 

@@ -41,8 +41,8 @@ class ClientRuns:
         """Returns the run with this name in the experiment.
 
         With a config or a plan (which may be empty), creates the experiment (default: `default`) and the run, and
-        starts the run, if they do not exist; raises ConfigMismatch if the run has another config or plan. Without both, raises
-        RunNotFound if the run does not exist.
+        starts the run, if they do not exist; raises ConfigMismatch if the run has another config or plan. Without
+        both, raises RunNotFound if the run does not exist.
         """
         from anabranch.runs import open_run
 
