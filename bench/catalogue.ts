@@ -18,6 +18,7 @@ import { read } from './benches/read.ts';
 import { readerBesideWriter } from './benches/reader_beside_writer.ts';
 import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } from './benches/rollouts.ts';
 import { runList, runTree } from './benches/runs.ts';
+import { series } from './benches/series.ts';
 import { start } from './benches/start.ts';
 import { storage } from './benches/storage.ts';
 import { storageSteps } from './benches/storage_steps.ts';
@@ -35,6 +36,7 @@ export const BENCHES: readonly Bench[] = [
   read,
   readerBesideWriter,
   listBest,
+  series,
   deleteBesideWriter,
   branch,
   branchNesting,

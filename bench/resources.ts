@@ -274,6 +274,12 @@ export class BenchServer {
     return experimentId;
   }
 
+  /** Returns the ids of the trajectories of an experiment, at most 1,000. */
+  async trajectoriesOf(experimentId: string): Promise<string[]> {
+    const { trajectories } = await this.#connected().trajectories.listTrajectories({ experimentId, pageSize: 1000 });
+    return trajectories.map(({ id }) => id);
+  }
+
   /** Creates a branch. Returns its id. */
   async branch(trajectoryId: string, stepNumber: number): Promise<string> {
     const at = { trajectoryId, stepNumber: BigInt(stepNumber) };

@@ -30,7 +30,7 @@ export async function readStepSeries(
       await sampleRewards(scope, of, samplers, value.of === 'REWARD_SUM');
       break;
     default:
-      for (const [i, each] of of.entries()) await sampleContents(scope, each, samplers[i]!, value);
+      await sampleAllContents(scope, of, samplers, value);
   }
   return samplers.map((sampler) => sampler.series());
 }
@@ -111,6 +111,22 @@ function* pieces(ranges: readonly TreeRange[]): Generator<TreeRange[]> {
     }
   }
   if (piece.length > 0) yield piece;
+}
+
+/** Lineages whose contents are read at a time. */
+const TOGETHER = 4;
+
+async function sampleAllContents(
+  scope: ReadScope,
+  of: readonly TreeLineage[],
+  samplers: readonly SeriesSampler[],
+  value: ContentValue,
+): Promise<void> {
+  const all = of.entries();
+  const readNext = async () => {
+    for (const [i, lineage] of all) await sampleContents(scope, lineage, samplers[i]!, value);
+  };
+  await Promise.all(Array.from({ length: TOGETHER }, readNext));
 }
 
 /** Bytes that one statement reads of the contents of steps. */
