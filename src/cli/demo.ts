@@ -101,7 +101,7 @@ async function demonstrate(cli: CliContext, access: Access, options: Demonstrati
   if (!options.json)
     await write(
       cli.stdout,
-      `${paintFor(cli.stdout, cli.env).dim(`Server ${access.client.url}${options.database === undefined ? '' : ` on ${scrubUrl(options.database)}`}`)}\n`,
+      `${paintFor(cli.stdout, cli.env).dim(`Server ${access.client.url}${options.database === undefined ? '' : ` on ${scrubUrl(options.database)}`}\nIn a browser: ${access.client.url}/`)}\n`,
     );
   const { client } = access;
   const variantCommand = [...cli.self, VARIANT_COMMAND];
@@ -176,7 +176,11 @@ interface Outcome {
 }
 
 /** Prints the outcome of the training, and the commands that show more. */
-async function conclude(cli: CliContext, { flags }: Access, { result, training, options }: Outcome): Promise<void> {
+async function conclude(
+  cli: CliContext,
+  { client, flags }: Access,
+  { result, training, options }: Outcome,
+): Promise<void> {
   const database = options.database === undefined ? undefined : scrubUrl(options.database);
   const { runId, runName, killedRolloutId, summaries } = training;
   if (options.json) {
@@ -202,6 +206,10 @@ async function conclude(cli: CliContext, { flags }: Access, { result, training, 
     `  ${command} tail ${fallen}@200 ${flags}`,
     `  ${command} rollouts ${runId} ${flags}`,
     `  ${command} rollout ${killedRolloutId} ${flags}`,
+    'In a browser:',
+    options.database === undefined
+      ? `  ${client.url}/trees/${result.main.trajectoryId}`
+      : `  ${command} serve ${flags}`,
   ];
   await write(cli.stdout, `${[...lines, ...(options.keep ? commands : [])].join('\n')}\n`);
 }

@@ -26,6 +26,7 @@ import {
   type ServerFlags,
   withServerOnExisting,
   write,
+  writePageLink,
 } from './server_access.ts';
 import { parseWhole } from './step_reference.ts';
 
@@ -72,6 +73,7 @@ async function showRollout(cli: CliContext, rolloutId: string, flags: RolloutFla
     const options = { columns: columnsOf(cli), paint: paintFor(cli.stdout, cli.env) };
     const text = flags.json ? JSON.stringify(partsJson(parts)) : rolloutPage(parts, options).join('\n');
     await write(cli.stdout, `${text}\n`);
+    if (!flags.json) await writePageLink(cli, flags, client, `/rollouts/${rolloutId}`);
   });
 }
 

@@ -16,6 +16,7 @@ import {
   type ServerFlags,
   withServerOnExisting,
   write,
+  writePageLink,
 } from './server_access.ts';
 import { isTerminal } from './status.ts';
 import { parseWhole } from './step_reference.ts';
@@ -55,6 +56,7 @@ async function showRun(cli: CliContext, argument: string, flags: RunFlags): Prom
     const options = { columns: columnsOf(cli), paint: paintFor(cli.stdout, cli.env), stages };
     const text = flags.json ? JSON.stringify(partsJson(parts)) : runPage(parts, options).join('\n');
     await write(cli.stdout, `${text}\n`);
+    if (!flags.json) await writePageLink(cli, flags, client, `/runs/${parts.run.id}`);
   });
 }
 

@@ -7,6 +7,7 @@ import { pino } from 'pino';
 import { type AnabranchClient, connectClient, reasonOf } from '../client/index.ts';
 import { type Config, loadConfig } from '../config/config.ts';
 import { scrubUrl } from '../config/scrub_url.ts';
+import { paintFor } from './columns.ts';
 import { type CliContext, CliError, type Output } from './context.ts';
 
 export const DEFAULT_ADDRESS = '127.0.0.1:50051';
@@ -105,6 +106,20 @@ function connect(address: string): AnabranchClient {
     if (!(error instanceof TypeError)) throw error;
     throw new CliError(`--address: ${error.message}.`, { exitCode: 2, cause: error });
   }
+}
+
+/**
+ * Prints where the page shows the same, below an output for people. A server within the command ends with it, so only
+ * the page of a server at `--address` is named.
+ */
+export async function writePageLink(
+  cli: CliContext,
+  flags: ServerFlags,
+  client: AnabranchClient,
+  path: string,
+): Promise<void> {
+  if (cli.stdout.isTTY !== true || flags.database !== undefined) return;
+  await write(cli.stdout, `\n${paintFor(cli.stdout, cli.env).dim(`In a browser: ${client.url}${path}`)}\n`);
 }
 
 /** Quotes a text so that a shell reads it as one word. */

@@ -21,6 +21,7 @@ import {
   type ServerFlags,
   withServerOnExisting,
   write,
+  writePageLink,
 } from './server_access.ts';
 import { parseStepReference, parseWhole } from './step_reference.ts';
 import { drawTree, type TreeItem } from './tree_drawing.ts';
@@ -71,6 +72,7 @@ async function runTree(cli: CliContext, argument: string | undefined, flags: Tre
     const text =
       nodes === undefined ? await runTreeText(cli, client, argument, flags) : trajectoryTreeText(cli, nodes, flags);
     await write(cli.stdout, `${text}\n`);
+    if (!flags.json && nodes !== undefined) await writePageLink(cli, flags, client, `/trees/${trajectoryId}`);
   });
 }
 

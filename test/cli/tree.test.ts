@@ -37,6 +37,14 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
   describe('with a tree', () => {
     beforeAll(() => plantTree(client));
 
+    /** Returns what is drawn on a terminal, without the link to the page below. */
+    async function onTerminal(env: Readonly<Record<string, string>> = {}): Promise<string> {
+      const { stdout } = await runCli(['tree', MAIN_LINE, ...at], { terminal: true, env });
+      const [drawing = '', link = ''] = stdout.split(/\n(?=[^\n]*In a browser: )/);
+      expect(stripVTControlCharacters(link)).toBe(`In a browser: ${server.url}/trees/${MAIN_LINE}\n`);
+      return drawing;
+    }
+
     it('draws it in 80 columns, without colours if there is no terminal', async () => {
       const { code, stdout, stderr } = await runCli(['tree', MAIN_LINE, ...at]);
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -44,7 +52,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
     });
 
     it('draws it with colours on a terminal', async () => {
-      const { stdout } = await runCli(['tree', MAIN_LINE, ...at], { terminal: true });
+      const stdout = await onTerminal();
       await expect(stdout).toMatchFileSnapshot('golden/tree.terminal.txt');
       expect(stripVTControlCharacters(stdout)).toBe((await runCli(['tree', MAIN_LINE, ...at])).stdout);
     });
@@ -55,7 +63,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
     });
 
     it('respects NO_COLOR on a terminal', async () => {
-      const { stdout } = await runCli(['tree', MAIN_LINE, ...at], { terminal: true, env: { NO_COLOR: '1' } });
+      const stdout = await onTerminal({ NO_COLOR: '1' });
       expect(stdout).toBe((await runCli(['tree', MAIN_LINE, ...at])).stdout);
     });
 
