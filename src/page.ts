@@ -19,6 +19,8 @@ interface PageFile {
 
 /** Views of the page. The page itself reads the rest of the address. */
 const VIEW = /^\/(?:(?:runs|trees|rollouts|compare|search)(?:\/.*)?)?$/;
+/** Other files of the page. */
+const FILE = /^(?:assets\/[\w.-]+|docs\.txt)$/;
 const INDEX = 'index.html';
 /** Next to the sources, and next to the compiled files. */
 const FOLDERS = ['../dist/page', '../page'].map((each) => path.join(import.meta.dirname, each));
@@ -58,7 +60,7 @@ export function servePage(
     const wanted = url.slice(0, url.indexOf('?') === -1 ? undefined : url.indexOf('?'));
     const name = VIEW.test(wanted) ? INDEX : wanted.slice(1);
     // Read at the first request. Until the page is built, every request looks again.
-    if (name === INDEX) files ??= readBuiltFiles(folders, mode);
+    if (name === INDEX || FILE.test(name)) files ??= readBuiltFiles(folders, mode);
     const file = files?.get(name);
     if (file === undefined && name !== INDEX) return false;
     if (request.method !== 'GET' && request.method !== 'HEAD') {

@@ -23,6 +23,10 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
           </svg>
           Anabranch
         </a>
+        <span class="space" />
+        <a class="dim" href="/docs.txt" target="_blank" rel="noreferrer">
+          API reference
+        </a>
       </header>
       <main id="main" tabIndex={-1}>
         <View address={address} />

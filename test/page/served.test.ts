@@ -78,6 +78,20 @@ describe('the page, as the server sends it', () => {
     }
   });
 
+  it('serves files before the document was requested', async () => {
+    await build(BUILT);
+    expect(await (await fetch(`${await serve()}/assets/index-abc.js`)).text()).toBe('run();');
+  });
+
+  it('serves the reference of the API as text', async () => {
+    await build({ ...BUILT, 'docs.txt': '# Anabranch' });
+    const reference = await fetch(`${await serve()}/docs.txt`);
+    expect([reference.headers.get('content-type'), await reference.text()]).toEqual([
+      'text/plain; charset=utf-8',
+      '# Anabranch',
+    ]);
+  });
+
   it('tells the document whether operations are offered', async () => {
     await build(BUILT);
     expect(await (await fetch(await serve('read'))).text()).toBe('<meta name="anabranch-page" content="read" />');
