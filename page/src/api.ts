@@ -4,7 +4,12 @@ import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import type { ConfigDifference, RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { StepScope, StepValue, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type CompareTrajectoriesResponse,
+  StepScope,
+  StepValue,
+  type TreeNode,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   type AnabranchClient,
   connectClient,
@@ -317,4 +322,42 @@ export async function overrideVerdict(
     actor: 'page',
     ...(success === undefined ? {} : { success }),
   });
+}
+
+export interface Comparison {
+  readonly trajectory: Trajectory;
+  readonly rewards: Series;
+  /** How it differs from the first trajectory. Undefined for the first. */
+  readonly difference: CompareTrajectoriesResponse | undefined;
+}
+
+/** Compares trajectories with the first of them. */
+export async function compareTrajectories(
+  api: Api,
+  ids: readonly string[],
+  signal: AbortSignal,
+): Promise<Comparison[]> {
+  const [first = ''] = ids;
+  return Promise.all(
+    ids.map(async (id, at) => {
+      const request = { trajectoryId: first, otherTrajectoryId: id };
+      const [{ trajectory }, rewards, difference] = await Promise.all([
+        api.trajectories.getTrajectory({ trajectoryId: id }, { signal }),
+        readLineageSums(api, id, signal),
+        at === 0 ? undefined : api.trajectories.compareTrajectories(request, { signal }),
+      ]);
+      if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
+      return { trajectory, rewards, difference };
+    }),
+  );
+}
+
+async function readLineageSums(api: Api, id: string, signal: AbortSignal): Promise<Series> {
+  const request = { trajectoryIds: [id], steps: StepScope.LINEAGE, maxPoints: SERIES_POINTS };
+  for await (const { series } of api.trajectories.readStepSeries(request, { signal })) {
+    for (const { stepNumbers, values } of series) {
+      return { steps: Float64Array.from(stepNumbers, Number), values: Float64Array.from(values) };
+    }
+  }
+  return { steps: new Float64Array(), values: new Float64Array() };
 }

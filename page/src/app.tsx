@@ -1,5 +1,6 @@
 import { useEffect } from 'preact/hooks';
 import type { Api } from './api.ts';
+import { CompareView } from './compare/compare_view.tsx';
 import { type Context, ContextProvider, useAddress } from './context.ts';
 import { HomeView } from './home/home_view.tsx';
 import { GroupView } from './rollout/group_view.tsx';
@@ -37,6 +38,7 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
 
 function View({ address }: Pick<Context, 'address'>) {
   if (address.view === 'home') return <HomeView />;
+  if (address.view === 'compare') return <CompareView />;
   if (address.view === 'run') return <RunView key={address.id} id={address.id} />;
   if (address.view === 'group') return <GroupView key={address.id} id={address.id} />;
   if (address.view === 'rollout') return <RolloutView key={address.id} id={address.id} />;

@@ -34,12 +34,14 @@ beforeAll(async () => {
   const { runs } = await client.runs.listRuns({});
   const runId = runs[0]?.run?.id ?? '';
   const { rollouts } = await client.rollouts.listRollouts({ runId });
+  const { nodes } = await client.trajectories.getTree({ trajectoryId: trajectories[0]?.id ?? '' });
   views = {
     home: '/',
     tree: `/trees/${trajectories[0]?.id}`,
     run: `/runs/${runId}`,
     group: `/runs/${runId}/groups/${rollouts[0]?.groupId}`,
     rollout: `/rollouts/${rollouts[0]?.id}`,
+    compare: `/compare?ids=${nodes.map(({ trajectory }) => trajectory?.id).join()}`,
   };
 });
 afterAll(async () => {

@@ -1,4 +1,5 @@
 import type { Action, Observation, Step, StepState } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { addressOf } from '../address.ts';
 import { compareStates, dateOf, readCheckpoint, readJsonState, readStep, type StateAt, stateAddress } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
 import { bytes, count, counted, duration, nameOf, number, visible } from '../format.ts';
@@ -21,6 +22,11 @@ export function StepView({ trajectory, step, onStep, nameOfId }: StepViewProps) 
     <aside class="step" aria-labelledby="step-title">
       <header>
         <h2 id="step-title">{nameOf(trajectory)}</h2>
+        {trajectory.parentId !== '' && (
+          <a href={addressOf('/compare', { ids: `${trajectory.parentId},${trajectory.id}` })}>
+            Compare with its parent
+          </a>
+        )}
         <Stepper step={step} last={last} onStep={onStep} />
       </header>
       {last < 0 ? <p class="dim">No steps yet.</p> : <StepBody {...{ trajectory, step, nameOfId }} />}
