@@ -34,8 +34,8 @@ export interface StreamPlan {
 }
 
 /** Target size of a frame. Only a single larger step makes a larger frame. */
-const FRAME_BYTES = 256 * 1024;
-const FRAME_STEPS = 1024;
+export const FRAME_BYTES = 256 * 1024;
+export const FRAME_STEPS = 1024;
 
 const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
 
