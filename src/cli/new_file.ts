@@ -14,11 +14,12 @@ export async function createFile<T>(path: string, write: (part: string) => Promi
   try {
     const result = await write(part);
     await sync(part);
-    await link(part, target).catch((error: unknown) => {
-      throw explained(error, path);
-    });
+    await link(part, target);
     await sync(dirname(target));
     return result;
+  } catch (error) {
+    // For example, the disk is full.
+    throw typeof (error as NodeJS.ErrnoException).syscall === 'string' ? explained(error, path) : error;
   } finally {
     await rm(part, { force: true });
   }

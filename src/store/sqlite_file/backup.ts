@@ -40,7 +40,8 @@ export async function* backUp(
   } catch (error) {
     throw translateError(error);
   } finally {
-    await rm(copy, { force: true });
+    // SQLite leaves the journal behind if the disk is full.
+    for (const suffix of ['', '-journal']) await rm(`${copy}${suffix}`, { force: true });
   }
   try {
     const chunk = Buffer.allocUnsafe(CHUNK_BYTES);
