@@ -121,6 +121,26 @@ describe('the tree view', () => {
   });
 });
 
+describe('the value that the tree plots', () => {
+  it('can be typed: a wrong one is not taken, and Escape goes back', async () => {
+    const { page, faults } = await openPage(browser);
+    await show(page, views.tree ?? '');
+    await page.selectOption('.chooser select', 'other');
+    await page.keyboard.press('Escape');
+    await page.selectOption('.chooser select', 'other');
+    await page.fill('.chooser input', 'theta');
+    expect(await page.getAttribute('.chooser input', 'aria-invalid')).toBe('true');
+    await page.press('.chooser input', 'Enter');
+    await page.fill('.chooser input', 'state:env:/theta');
+    await page.press('.chooser input', 'Enter');
+    await page.waitForSelector('.chooser select');
+    expect(await page.inputValue('.chooser select')).toBe('state:env:/theta');
+    expect(new URL(page.url()).search).toContain('theta');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
 describe('live changes', () => {
   it('appear without a reload: steps, branches, a seal, and a run in the list', async () => {
     const { trajectory } = await client.trajectories.createTrajectory({ name: 'growing' });

@@ -12,6 +12,7 @@ import { bestOf, gainScale, type Item, ORDERS, type Order, rootOf, rowsOf } from
 import { type Series, spread } from './series.ts';
 import { TreeGrid } from './tree_grid.tsx';
 import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from './value.ts';
+import { ValueChooser } from './value_chooser.tsx';
 
 /** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
 export function TreeView({ id }: { readonly id: string }) {
@@ -182,36 +183,6 @@ function Legend() {
       <br />
       <span class="swatch worse" /> falls behind it
     </p>
-  );
-}
-
-interface ValueChooserProps {
-  readonly value: PlottedValue;
-  readonly offered: readonly PlottedValue[];
-  readonly onChange: (value: PlottedValue) => void;
-}
-
-const OTHER = 'other';
-
-function ValueChooser({ value, offered, onChange }: ValueChooserProps) {
-  const all = [...new Set([SUM, 'reward', ...offered, value])];
-  const choose = (wanted: string) => {
-    if (wanted !== OTHER) return onChange(wanted);
-    const typed = prompt('observation:, action:, info: or state:NAME:, and a JSON Pointer', 'state:env:/');
-    if (typed !== null && isPlotted(typed)) onChange(typed);
-  };
-  return (
-    <label class="chooser">
-      <span class="only-read">plotted value</span>
-      <select value={value} onChange={(event) => choose(event.currentTarget.value)}>
-        {all.map((each) => (
-          <option key={each} value={each}>
-            {labelOf(each)}
-          </option>
-        ))}
-        <option value={OTHER}>Another value …</option>
-      </select>
-    </label>
   );
 }
 
