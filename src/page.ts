@@ -49,13 +49,14 @@ const NOT_BUILT = `The page of this server is not built. To build it, run in the
 Then load this address again. RPCs work without the page.
 `;
 
-/** Returns a function that serves requests for the page, and returns false for other paths. */
+/** Returns a function that serves requests for the page, and returns false for other paths and methods. */
 export function servePage(
   mode: PageMode,
   folders: readonly string[] = FOLDERS,
 ): (request: HttpRequest, response: HttpResponse) => boolean {
   let files: ReadonlyMap<string, PageFile> | undefined;
   return (request, response) => {
+    if (request.method !== 'GET' && request.method !== 'HEAD') return false;
     const url = request.url ?? '';
     const wanted = url.slice(0, url.indexOf('?') === -1 ? undefined : url.indexOf('?'));
     const name = VIEW.test(wanted) ? INDEX : wanted.slice(1);
@@ -63,9 +64,7 @@ export function servePage(
     if (name === INDEX || FILE.test(name)) files ??= readBuiltFiles(folders, mode);
     const file = files?.get(name);
     if (file === undefined && name !== INDEX) return false;
-    if (request.method !== 'GET' && request.method !== 'HEAD') {
-      send(response, 405, { allow: 'GET, HEAD', 'content-type': 'text/plain' }, Buffer.from('Use GET.\n'));
-    } else if (file === undefined) {
+    if (file === undefined) {
       send(response, 404, { 'content-type': 'text/plain', 'cache-control': 'no-store' }, Buffer.from(NOT_BUILT));
     } else {
       sendFile(request, response, file);

@@ -119,7 +119,7 @@ export async function writePageLink(
   path: string,
 ): Promise<void> {
   if (cli.stdout.isTTY !== true || flags.database !== undefined) return;
-  await write(cli.stdout, `\n${paintFor(cli.stdout, cli.env).dim(`In a browser: ${client.url}${path}`)}\n`);
+  await write(cli.stdout, `\n${paintFor(cli.stdout, cli.env).dim(`Page: ${client.url}${path}`)}\n`);
 }
 
 /** Quotes a text so that a shell reads it as one word. */

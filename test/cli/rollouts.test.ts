@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { widthOf } from '../../src/cli/columns.ts';
 import { type ScriptedPeer, startPeer } from '../client/scripted-peer.ts';
 import { attemptSteps, attemptTrajectory, rolloutId, sampleRollouts, sampleStages } from './rollout_samples.ts';
-import { type CliOptions, runCli } from './run_cli.ts';
+import { type CliOptions, runCli, withoutPageLink } from './run_cli.ts';
 import { runId, sampleRuns, trajectoryId } from './run_samples.ts';
 
 let peer: ScriptedPeer;
@@ -101,7 +101,8 @@ describe('anabranch rollout', () => {
   });
 
   it('with colours prints the same text on a terminal', async () => {
-    const coloured = await outputOf(['rollout', rolloutId(3)], { terminal: true });
+    const drawn = await outputOf(['rollout', rolloutId(3)], { terminal: true });
+    const coloured = withoutPageLink(drawn, `${peer.url}/rollouts/${rolloutId(3)}`);
     await expect(coloured).toMatchFileSnapshot('golden/rollout.terminal.txt');
     expect(stripVTControlCharacters(coloured)).toBe(await outputOf(['rollout', rolloutId(3)]));
   });

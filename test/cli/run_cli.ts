@@ -3,6 +3,8 @@ import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import { Writable } from 'node:stream';
+import { stripVTControlCharacters } from 'node:util';
+import { expect } from 'vitest';
 import type { Output } from '../../src/cli/context.ts';
 import { run } from '../../src/cli/program.ts';
 import { sharedValidator } from '../support/shared_validator.ts';
@@ -62,4 +64,11 @@ class Recorder extends Writable implements Output {
     this.#onOutput?.(this.text);
     done();
   }
+}
+
+/** Returns what was drawn on a terminal, without the link to the page below. Expects that link. */
+export function withoutPageLink(stdout: string, link: string): string {
+  const [drawing = '', last = ''] = stdout.split(/\n(?=[^\n]*Page: )/);
+  expect(stripVTControlCharacters(last)).toBe(`Page: ${link}\n`);
+  return drawing;
 }

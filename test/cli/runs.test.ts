@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ListRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { refusal, type ScriptedPeer, startPeer } from '../client/scripted-peer.ts';
-import { type CliOptions, runCli } from './run_cli.ts';
+import { type CliOptions, runCli, withoutPageLink } from './run_cli.ts';
 import { runId, sampleRuns } from './run_samples.ts';
 
 let peer: ScriptedPeer;
@@ -91,7 +91,8 @@ describe('anabranch run', () => {
   });
 
   it('with colours prints the same text on a terminal', async () => {
-    const coloured = await outputOf(['run', 'lr 0.1'], { terminal: true });
+    const drawn = await outputOf(['run', 'lr 0.1'], { terminal: true });
+    const coloured = withoutPageLink(drawn, `${peer.url}/runs/${runId(2)}`);
     await expect(coloured).toMatchFileSnapshot('golden/run.terminal.txt');
     expect(stripVTControlCharacters(coloured)).toBe(await outputOf(['run', runId(2)]));
   });

@@ -9,7 +9,7 @@ import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { GENTLE, HASTY, LATE, MAIN_LINE, plantTree, treeId } from './grove.ts';
-import { runCli } from './run_cli.ts';
+import { runCli, withoutPageLink } from './run_cli.ts';
 
 describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
   let server: TestServer;
@@ -40,9 +40,7 @@ describe.each(ENGINES)('anabranch tree, on %s', (engine) => {
     /** Returns what is drawn on a terminal, without the link to the page below. */
     async function onTerminal(env: Readonly<Record<string, string>> = {}): Promise<string> {
       const { stdout } = await runCli(['tree', MAIN_LINE, ...at], { terminal: true, env });
-      const [drawing = '', link = ''] = stdout.split(/\n(?=[^\n]*In a browser: )/);
-      expect(stripVTControlCharacters(link)).toBe(`In a browser: ${server.url}/trees/${MAIN_LINE}\n`);
-      return drawing;
+      return withoutPageLink(stdout, `${server.url}/trees/${MAIN_LINE}`);
     }
 
     it('draws it in 80 columns, without colours if there is no terminal', async () => {
