@@ -109,6 +109,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
       proxy.retarget(server);
     }
     await creators.stop();
+    proxy.setLatency(0);
     const { made, replayed, surprises } = creators;
     expect(surprises).toEqual([]);
     await requireIntact(client);
