@@ -137,8 +137,9 @@ describeStore('verification', (on) => {
   /** The bytes of a column with the last one changed. */
   const flipped = (column: string) =>
     on.engine === 'sqlite'
-      ? `cast(substr(${column}, 1, length(${column}) - 1) || x'7f' as blob)`
-      : `overlay(${column} placing '\\x7f' from length(${column}))`;
+      ? `cast(substr(${column}, 1, length(${column}) - 1)
+          || case substr(${column}, -1) when x'7f' then x'80' else x'7f' end as blob)`
+      : `set_byte(${column}, length(${column}) - 1, 255 - get_byte(${column}, length(${column}) - 1))`;
 
   type Damage = (furnished: Furnished) => {
     readonly sql: string;

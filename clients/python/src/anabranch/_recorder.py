@@ -23,6 +23,8 @@ log = logging.getLogger("anabranch")
 _SPOOL_BYTES = 10 * 1024**3
 _MEMORY_BYTES = 64 * 1024 * 1024
 _EXIT_SECONDS = 10.0
+#: The threads of gRPC handle what has arrived in less time.
+_IDLE_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,18 @@ class _Process:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.recorders: dict[tuple[str, str | None], Recorder] = {}
+        # Two threads may fork at the same time.
+        self._held = threading.local()
+
+    def forking(self) -> None:
+        """Before a fork: gRPC can be copied only while no thread is within it. Its own threads become idle soon."""
+        self._held.recorders = [each for each in list(self.recorders.values()) if each.sender.hold()]
+        if self._held.recorders:
+            time.sleep(_IDLE_SECONDS)
+
+    def parent_continues(self) -> None:
+        for recorder in self._held.recorders:
+            recorder.sender.release()
 
     def recorder(self, address: str, spool: object) -> Recorder:
         folder = (
@@ -171,7 +185,7 @@ class _Process:
         for recorder in self.recorders.values():
             recorder.forget()
         self.lock = threading.Lock()
-        self.recorders = {}
+        self.recorders, self._held = {}, threading.local()
 
     def exit(self) -> None:
         end = time.monotonic() + float(os.environ.get("ANABRANCH_EXIT_SECONDS") or _EXIT_SECONDS)
@@ -182,7 +196,7 @@ class _Process:
 
 # One for the process: fork and exit concern all of it.
 _process = _Process()
-os.register_at_fork(after_in_child=_process.forked)
+os.register_at_fork(before=_process.forking, after_in_parent=_process.parent_continues, after_in_child=_process.forked)
 atexit.register(_process.exit)
 
 

@@ -59,6 +59,8 @@ class Sender:
         self._next_check = 0.0
         self._thread: threading.Thread | None = None
         self._stopped = False
+        #: Held while the thread may call gRPC.
+        self._turn = threading.Lock()
 
     # What other threads call
 
@@ -79,6 +81,13 @@ class Sender:
     def later(self, work: Callable[[], None]) -> None:
         """Runs a function in the sender's thread."""
         self._events.put(work)
+
+    def hold(self) -> bool:
+        """Keeps the thread from calling gRPC until `release`. Returns False if that takes longer than a second."""
+        return self._turn.acquire(timeout=1)
+
+    def release(self) -> None:
+        self._turn.release()
 
     def scan(self) -> int:
         """Looks for spools of dead processes soon. Returns the number of scans after which this has happened."""
@@ -172,6 +181,10 @@ class Sender:
         self._sleeping = False
         if self.waiters == 0:
             time.sleep(_GATHER_SECONDS)
+        with self._turn:
+            self._work(event)
+
+    def _work(self, event: Callable[[], None] | None) -> None:
         while True:
             if event is not None:
                 event()
