@@ -24,10 +24,10 @@ describe.each(ENGINES)('branches that would be too deep, on %s', (engine) => {
       metadata: { trajectory_id: trajectoryId, depth: `${LIMITS.branchDepth}` },
     };
     for (const call of [
-      trajectories.branchTrajectory({ trajectoryId, stepNumber: 0n }),
-      runs.branchRun({ runId: run!.id, stepNumber: 0n }),
+      () => trajectories.branchTrajectory({ trajectoryId, stepNumber: 0n }),
+      () => runs.branchRun({ runId: run!.id, stepNumber: 0n }),
     ]) {
-      const error = await call.then(
+      const error = await call().then(
         () => undefined,
         (thrown: unknown) => ConnectError.from(thrown),
       );
