@@ -22,6 +22,8 @@ ROOT = Path(__file__).resolve().parents[3]
 NODE = ROOT / "node_modules/.bin/node"
 # Programs that tests start import the package from this checkout too.
 os.environ["PYTHONPATH"] = str(ROOT / "clients/python/src")
+# Test modules import grpc before the package does.
+os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "1"
 # The end of the tests does not wait for servers that are gone.
 os.environ["ANABRANCH_EXIT_SECONDS"] = "0"
 

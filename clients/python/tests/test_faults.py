@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -419,6 +420,9 @@ def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
     t = client.trajectory()
     t.reset(observation=0)
     t.flush(30)
+    # Threads within gRPC must not break the child.
+    for _ in range(3):
+        threading.Thread(target=lambda: list(t.steps(follow=True)), daemon=True).start()
     child = os.fork()
     if child == 0:
         code = 1
@@ -432,6 +436,7 @@ def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
             os._exit(code)
     t.step(action=2, observation=2)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    t.seal()
     t.flush(30)
     assert len(stored_steps(server, t.id)) == 2
     assert len(stored_steps(server, "0c000000-0000-4000-8000-000000000001")) == 1

@@ -40,10 +40,6 @@ _OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-#: Version of grpcio from which new channels work in forked children.
-_FORKS_WITHOUT_SUPPORT = (1, 80)
-
-
 @dataclass(frozen=True)
 class Stubs:
     """The stubs of all services on one channel."""
@@ -85,15 +81,12 @@ def open_stubs(address: str) -> Stubs:
 
 
 def _prepare_forks() -> None:
-    """Lets forked children open channels on versions of grpcio where these fail otherwise. Must precede its import.
+    """Lets forked children open channels: otherwise grpcio ends some of them by SIGABRT. Must precede its import.
 
-    There, a fork beside a live channel takes a second longer.
+    A fork beside a live channel takes up to a second longer.
     """
     if "grpc" not in sys.modules:
-        from importlib.metadata import version
-
-        if tuple(int(part) for part in version("grpcio").split(".")[:2]) < _FORKS_WITHOUT_SUPPORT:
-            os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
 
 
 class Connection:

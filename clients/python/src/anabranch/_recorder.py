@@ -23,8 +23,6 @@ log = logging.getLogger("anabranch")
 _SPOOL_BYTES = 10 * 1024**3
 _MEMORY_BYTES = 64 * 1024 * 1024
 _EXIT_SECONDS = 10.0
-#: The threads of gRPC handle what has arrived in less time.
-_IDLE_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -157,10 +155,8 @@ class _Process:
         self._held = threading.local()
 
     def forking(self) -> None:
-        """Before a fork: gRPC can be copied only while no thread is within it. Its own threads become idle soon."""
+        """Before a fork: gRPC can be copied only while no thread is within it. It holds its own threads."""
         self._held.recorders = [each for each in list(self.recorders.values()) if each.sender.hold()]
-        if self._held.recorders:
-            time.sleep(_IDLE_SECONDS)
 
     def parent_continues(self) -> None:
         for recorder in self._held.recorders:
