@@ -1,6 +1,6 @@
 import process from 'node:process';
 import type { Bench, Engine, Result, Run } from '../bench.ts';
-import { figure, median } from '../bench.ts';
+import { compare, figure, median } from '../bench.ts';
 import { databaseBytes } from '../database_size.ts';
 import { runProgram } from '../processes.ts';
 import type { StoreCheckpointsFigures, StoreCheckpointsSettings } from '../programs/store_checkpoints.ts';
@@ -130,24 +130,19 @@ interface LangGraphRound {
   readonly bytesPerState: number;
 }
 
-/** Fewest bytes of LangGraph's checkpointer by those of this store. */
+/** Aim: bytes that LangGraph's checkpointer stores, divided by those of this store. */
 const FEWER_BYTES = '>= 20';
 
 function besideLangGraph(run: Run, name: string, rounds: readonly Round[], aim: string): Result[] {
   const others = rounds.flatMap(({ langGraph }) => langGraph ?? []);
   if (others.length === 0) return [];
-  const compared = (bench: string, unit: string, values: number[], ceilings: number[]): Result => ({
-    ...figure(run, { bench, unit }, values),
-    ceiling: median(ceilings),
-    ratio: median(values) / median(ceilings),
-  });
   const own = rounds.map(({ stored }) => stored.states / stored.seconds);
   const theirs = others.map(({ statesPerSecond }) => statesPerSecond);
   const theirBytes = others.map(({ bytesPerState }) => bytesPerState);
   const ownBytes = rounds.map(({ bytes, stored }) => bytes / stored.states);
   return [
-    { ...compared(`${name}-langgraph`, 'states/s', own, theirs), aim },
-    { ...compared(`${name}-langgraph-bytes`, 'bytes/state', theirBytes, ownBytes), aim: FEWER_BYTES },
+    compare(run, { bench: `${name}-langgraph`, unit: 'states/s', aim }, own, theirs),
+    compare(run, { bench: `${name}-langgraph-bytes`, unit: 'bytes/state', aim: FEWER_BYTES }, theirBytes, ownBytes),
   ];
 }
 

@@ -4,7 +4,7 @@ import type { Digest } from '../../../domain/ids.ts';
 import type { Engine } from '../engine.ts';
 import { type ReadScope, type Transaction, write } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
-import { decodeBytes, encodeBytes, stateCorrupt } from './bytes.ts';
+import { decodeBytes, type EncodedBytes, encodeBytes, stateCorrupt } from './bytes.ts';
 import { MOST_DELTAS, MOST_DEPENDENTS } from './chain.ts';
 
 /**
@@ -31,24 +31,24 @@ export interface StoredPiece {
   readonly owner: string | undefined;
 }
 
-export async function encodePiece(bytes: Uint8Array): Promise<StoredPiece> {
+export async function encodePiece(bytes: Uint8Array): Promise<StoredPiece & EncodedBytes> {
   return { ...(await encodeBytes(bytes)), owner: undefined };
 }
 
-/** A delta above this share of the whole piece is not used: a piece grows, so most of its delta may be new. */
+/** A delta above this share of the whole piece is not used. More than for states: a piece that grows has more new bytes. */
 const SMALL_ENOUGH = 0.75;
 
-/** Encodes a piece as a reference to an earlier one or a delta of it. Returns undefined if neither saves enough. */
-export async function encodePieceAfter(base: Piece, bytes: Uint8Array): Promise<StoredPiece | undefined> {
+/** Encodes a piece as a reference to an earlier one, as a delta of it, or whole if neither saves enough. */
+export async function encodePieceAfter(base: Piece, bytes: Uint8Array): Promise<StoredPiece> {
   const { owner } = base;
   if (Buffer.compare(base.bytes, bytes) === 0) return { encoding: 'raw', data: null, owner };
-  if (base.depth >= MOST_DELTAS) return undefined;
+  if (base.depth >= MOST_DELTAS) return encodePiece(bytes);
   const [delta, whole] = await Promise.all([
     encodeBytes(bytes, { dictionary: base.bytes, isCompressible: true }),
-    encodeBytes(bytes),
+    encodePiece(bytes),
   ]);
   const isDelta = delta.encoding === 'zstd' && delta.data.length <= whole.data.length * SMALL_ENOUGH;
-  return isDelta ? { ...delta, owner } : { ...whole, owner: undefined };
+  return isDelta ? { ...delta, owner } : whole;
 }
 
 /** Returns the upload of a state that is stored in chunks. */

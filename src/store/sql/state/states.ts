@@ -140,10 +140,9 @@ export class Upload implements StateUpload {
   async #flush(): Promise<void> {
     const bytes = this.#bytes();
     const base = await this.#findBase();
-    const stored = base && (await encodePieceAfter(base, bytes));
-    // The base may have been deleted meanwhile.
-    if (stored === undefined || !(await this.#insert(bytes, stored)))
-      await this.#insert(bytes, await encodePiece(bytes));
+    const stored = base === undefined ? await encodePiece(bytes) : await encodePieceAfter(base, bytes);
+    // The base may have been deleted meanwhile, or have got its last possible delta.
+    if (!(await this.#insert(bytes, stored))) await this.#insert(bytes, await encodePiece(bytes));
     this.#ordinal += 1n;
     this.#filled = 0;
   }
