@@ -57,17 +57,17 @@ export function servePage(
   let files: ReadonlyMap<string, PageFile> | undefined;
   return (request, response) => {
     if (request.method !== 'GET' && request.method !== 'HEAD') return false;
-    const url = request.url ?? '';
-    const wanted = url.slice(0, url.indexOf('?') === -1 ? undefined : url.indexOf('?'));
+    const [wanted = ''] = (request.url ?? '').split('?', 1);
     const name = VIEW.test(wanted) ? INDEX : wanted.slice(1);
     // Read at the first request. Until the page is built, every request looks again.
     if (name === INDEX || FILE.test(name)) files ??= readBuiltFiles(folders, mode);
     const file = files?.get(name);
-    if (file === undefined && name !== INDEX) return false;
-    if (file === undefined) {
+    if (file !== undefined) {
+      sendFile(request, response, file);
+    } else if (name === INDEX) {
       send(response, 404, { 'content-type': 'text/plain', 'cache-control': 'no-store' }, Buffer.from(NOT_BUILT));
     } else {
-      sendFile(request, response, file);
+      return false;
     }
     return true;
   };
