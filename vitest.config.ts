@@ -23,7 +23,14 @@ export default defineConfig({
           // A worker process runs many files one after another, so it loads the modules of the project once.
           isolate: false,
           include: ['test/**/*.test.ts'],
-          exclude: ['test/languages/**', 'test/faults/**', 'test/package/**', 'test/browser/**', ...MEASURES_MEMORY],
+          exclude: [
+            'test/languages/**',
+            'test/faults/**',
+            'test/package/**',
+            'test/browser/**',
+            'test/browser-faults/**',
+            ...MEASURES_MEMORY,
+          ],
         },
       },
       { test: { ...each, name: 'own process', include: [...MEASURES_MEMORY] } },

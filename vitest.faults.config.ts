@@ -29,7 +29,7 @@ export default defineConfig({
         test: {
           ...each,
           name: 'alone',
-          include: ['test/faults/**/*.test.ts'],
+          include: ['test/faults/**/*.test.ts', 'test/browser-faults/**/*.test.ts'],
           exclude: SIDE_BY_SIDE,
           fileParallelism: false,
           sequence: { groupOrder: 2 },

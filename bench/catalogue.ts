@@ -1,5 +1,6 @@
 import type { Bench } from './bench.ts';
 import { appendBatch } from './benches/append_batch.ts';
+import { backupBesideWriter } from './benches/backup_beside_writer.ts';
 import { bigState } from './benches/big_state.ts';
 import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
 import { deleteBesideWriter } from './benches/delete_beside_writer.ts';
@@ -38,6 +39,7 @@ export const BENCHES: readonly Bench[] = [
   listBest,
   series,
   deleteBesideWriter,
+  backupBesideWriter,
   branch,
   branchNesting,
   branchWhileWriting,

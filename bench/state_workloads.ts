@@ -17,6 +17,9 @@ export const WORKLOADS: Readonly<Record<StateWorkload, WorkloadShape>> = {
   conversation: { states: 200, mediaType: 'application/json' },
 };
 
+/** The first states of each sequence, which are stored before a measurement begins. */
+export const WARM_UP_STATES = 20;
+
 export function* statesOf(workload: StateWorkload, seed: number): Generator<Buffer, void> {
   const generators = { fle: fleStates, '93k': jsonStates, screenshots, conversation };
   const states = generators[workload](seed);

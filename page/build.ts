@@ -1,41 +1,32 @@
 /**
- * Builds the page into dist/page: each file compressed with gzip, under the name by which the server finds it. Part of
- * `npm ci` (`prepare`) and of `npm run build`. Skips with one line if Vite is not installed, as with `--omit=dev`.
+ * Builds the page and the reference of the API into dist/page: each file compressed with gzip, under the name by which
+ * the server finds it. Part of `npm ci` (`prepare`) and of `npm run build`. Skips with one line if Vite is not installed, as with `--omit=dev`.
  */
-import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { gzipSync } from 'node:zlib';
+import { referenceHtml } from './reference/html.ts';
+import { readReference } from './reference/model.ts';
+import { referenceText } from './reference/text.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '..');
 const TO = path.join(ROOT, 'dist/page');
-
-/** Services first, then the messages that they share. */
-const PROTOS = ['trajectory', 'state', 'run', 'rollout', 'server', 'admin'].map((noun) => `${noun}_service.proto`);
-
-const INTRODUCTION = `# Anabranch
-
-> The trajectory store for agents: every step durable, every state a branch point.
-
-This is the reference of the API, as protos with comments. The server speaks gRPC, gRPC-Web and Connect on one port.
-Every unary RPC is also a POST with JSON, and field names are in camel case there:
-
-    curl -s http://127.0.0.1:50051/anabranch.v1.TrajectoryService/CreateTrajectory \\
-      -H 'content-type: application/json' -d '{"name": "first"}'
-
-Errors carry google.rpc.ErrorInfo with a reason of error.proto. Comments of RPCs name their reasons.
-`;
 
 const vite = await import('vite').catch(() => undefined);
 if (vite === undefined) {
   process.stdout.write('The page is not built: Vite is not installed.\n');
 } else {
   const began = performance.now();
-  const { output } = await bundle(vite.build);
-  await rm(TO, { recursive: true, force: true });
+  const { output } = await bundle(vite.build, 'index.html');
+  // Only their names change from build to build. Compiled sources of the page may lie beside them.
+  await rm(path.join(TO, 'assets'), { recursive: true, force: true });
   let total = 0;
   for (const file of output) total += await pack(file.fileName, file.type === 'chunk' ? file.code : file.source);
-  await pack('docs.txt', await reference());
+  const style = output.find(({ fileName }) => /^assets\/index-.*\.css$/.test(fileName))?.fileName;
+  await pack('file/index.html', await filePage(vite.build));
+  await packReference(style === undefined ? [] : [style]);
   const seconds = ((performance.now() - began) / 1000).toFixed(1);
   process.stdout.write(`The page: ${output.length} files, ${Math.ceil(total / 1024)} KiB gzipped, ${seconds} s\n`);
 }
@@ -49,21 +40,50 @@ async function pack(name: string, content: string | Uint8Array): Promise<number>
   return packed.length;
 }
 
-/** Returns the reference of the API as text: all protos with their comments. */
-async function reference(): Promise<string> {
-  const folder = path.join(ROOT, 'gen/proto/anabranch/v1');
-  const names = await readdir(folder);
-  const ordered = [
-    ...PROTOS.filter((name) => names.includes(name)),
-    ...names.filter((name) => !PROTOS.includes(name)).sort(),
-  ];
-  const texts = await Promise.all(
-    ordered.map(async (name) => `## ${name}\n\n${await readFile(path.join(folder, name), 'utf8')}`),
-  );
-  return `${INTRODUCTION}\n${texts.join('\n')}`;
+/** Writes the reference of the API, as a page and as text. */
+async function packReference(pageStyles: readonly string[]): Promise<void> {
+  const reference = await readReference();
+  const style = await readFile(path.join(import.meta.dirname, 'reference/style.css'));
+  const styleName = `assets/reference-${createHash('sha256').update(style).digest('hex').slice(0, 8)}.css`;
+  const styles = [...pageStyles, styleName].map((name) => `/${name}`);
+  await pack(styleName, style);
+  await pack('docs.html', referenceHtml(reference, styles));
+  await pack('docs.txt', referenceText(reference));
 }
 
-async function bundle(build: typeof import('vite').build) {
+/** Returns the page of `anabranch page`: one document with its script and style, and a place for what is shown. */
+async function filePage(build: Build): Promise<string> {
+  const { output } = await bundle(build, 'file.html');
+  const script = output.find((file) => file.type === 'chunk');
+  const style = output.find((file) => file.type === 'asset' && file.fileName.endsWith('.css'));
+  if (script?.type !== 'chunk' || style?.type !== 'asset') throw new Error('Vite returned no script or no style');
+  const code = script.code.replaceAll('</script', '<\\/script');
+  const css = String(style.source);
+  const hash = (text: string) => `'sha256-${createHash('sha256').update(text).digest('base64')}'`;
+  const policy = `default-src 'none'; script-src ${hash(code)}; style-src ${hash(css)}; img-src blob:; media-src blob:; base-uri 'none'; form-action 'none'`;
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="content-security-policy" content="${policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>Anabranch</title>
+<style>${css}</style>
+</head>
+<body>
+<div id="app"></div>
+<noscript>This page needs JavaScript.</noscript>
+<!-- recorded -->
+<script type="module">${code}</script>
+</body>
+</html>
+`;
+}
+
+type Build = typeof import('vite').build;
+
+async function bundle(build: Build, input: string) {
   const built = await build({
     root: import.meta.dirname,
     configFile: false,
@@ -76,8 +96,11 @@ async function bundle(build: typeof import('vite').build) {
       write: false,
       modulePreload: { polyfill: false },
       assetsInlineLimit: 0,
-      rollupOptions: {
-        input: { index: path.join(import.meta.dirname, 'index.html') },
+      // The page in a file is one script and one style.
+      cssCodeSplit: input === 'index.html',
+      rolldownOptions: {
+        input: { index: path.join(import.meta.dirname, input) },
+        output: input === 'index.html' ? {} : { codeSplitting: false },
       },
     },
   });

@@ -1,11 +1,14 @@
 import process from 'node:process';
 import { run } from './cli/program.ts';
+import { countExternalMemoryAsHeap } from './external_memory.ts';
 
 /** Creates the command's view of the process, handles signals and exit. No other file of the service uses `process`. */
 
 const EXIT_AFTER_MS = 1_000;
 const stop = new AbortController();
 let faulted = false;
+
+countExternalMemoryAsHeap(process.versions.node);
 
 for (const [signal, code] of [
   ['SIGINT', 130],

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { readdirSync, readFileSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import type { HttpRequest, HttpResponse } from './listen/http.ts';
@@ -20,7 +20,7 @@ interface PageFile {
 /** Views of the page. The page itself reads the rest of the address. */
 const VIEW = /^\/(?:(?:runs|trees|rollouts|compare|search)(?:\/.*)?)?$/;
 /** Other files of the page. */
-const FILE = /^(?:assets\/[\w.-]+|docs\.txt)$/;
+const FILE = /^(?:assets\/[\w.-]+|docs\.(?:html|txt))$/;
 const INDEX = 'index.html';
 /** Next to the sources, and next to the compiled files. */
 const FOLDERS = ['../dist/page', '../page'].map((each) => path.join(import.meta.dirname, each));
@@ -58,9 +58,10 @@ export function servePage(
   return (request, response) => {
     if (request.method !== 'GET' && request.method !== 'HEAD') return false;
     const [wanted = ''] = (request.url ?? '').split('?', 1);
-    const name = VIEW.test(wanted) ? INDEX : wanted.slice(1);
+    const name = VIEW.test(wanted) ? INDEX : wanted === '/docs' ? 'docs.html' : wanted.slice(1);
+    if (name !== INDEX && !FILE.test(name)) return false;
     // Read at the first request. Until the page is built, every request looks again.
-    if (name === INDEX || FILE.test(name)) files ??= readBuiltFiles(folders, mode);
+    files ??= readBuiltFiles(folders, mode);
     const file = files?.get(name);
     if (file !== undefined) {
       sendFile(request, response, file);
@@ -102,6 +103,11 @@ function send(
   for (const [name, value] of Object.entries({ ...SAFE, ...headers })) response.setHeader(name, value);
   if ('stream' in response) response.end(body);
   else response.end(body);
+}
+
+/** Returns the path of a built file, compressed with gzip. Undefined if the page is not built. */
+export function findPageFile(name: string): string | undefined {
+  return FOLDERS.map((folder) => path.join(folder, `${name}.gz`)).find((each) => existsSync(each));
 }
 
 /** Returns the built files by their names, or undefined if the page is not built. */

@@ -3,6 +3,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
 import { type Config, describeDatabase, isLoopback } from './config/config.ts';
+import type { CopyProgress } from './domain/archive.ts';
 import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
@@ -12,6 +13,7 @@ import { refuseForRoom } from './rpc/refusal.ts';
 import type { Validator } from './rpc/validate.ts';
 import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
+import { copyStore } from './store/copy.ts';
 import { openStore } from './store/open.ts';
 import { dropSchema } from './store/postgres_schema/drop.ts';
 import { sizeOfSchema } from './store/postgres_schema/size.ts';
@@ -144,6 +146,31 @@ export async function* verifyStore(
     yield* store.verify();
   } finally {
     await store.close();
+  }
+}
+
+/**
+ * V7: copies namespaces of a database into another one, and compares each trajectory with its copy. Default: all that
+ * have data. Errors: StartError.
+ */
+export async function* copyDatabase(
+  from: Config,
+  to: Config,
+  { logger, namespaces = [] }: ServerDeps & { readonly namespaces?: readonly string[] | undefined },
+): AsyncGenerator<CopyProgress, void, undefined> {
+  const source = await open(from, logger);
+  try {
+    const there = await source.listNamespaces();
+    const missing = namespaces.find((each) => !there.includes(each));
+    if (missing !== undefined) throw new StartError(`--namespace is "${missing}": the database has no such namespace.`);
+    const target = await open(to, logger);
+    try {
+      yield* copyStore(source, target, namespaces.length === 0 ? there : [...new Set(namespaces)]);
+    } finally {
+      await target.close();
+    }
+  } finally {
+    await source.close();
   }
 }
 

@@ -2,18 +2,14 @@ import { alternate, type Bench, compare, median, type Result, type Run } from '.
 import { runProgram } from '../processes.ts';
 import type { GreedyFigures, GreedySettings } from '../programs/greedy.ts';
 import type { BenchServer } from '../resources.ts';
-import { type Ingested, ingest, type Load } from './ingest.ts';
+import { MORE_MS, WRITER } from './beside_writer.ts';
+import { type Ingested, ingest } from './ingest.ts';
 import { runSql } from './metrics.ts';
 import { longTrajectory } from './read.ts';
 
 const STEPS = 1_000_000;
-/** Bound of the slowest append, in milliseconds above the slowest append without a reader. */
-const MORE_MS = 50;
 
-/** The writer waits for each ack, so every delay of the server reduces its rate. */
-const WRITER: Load = { streams: 1, connections: 1, window: 1, stepsPerFrame: 1, payload: 'step-with-state' };
-
-const CALLERS: Readonly<Record<GreedySettings['task'], number>> = { steps: 1, metrics: 1, lists: 40 };
+const CALLERS = { steps: 1, metrics: 1, lists: 40 } as const;
 const READERS = (['steps', 'metrics', 'lists'] as const).flatMap((task) =>
   (['connect', 'grpc'] as const).map((protocol) => ({ task, protocol, name: `${task} by ${protocol}` }) as const),
 );
@@ -58,7 +54,7 @@ export const readerBesideWriter: Bench = {
   },
 };
 
-function benchName(task: GreedySettings['task'], protocol: GreedySettings['protocol']): string {
+function benchName(task: keyof typeof CALLERS, protocol: GreedySettings['protocol']): string {
   return `reader-beside-writer-${task}-${protocol}`;
 }
 

@@ -81,7 +81,7 @@ function storageBench({ workload, about, ratio, value, restore, put, langGraph, 
         rounds.push({ ...(await measure(run, workload, streams, round)), langGraph: others });
       }
       const values = rounds.map(({ stored }) =>
-        value.unit === 'MB/s' ? stored.sentBytes / 1e6 / stored.seconds : stored.states / stored.seconds,
+        value.unit === 'MB/s' ? stored.bytesPerSecond / 1e6 : stored.statesPerSecond,
       );
       const cpu = median(rounds.map(({ cpuMs }) => cpuMs)).toFixed(1);
       const nullCpu = median(rounds.map(({ nullCpuMs }) => nullCpuMs)).toFixed(1);
@@ -136,7 +136,7 @@ const FEWER_BYTES = '>= 20';
 function besideLangGraph(run: Run, name: string, rounds: readonly Round[], aim: string): Result[] {
   const others = rounds.flatMap(({ langGraph }) => langGraph ?? []);
   if (others.length === 0) return [];
-  const own = rounds.map(({ stored }) => stored.states / stored.seconds);
+  const own = rounds.map(({ stored }) => stored.statesPerSecond);
   const theirs = others.map(({ statesPerSecond }) => statesPerSecond);
   const theirBytes = others.map(({ bytesPerState }) => bytesPerState);
   const ownBytes = rounds.map(({ bytes, stored }) => bytes / stored.states);
@@ -161,9 +161,9 @@ async function measureLangGraph(
     seed: 1 + round * threads,
   };
   const before = run.engine === 'sqlite' ? 0 : await databaseBytes(database);
-  const { states, seconds } = await runProgram<StoreCheckpointsFigures>('store_checkpoints', settings);
+  const { states, statesPerSecond } = await runProgram<StoreCheckpointsFigures>('store_checkpoints', settings);
   return {
-    statesPerSecond: states / seconds,
+    statesPerSecond,
     bytesPerState: ((await databaseBytes(database)) - before) / states,
   };
 }
@@ -176,9 +176,11 @@ async function measure(
   round: number,
 ): Promise<Omit<Round, 'langGraph'>> {
   const store = async (kind: 'real' | 'null', readBack: number) => {
-    const server = await run.resources.server(kind, run.engine);
+    const database = await run.resources.emptySchema(run.engine);
+    const server = await run.resources.server(kind, run.engine, database);
     const trajectories = await server.trajectories(streams);
-    const before = await databaseBytes(server.database);
+    // With the first page of each table, which Postgres allocates when it first inserts into it.
+    const before = await databaseBytes(database);
     const cpuBefore = server.cpuSeconds();
     const settings: StoreStatesSettings = {
       address: server.address,
@@ -190,7 +192,7 @@ async function measure(
     const stored = await runProgram<StoreStatesFigures>('store_states', settings);
     const cpuMs = ((server.cpuSeconds() - cpuBefore) * 1000) / (stored.sentBytes / 1e6);
     await server.stop();
-    return { stored, cpuMs, bytes: (await databaseBytes(server.database)) - before };
+    return { stored, cpuMs, bytes: (await databaseBytes(database)) - before };
   };
   const bare = await store('null', 0);
   const real = await store('real', workload === 'conversation' ? 5 : READ_BACK);

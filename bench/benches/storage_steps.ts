@@ -62,17 +62,18 @@ async function measure(run: Run, payload: Payload, other = payload): Promise<Rou
 }
 
 async function store(run: Run, payload: Payload): Promise<Stored> {
-  const server = await run.resources.server('real', run.engine, undefined, { mergeIdleMs: MERGE_IDLE_MS });
-  const before = await databaseBytes(server.database);
+  const database = await run.resources.emptySchema(run.engine);
+  const before = await databaseBytes(database);
+  const server = await run.resources.server('real', run.engine, database, { mergeIdleMs: MERGE_IDLE_MS });
   const { stepsPerSecond } = await longTrajectories(run, server, { count: STREAMS, steps: STEPS / STREAMS, payload });
   run.showProgress('waiting until it is merged');
   for (let rows = -1, now = 0; rows !== now; ) {
     rows = now;
     await pause(SETTLED_SECONDS);
-    now = await countSegments(server.database);
+    now = await countSegments(database);
   }
   await server.stop();
-  const storedBytes = (await databaseBytes(server.database)) - before;
+  const storedBytes = (await databaseBytes(database)) - before;
   return { stepsPerSecond, sentBytes: STEPS * new FrameTemplate(payload, 1).size, storedBytes };
 }
 

@@ -1,5 +1,6 @@
 import { createClient, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepOrder, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -11,9 +12,9 @@ export interface GreedySettings {
   readonly protocol: 'connect' | 'grpc';
   /**
    * `steps`: all steps of the trajectory, FULL. `metrics`: all points of the run. `lists`: the 50 steps of the
-   * trajectory with the best rewards.
+   * trajectory with the best rewards. `backups`: bytes of copies of the database.
    */
-  readonly task: 'steps' | 'metrics' | 'lists';
+  readonly task: 'steps' | 'metrics' | 'lists' | 'backups';
   readonly trajectoryId: string;
   readonly runId: string;
   readonly callers: number;
@@ -21,7 +22,7 @@ export interface GreedySettings {
 }
 
 export interface GreedyFigures {
-  /** Steps, points or lists per second. */
+  /** Steps, points, lists or bytes per second. */
   readonly perSecond: number;
 }
 
@@ -49,6 +50,8 @@ async function* readOnce(transport: Transport, { task, trajectoryId, runId }: Gr
     for await (const { series } of createClient(RunService, transport).readMetrics({ runIds: [runId] })) {
       yield series.reduce((points, { values }) => points + values.length, 0);
     }
+  } else if (task === 'backups') {
+    for await (const { chunk } of createClient(AdminService, transport).backupDatabase({})) yield chunk.length;
   } else {
     await trajectories.listSteps({
       trajectoryId,

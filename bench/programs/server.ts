@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import process from 'node:process';
 import { pino } from 'pino';
 import { type Config, loadConfig } from '../../src/config/config.ts';
+import { countExternalMemoryAsHeap } from '../../src/external_memory.ts';
 import { serveStore } from '../../src/server.ts';
 import { openStore } from '../../src/store/open.ts';
 import { startBareServer } from '../bare.ts';
@@ -21,6 +22,7 @@ export interface ServerSettings {
   readonly mergeIdleMs?: number;
 }
 
+countExternalMemoryAsHeap(process.versions.node);
 const settings = JSON.parse(process.argv[2] ?? '{}') as ServerSettings;
 const server = settings.kind === 'bare' ? await startBareServer() : await serve(settings);
 process.stdout.write(`${JSON.stringify({ port: server.port })}\n`);

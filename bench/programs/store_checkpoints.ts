@@ -1,9 +1,12 @@
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import { type StateWorkload, statesOf } from '../state_workloads.ts';
+import { type StateWorkload, statesOf, WARM_UP_STATES, WORKLOADS } from '../state_workloads.ts';
 import { program } from './program.ts';
 
-/** Stores the states of a workload with a checkpointer of LangGraph, which runs in this process. */
+/**
+ * Stores the states of a workload with a checkpointer of LangGraph, which runs in this process. The first states of each
+ * sequence warm up.
+ */
 export interface StoreCheckpointsSettings {
   /** A folder in which the packages are installed. */
   readonly packages: string;
@@ -17,7 +20,8 @@ export interface StoreCheckpointsSettings {
 
 export interface StoreCheckpointsFigures {
   readonly states: number;
-  readonly seconds: number;
+  /** Of the states after the first ones. */
+  readonly statesPerSecond: number;
 }
 
 /** The part of the interface of LangGraph's checkpointers that is used here. */
@@ -51,22 +55,23 @@ await program(async (settings: StoreCheckpointsSettings): Promise<StoreCheckpoin
   const sequences = Array.from({ length: threads }, (_, i) =>
     Array.from(statesOf(workload, seed + i), (data): unknown => JSON.parse(data.toString())),
   );
+  const configs = sequences.map((_, i): object => ({ configurable: { thread_id: `${i}`, checkpoint_ns: '' } }));
+  const store = async (sequence: readonly unknown[], i: number, from: number, to: number) => {
+    for (let n = from; n < to; n += 1) {
+      const versions = { env: n + 1 };
+      const checkpoint = {
+        ...emptyCheckpoint(),
+        id: uuid6(n),
+        channel_values: { env: sequence[n] },
+        channel_versions: versions,
+      };
+      configs[i] = await checkpointer.put(configs[i]!, checkpoint, { source: 'loop', step: n, parents: {} }, versions);
+    }
+  };
+  const { states } = WORKLOADS[workload];
+  await Promise.all(sequences.map((sequence, i) => store(sequence, i, 0, WARM_UP_STATES)));
   const begun = performance.now();
-  await Promise.all(
-    sequences.map(async (sequence, i) => {
-      let config: object = { configurable: { thread_id: `${i}`, checkpoint_ns: '' } };
-      for (const [n, env] of sequence.entries()) {
-        const versions = { env: n + 1 };
-        const checkpoint = {
-          ...emptyCheckpoint(),
-          id: uuid6(n),
-          channel_values: { env },
-          channel_versions: versions,
-        };
-        config = await checkpointer.put(config, checkpoint, { source: 'loop', step: n, parents: {} }, versions);
-      }
-    }),
-  );
+  await Promise.all(sequences.map((sequence, i) => store(sequence, i, WARM_UP_STATES, states)));
   const seconds = (performance.now() - begun) / 1000;
-  return { states: sequences.reduce((sum, { length }) => sum + length, 0), seconds };
+  return { states: states * threads, statesPerSecond: ((states - WARM_UP_STATES) * threads) / seconds };
 });

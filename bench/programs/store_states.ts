@@ -1,8 +1,11 @@
-import { connectClient, downloadState, openWriter } from '../../src/client/index.ts';
-import { type StateWorkload, statesOf, WORKLOADS } from '../state_workloads.ts';
+import { connectClient, downloadState, openWriter, type TrajectoryWriter } from '../../src/client/index.ts';
+import { type StateWorkload, statesOf, WARM_UP_STATES, WORKLOADS } from '../state_workloads.ts';
 import { percentile, program } from './program.ts';
 
-/** Stores each state of a workload with a step, one stream per trajectory, and reads some of them back. */
+/**
+ * Stores each state of a workload with a step, one stream per trajectory, and reads some of them back. The first states
+ * of each sequence warm up client and server.
+ */
 export interface StoreStatesSettings {
   readonly address: string;
   readonly workload: StateWorkload;
@@ -16,7 +19,9 @@ export interface StoreStatesSettings {
 export interface StoreStatesFigures {
   readonly sentBytes: number;
   readonly states: number;
-  readonly seconds: number;
+  /** Of the states after the first ones. */
+  readonly statesPerSecond: number;
+  readonly bytesPerSecond: number;
   /** From sending a step to its ack. */
   readonly putP50Ms: number;
   readonly restoreP50Ms: number;
@@ -32,26 +37,27 @@ await program(async (settings: StoreStatesSettings): Promise<StoreStatesFigures>
   // Large sequences do not fit into memory, so they are made while they are sent.
   const isLarge = workload === 'conversation';
   const sequences = trajectories.map((_, i) =>
-    isLarge ? statesOf(workload, seed + i) : [...statesOf(workload, seed + i)],
+    isLarge ? statesOf(workload, seed + i) : [...statesOf(workload, seed + i)].values(),
   );
   let sentBytes = 0;
   const putMs: number[] = [];
+  const store = async (writer: TrajectoryWriter, i: number, from: number, to: number) => {
+    for (let number = from; number < to; number += 1) {
+      const data = sequences[i]!.next().value as Buffer;
+      sentBytes += data.length;
+      if (readNumbers.has(number)) kept[i]!.set(number, data);
+      const sentAt = performance.now();
+      await writer.append({ states: { env: { data, mediaType } } });
+      if (from > 0) putMs.push(performance.now() - sentAt);
+    }
+  };
+  const writers = await Promise.all(trajectories.map((trajectoryId) => openWriter(client, { trajectoryId })));
+  await Promise.all(writers.map((writer, i) => store(writer, i, 0, WARM_UP_STATES)));
+  const bytesBefore = sentBytes;
   const begun = performance.now();
-  await Promise.all(
-    trajectories.map(async (trajectoryId, i) => {
-      await using writer = await openWriter(client, { trajectoryId });
-      let number = 0;
-      for (const data of sequences[i]!) {
-        sentBytes += data.length;
-        if (readNumbers.has(number)) kept[i]!.set(number, data);
-        number += 1;
-        const sentAt = performance.now();
-        await writer.append({ states: { env: { data, mediaType } } });
-        putMs.push(performance.now() - sentAt);
-      }
-    }),
-  );
+  await Promise.all(writers.map((writer, i) => store(writer, i, WARM_UP_STATES, count)));
   const seconds = (performance.now() - begun) / 1000;
+  await Promise.all(writers.map((writer) => writer.close()));
   const restoreMs: number[] = [];
   for (const [i, trajectoryId] of trajectories.entries()) {
     for (const [stepNumber, data] of kept[i]!) {
@@ -64,7 +70,8 @@ await program(async (settings: StoreStatesSettings): Promise<StoreStatesFigures>
   return {
     sentBytes,
     states: count * trajectories.length,
-    seconds,
+    statesPerSecond: ((count - WARM_UP_STATES) * trajectories.length) / seconds,
+    bytesPerSecond: (sentBytes - bytesBefore) / seconds,
     putP50Ms: percentile(putMs, 0.5),
     restoreP50Ms: percentile(restoreMs, 0.5),
     restoreP99Ms: percentile(restoreMs, 0.99),

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def record(settings: Settings) -> dict[str, float]:
             info={},
         )
 
-    return timed(settings, step)
+    return timed(settings, step, lambda number: number)
 
 
 def record_llm(settings: Settings) -> dict[str, float]:
@@ -54,17 +54,20 @@ def record_llm(settings: Settings) -> dict[str, float]:
     logprobs = [{"token": "a", "logprob": -index / 1000} for index in range(500)]
     message = {"role": "assistant", "content": "Now I look at the next file. " * 70}
 
-    def turn(number: int) -> None:
+    def reply_of(number: int) -> dict[str, Any]:
         choice = {
             "finish_reason": "stop",
             "message": message,
             "token_ids": list(range(number, number + 500)),
             "logprobs": {"content": logprobs},
         }
-        with t.turn({"model": "m", "choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 500}}):
+        return {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 9, "completion_tokens": 500}}
+
+    def turn(reply: dict[str, Any]) -> None:
+        with t.turn(reply):
             pass
 
-    return timed(settings, turn)
+    return timed(settings, turn, reply_of)
 
 
 def record_bytes(settings: Settings) -> dict[str, float]:
@@ -210,16 +213,22 @@ def states(settings: Settings) -> dict[str, float]:
     return {"perSecond": 1 / percentile(durations, 0.5)}
 
 
-def timed(settings: Settings, call: Callable[[int], None]) -> dict[str, float]:
-    """Returns percentiles of the durations of calls with work between them, in µs."""
+_T = TypeVar("_T")
+
+
+def timed(settings: Settings, call: Callable[[_T], None], prepare: Callable[[int], _T]) -> dict[str, float]:
+    """Returns percentiles of the durations of calls with work between them, in µs. Their arguments are made before."""
     durations: list[float] = []
     clock = time.perf_counter
     end = clock() + settings["warmupSeconds"] + settings["seconds"]
     measured_from = end - settings["seconds"]
     number = 0
-    while (begun := clock()) < end:
+    begun = clock()
+    while begun < end:
         number += 1
-        call(number)
+        argument = prepare(number)
+        begun = clock()
+        call(argument)
         done = clock()
         if begun > measured_from:
             durations.append(done - begun)

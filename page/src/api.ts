@@ -1,30 +1,28 @@
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
+import type { CallOptions } from '@connectrpc/connect';
 import type { Attempt, Group, Rollout, Validation, ValidationOverride } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
-import type { ConfigDifference, RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import {
+  type ConfigDifference,
+  RunService,
+  type RunWithProgress,
+  type WatchRunResponse,
+} from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import {
-  type CompareTrajectoriesResponse,
-  StepScope,
-  StepValue,
-  type TreeNode,
-} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import {
-  type AnabranchClient,
-  connectClient,
-  type RunPicture,
-  readTrajectories,
-  reasonOf,
-  watchRun,
-} from '../../src/client/web/index.ts';
-import { repeated, type WatchEvents } from './live.ts';
+import { StepScope, TrajectoryService, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { connectClient, type RunPicture, readTrajectories, reasonOf, watchRun } from '../../src/client/web/index.ts';
+import type { Api } from './client.ts';
+import type { RunFilter } from './home/filter.ts';
+import type { MetricRead } from './run/metric_book.ts';
+import { readValues } from './tree/read_values.ts';
 import type { Series } from './tree/series.ts';
-import { type PlottedValue, partsOf } from './tree/value.ts';
+import { type WatchEvents, watch } from './watch/watch.ts';
 
-/** All calls of the page go through this module. */
+/** Calls that views share. Calls of one view are in its folder. */
 
-export type Api = AnabranchClient;
+export type { Api } from './client.ts';
 
 /** Rows of a list. */
 const LISTED = 200;
@@ -34,12 +32,15 @@ export function connectHere(): Api {
   return connectClient({ address: location.origin });
 }
 
-/** Watches the newest runs. */
-export async function* watchRuns(api: Api, events: WatchEvents): AsyncGenerator<readonly RunWithProgress[]> {
+/** Watches the first runs of a filter. */
+export async function* watchRuns(
+  { statuses, ...filter }: RunFilter,
+  events: WatchEvents,
+): AsyncGenerator<readonly RunWithProgress[]> {
   const runs = new Map<string, RunWithProgress>();
   let page: readonly string[] = [];
-  const request = { list: { pageSize: LISTED } };
-  for await (const message of repeated((signal) => api.runs.watchRuns(request, { signal }), events)) {
+  const request = { list: { ...filter, statuses: [...statuses], pageSize: LISTED } };
+  for await (const message of watch(RunService.method.watchRuns, request, events)) {
     if (message === 'begin') continue;
     for (const each of message.runs) if (each.run !== undefined) runs.set(each.run.id, each);
     if (message.page !== undefined) page = message.page.runIds;
@@ -57,10 +58,10 @@ export async function listRoots(api: Api, signal: AbortSignal): Promise<readonly
 }
 
 /** Watches the tree that a trajectory belongs to. Yields all its trajectories whenever some have changed. */
-export async function* watchTree(api: Api, treeId: string, events: WatchEvents): AsyncGenerator<readonly TreeNode[]> {
+export async function* watchTree(treeId: string, events: WatchEvents): AsyncGenerator<readonly TreeNode[]> {
   let known: ReadonlyMap<string, TreeNode> = new Map();
   let nodes = new Map<string, TreeNode>();
-  for await (const message of repeated((signal) => api.trajectories.watchTree({ treeId }, { signal }), events)) {
+  for await (const message of watch(TrajectoryService.method.watchTree, { treeId }, events)) {
     if (message === 'begin') {
       nodes = new Map();
       continue;
@@ -77,58 +78,6 @@ export async function* watchTree(api: Api, treeId: string, events: WatchEvents):
 
 export function dateOf(time: Timestamp | undefined): Date | undefined {
   return time === undefined ? undefined : timestampDate(time);
-}
-
-/** Points of a trajectory: four of each stretch, more than a screen has pixels. */
-const SERIES_POINTS = 2000;
-
-/** What to plot: all trajectories of a tree or some, and all their own steps or those of a range. */
-export type Plotted = ({ readonly treeId: string } | { readonly trajectoryIds: string[] }) & {
-  readonly from?: number | undefined;
-  readonly to?: number | undefined;
-};
-
-/** Reads a value of the own steps of each trajectory. */
-export async function readValues(
-  api: Api,
-  { from, to, ...source }: Plotted,
-  value: PlottedValue,
-  signal: AbortSignal,
-): Promise<ReadonlyMap<string, Series>> {
-  const found = new Map<string, Series>();
-  const request = {
-    ...source,
-    ...seriesRequest(value),
-    steps: StepScope.OWN,
-    startStepNumber: BigInt(from ?? 0),
-    ...(to === undefined ? {} : { endStepNumber: BigInt(to) + 1n }),
-    maxPoints: SERIES_POINTS,
-  };
-  for await (const { series } of api.trajectories.readStepSeries(request, { signal })) {
-    for (const { trajectoryId, stepNumbers, values } of series) {
-      found.set(trajectoryId, { steps: Float64Array.from(stepNumbers, Number), values: Float64Array.from(values) });
-    }
-  }
-  return found;
-}
-
-const VALUES: Readonly<Record<string, StepValue>> = {
-  sum: StepValue.REWARD_SUM,
-  reward: StepValue.REWARD_MEAN,
-  metric: StepValue.METRIC,
-  action: StepValue.ACTION,
-  observation: StepValue.OBSERVATION,
-  info: StepValue.INFO,
-  state: StepValue.STATE,
-};
-
-function seriesRequest(value: PlottedValue) {
-  const { kind, name, pointer } = partsOf(value);
-  return {
-    value: VALUES[kind] ?? StepValue.UNSPECIFIED,
-    [kind === 'metric' ? 'metricKey' : 'stateName']: name,
-    pointer,
-  };
 }
 
 /** Returns a step with all its fields, and the trajectory that owns it. */
@@ -196,26 +145,27 @@ export function contentAddress(digest: string, mediaType: string): string {
   return `/states/${digest}?media_type=${encodeURIComponent(mediaType)}`;
 }
 
-/** A metric of a run, thinned to what a plot shows. */
-export interface MetricRead {
-  readonly runId: string;
-  readonly series: Series;
-  readonly points: number;
-}
-
 /** Points of a metric: more than a small plot has pixels. */
 const METRIC_POINTS = 800;
 
-/** Reads the metrics of runs by their keys. Values of stages are left out. */
+interface MetricsWanted {
+  readonly runIds: readonly string[];
+  readonly keys: readonly string[];
+  readonly from: number | undefined;
+  /** Included. */
+  readonly to: number | undefined;
+}
+
+/** Reads metrics of runs, by key. Values of stages are left out. */
 export async function readMetrics(
   api: Api,
-  runIds: readonly string[],
-  { from, to }: { readonly from: number | undefined; readonly to: number | undefined },
+  { runIds, keys, from, to }: MetricsWanted,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, MetricRead[]>> {
   const found = new Map<string, MetricRead[]>();
   const request = {
     runIds: [...runIds],
+    keys: [...keys],
     runLevelOnly: true,
     ...(from === undefined ? {} : { startMetricStep: BigInt(from) }),
     ...(to === undefined ? {} : { endMetricStep: BigInt(to) + 1n }),
@@ -237,7 +187,28 @@ export function watchRunHere(
   runId: string,
   options: WatchEvents & { onCaughtUp(): void },
 ): AsyncGenerator<RunPicture> {
-  return watchRun(api, { runId, allStages: true, rollouts: true, giveUpAfterMs: Number.POSITIVE_INFINITY, ...options });
+  // The stream of all tabs reconnects by itself. With all stages, every snapshot is complete.
+  const client = {
+    ...api,
+    runs: {
+      ...api.runs,
+      watchRun: (request: WatchRunInit, { signal = options.signal }: CallOptions = {}) =>
+        withoutBegin(watch(RunService.method.watchRun, request, { ...options, signal })),
+    },
+  };
+  const all = { allStages: true, rollouts: true, giveUpAfterMs: Number.POSITIVE_INFINITY };
+  return watchRun(client, { runId, ...all, ...options });
+}
+
+/** Watches a run and its metric series. */
+export function watchSeries(runId: string, events: WatchEvents): AsyncGenerator<WatchRunResponse> {
+  return withoutBegin(watch(RunService.method.watchRun, { runId, series: true }, events));
+}
+
+type WatchRunInit = MessageInitShape<typeof RunService.method.watchRun.input>;
+
+async function* withoutBegin<M>(messages: AsyncIterable<M | 'begin'>): AsyncGenerator<M, void, undefined> {
+  for await (const message of messages) if (message !== 'begin') yield message;
 }
 
 /** Returns how the config of a run differs from that of the run that it was branched from. */
@@ -307,57 +278,4 @@ export async function readRollout(api: Api, rolloutId: string, signal: AbortSign
   const series =
     trajectoryId === '' ? undefined : await readValues(api, { trajectoryIds: [trajectoryId] }, 'sum', signal);
   return { rollout, attempts, validations, overrides, rewards: series?.get(trajectoryId) ?? none };
-}
-
-/** Sets the verdict of a rollout by hand. Undefined withdraws it. */
-export async function overrideVerdict(
-  api: Api,
-  rolloutId: string,
-  success: boolean | undefined,
-  reason: string,
-): Promise<void> {
-  await api.rollouts.overrideValidation({
-    rolloutId,
-    reason,
-    actor: 'page',
-    ...(success === undefined ? {} : { success }),
-  });
-}
-
-export interface Comparison {
-  readonly trajectory: Trajectory;
-  readonly rewards: Series;
-  /** How it differs from the first trajectory. Undefined for the first. */
-  readonly difference: CompareTrajectoriesResponse | undefined;
-}
-
-/** Compares trajectories with the first of them. */
-export async function compareTrajectories(
-  api: Api,
-  ids: readonly string[],
-  signal: AbortSignal,
-): Promise<Comparison[]> {
-  const [first = ''] = ids;
-  return Promise.all(
-    ids.map(async (id, at) => {
-      const request = { trajectoryId: first, otherTrajectoryId: id };
-      const [{ trajectory }, rewards, difference] = await Promise.all([
-        api.trajectories.getTrajectory({ trajectoryId: id }, { signal }),
-        readLineageSums(api, id, signal),
-        at === 0 ? undefined : api.trajectories.compareTrajectories(request, { signal }),
-      ]);
-      if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
-      return { trajectory, rewards, difference };
-    }),
-  );
-}
-
-async function readLineageSums(api: Api, id: string, signal: AbortSignal): Promise<Series> {
-  const request = { trajectoryIds: [id], steps: StepScope.LINEAGE, maxPoints: SERIES_POINTS };
-  for await (const { series } of api.trajectories.readStepSeries(request, { signal })) {
-    for (const { stepNumbers, values } of series) {
-      return { steps: Float64Array.from(stepNumbers, Number), values: Float64Array.from(values) };
-    }
-  }
-  return { steps: new Float64Array(), values: new Float64Array() };
 }

@@ -1,17 +1,21 @@
+import type { ComponentType } from 'preact';
 import { useEffect } from 'preact/hooks';
+import { type Address, addressOf } from './address.ts';
 import type { Api } from './api.ts';
-import { CompareView } from './compare/compare_view.tsx';
-import { type Context, ContextProvider, useAddress } from './context.ts';
+import { type Context, ContextProvider, useAddress, useLoaded } from './context.ts';
 import { HomeView } from './home/home_view.tsx';
-import { GroupView } from './rollout/group_view.tsx';
-import { RolloutView } from './rollout/rollout_view.tsx';
-import { RunView } from './run/run_view.tsx';
-import { TreeView } from './tree/tree_view.tsx';
+import { KeyList, useKeyList } from './key_list.tsx';
+import { usePageKeys } from './keys.ts';
+import { scopeOf } from './search/scope.ts';
+import { SearchView } from './search/search_view.tsx';
 
 export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: boolean }) {
   const { address, go, set } = useAddress();
   useEffect(() => followLinks(go), [go]);
   const context: Context = { api, canWrite, address, go, set };
+  const keyList = useKeyList();
+  const search = addressOf('/search', { in: scopeOf(address) });
+  usePageKeys({ onSearch: () => go(search), onHelp: keyList.show });
   return (
     <ContextProvider value={context}>
       <a class="skip" href="#main">
@@ -25,24 +29,40 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
           Anabranch
         </a>
         <span class="space" />
-        <a class="dim" href="/docs.txt" target="_blank" rel="noreferrer">
+        <a class="dim" href={search}>
+          Search
+        </a>
+        <button type="button" class="plain dim" onClick={keyList.show}>
+          Keys
+        </button>
+        <a class="dim" href="/docs" target="_blank" rel="noreferrer">
           API reference
         </a>
       </header>
       <main id="main" tabIndex={-1}>
         <View address={address} />
       </main>
+      <KeyList dialog={keyList.dialog} />
     </ContextProvider>
   );
 }
 
-function View({ address }: Pick<Context, 'address'>) {
-  if (address.view === 'home') return <HomeView />;
-  if (address.view === 'compare') return <CompareView />;
-  if (address.view === 'run') return <RunView key={address.id} id={address.id} />;
-  if (address.view === 'group') return <GroupView key={address.id} id={address.id} />;
-  if (address.view === 'rollout') return <RolloutView key={address.id} id={address.id} />;
-  if (address.view === 'tree') return <TreeView key={address.id} id={address.id} />;
+type ViewOfId = ComponentType<{ readonly id: string }>;
+
+/** Views that are loaded when they are shown. The search is not: letters that follow `/` must find its field. */
+const LATER: Readonly<Partial<Record<Address['view'], () => Promise<ViewOfId>>>> = {
+  compare: async () => (await import('./compare/compare_view.tsx')).CompareView,
+  group: async () => (await import('./rollout/group_view.tsx')).GroupView,
+  rollout: async () => (await import('./rollout/rollout_view.tsx')).RolloutView,
+  run: async () => (await import('./run/run_view.tsx')).RunView,
+  tree: async () => (await import('./tree/tree_view.tsx')).TreeView,
+};
+
+function View({ address: { view, id } }: Pick<Context, 'address'>) {
+  const load = LATER[view];
+  if (view === 'home') return <HomeView />;
+  if (view === 'search') return <SearchView />;
+  if (load !== undefined) return <LaterView key={view} id={id} load={load} />;
   return (
     <section class="empty">
       <h1>Nothing is shown at this address</h1>
@@ -51,6 +71,13 @@ function View({ address }: Pick<Context, 'address'>) {
       </p>
     </section>
   );
+}
+
+function LaterView({ id, load }: { readonly id: string; readonly load: () => Promise<ViewOfId> }) {
+  const { value: Loaded, error } = useLoaded('', load);
+  if (Loaded !== undefined) return <Loaded key={id} id={id} />;
+  // Files of the page have other names after the server was replaced by another version.
+  return error === undefined ? null : <p class="problem">{error}. Load the page again.</p>;
 }
 
 /** Links within the page change the address without loading the page again. */

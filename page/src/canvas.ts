@@ -1,18 +1,6 @@
 import type { RefObject } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-
-/** Colours of the style sheet, resolved for the current theme. */
-export interface Palette {
-  readonly ink: string;
-  readonly dim: string;
-  readonly line: string;
-  readonly panel: string;
-  readonly accent: string;
-  readonly bad: string;
-  readonly better: string;
-  readonly worse: string;
-  readonly equal: string;
-}
+import type { Palette } from './pen.ts';
 
 /** The properties are registered as colours in the style sheet, so their computed values have no functions. */
 export function paletteOf(element: Element): Palette {
@@ -29,14 +17,6 @@ export function paletteOf(element: Element): Palette {
     worse: colour('worse'),
     equal: colour('equal'),
   };
-}
-
-/** Returns the colour of a gain: grey if it is unknown or 0, blue if positive, orange if negative. */
-export function gainColour({ better, worse, equal }: Palette, shade: number | undefined): string {
-  if (shade === undefined || shade === 0) return equal;
-  // Small gains must differ from none: the scale begins at a quarter of the colour.
-  const part = Math.round((0.25 + 0.75 * Math.abs(shade)) * 100);
-  return `color-mix(in oklab, ${shade > 0 ? better : worse} ${part}%, ${equal})`;
 }
 
 export interface Size {

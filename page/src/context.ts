@@ -1,6 +1,7 @@
 import { createContext } from 'preact';
 import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { type Address, changedAddress, parseAddress, type Query } from './address.ts';
+import { readShown, writeShown } from './address_bar.ts';
 import type { Api } from './api.ts';
 import { messageOf } from './errors.ts';
 
@@ -25,21 +26,22 @@ export function usePage(): Context {
 
 /** Returns the address of the window, and functions that change it. */
 export function useAddress(): Pick<Context, 'address' | 'go' | 'set'> {
-  const [at, setAt] = useState(location.pathname + location.search);
+  const [at, setAt] = useState(readShown());
   useEffect(() => {
-    const read = () => setAt(location.pathname + location.search);
+    const read = () => setAt(readShown());
     addEventListener('popstate', read);
     return () => removeEventListener('popstate', read);
   }, []);
   return useMemo(() => {
     const go: Context['go'] = (to, { replace = false } = {}) => {
-      if (to === location.pathname + location.search) return;
-      if (replace) history.replaceState(null, '', to);
-      else history.pushState(null, '', to);
+      if (to === readShown()) return;
+      writeShown(to, { replace });
       setAt(to);
     };
-    const set: Context['set'] = (changes, options) =>
-      go(changedAddress(location.pathname, location.search, changes), options);
+    const set: Context['set'] = (changes, options) => {
+      const [path = '', search = ''] = readShown().split(/(?=\?)/);
+      go(changedAddress(path, search, changes), options);
+    };
     const [path = '', search = ''] = at.split(/(?=\?)/);
     return { address: parseAddress(path, search), go, set };
   }, [at]);

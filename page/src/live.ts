@@ -1,55 +1,10 @@
 import { useEffect, useState } from 'preact/hooks';
-import { isTransient, messageOf } from './errors.ts';
-
-/** Waits before the first and before every later reconnect. */
-const [FIRST_WAIT_MS, LONGEST_WAIT_MS] = [250, 5_000];
-/** The server sends something at least every 15 seconds. */
-const SILENCE_MS = 45_000;
-
-export interface WatchEvents {
-  readonly signal: AbortSignal;
-  /** The connection was lost. Another one is opened. */
-  readonly onCut: () => void;
-}
-
-/**
- * Repeats a stream until the signal is aborted. `open` begins with a snapshot each time. Throws errors that a repetition
- * cannot mend.
- */
-export async function* repeated<M>(
-  open: (signal: AbortSignal) => AsyncIterable<M>,
-  { signal, onCut }: WatchEvents,
-): AsyncGenerator<M | 'begin', void, undefined> {
-  let wait = FIRST_WAIT_MS;
-  while (!signal.aborted) {
-    const call = new AbortController();
-    let silence = setTimeout(() => call.abort(), SILENCE_MS);
-    try {
-      yield 'begin';
-      for await (const message of open(AbortSignal.any([signal, call.signal]))) {
-        clearTimeout(silence);
-        wait = FIRST_WAIT_MS;
-        yield message;
-        silence = setTimeout(() => call.abort(), SILENCE_MS);
-      }
-    } catch (error) {
-      if (signal.aborted) return;
-      if (!isTransient(error) && !call.signal.aborted) throw error;
-    } finally {
-      clearTimeout(silence);
-      call.abort();
-    }
-    onCut();
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, wait);
-      signal.addEventListener('abort', () => resolve(clearTimeout(timer)), { once: true });
-    });
-    wait = Math.min(LONGEST_WAIT_MS, wait * 2);
-  }
-}
+import { messageOf } from './errors.ts';
+import type { WatchEvents } from './watch/watch.ts';
 
 export interface Watched<T> {
   readonly value: T | undefined;
+  /** Why the watch has ended. The value is the last one then. */
   readonly error: string | undefined;
   /** True while the connection is lost. The value is old then. */
   readonly stale: boolean;
@@ -71,7 +26,7 @@ export function useWatched<T>(
       for await (const value of watch(events)) setState({ value, error: undefined, stale: false });
     };
     follow().catch((error) => {
-      if (!stop.signal.aborted) setState((last) => ({ ...last, error: messageOf(error), stale: true }));
+      if (!stop.signal.aborted) setState((last) => ({ ...last, error: messageOf(error), stale: false }));
     });
     return () => stop.abort();
   }, [key, shown]);
@@ -79,7 +34,7 @@ export function useWatched<T>(
 }
 
 /** Hidden tabs hold no connection: a browser opens only six to a server. */
-function useVisible(): boolean {
+export function useVisible(): boolean {
   const [shown, setShown] = useState(document.visibilityState === 'visible');
   useEffect(() => {
     const read = () => setShown(document.visibilityState === 'visible');

@@ -1,15 +1,5 @@
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-
-const NAMES: Readonly<Record<Status, string>> = {
-  [Status.UNSPECIFIED]: 'unknown',
-  [Status.PENDING]: 'pending',
-  [Status.INITIALIZING]: 'initializing',
-  [Status.RUNNING]: 'running',
-  [Status.PAUSED]: 'paused',
-  [Status.COMPLETED]: 'completed',
-  [Status.FAILED]: 'failed',
-  [Status.CANCELLED]: 'cancelled',
-};
+import { statusName } from './status_name.ts';
 
 /** Shapes differ, so that no status is shown by colour alone. */
 const SHAPES: Readonly<Record<Status, string>> = {
@@ -22,10 +12,6 @@ const SHAPES: Readonly<Record<Status, string>> = {
   [Status.FAILED]: 'M4 4l8 8M12 4l-8 8',
   [Status.CANCELLED]: 'M3.5 8h9',
 };
-
-export function statusName(status: Status): string {
-  return NAMES[status] ?? 'unknown';
-}
 
 /** A status as a shape and a word. */
 export function StatusMark({ status }: { readonly status: Status }) {

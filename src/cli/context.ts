@@ -23,8 +23,12 @@ export interface CliContext {
 
 export type Input = NodeJS.ReadableStream & { readonly isTTY?: boolean };
 
-/** A destination of text. A terminal has `isTTY` and `columns`; a pipe or a file has neither. */
-export type Output = NodeJS.WritableStream & { readonly isTTY?: boolean; readonly columns?: number };
+/** A destination of text. A terminal has `isTTY`, `columns` and `rows`; a pipe or a file has none of them. */
+export type Output = NodeJS.WritableStream & {
+  readonly isTTY?: boolean;
+  readonly columns?: number;
+  readonly rows?: number;
+};
 
 /**
  * An error that is explained to the user. Only its message is printed, without a stack. Any other error that a command

@@ -3,21 +3,31 @@ import { ConfigError } from '../config/values.ts';
 import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
 import { backupCommand } from './backup.ts';
+import { compareBranchesCommand } from './compare_branches.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { diffCommand } from './diff.ts';
+import { exportCommand } from './export.ts';
+import { importCommand } from './import.ts';
 import { importFleCommand } from './import_fle.ts';
 import { migrateCommand } from './migrate.ts';
+import { migrateDataCommand } from './migrate_data.ts';
+import { pageCommand } from './page.ts';
+import { pictureCommand } from './picture.ts';
 import { resetCommand } from './reset.ts';
 import { restoreCommand } from './restore.ts';
+import { retentionCommand } from './retention.ts';
 import { rolloutCommand } from './rollout.ts';
 import { rolloutsCommand } from './rollouts.ts';
 import { runCommand } from './run.ts';
 import { runsCommand } from './runs.ts';
+import { searchCommand } from './search.ts';
+import { seriesCommand } from './series.ts';
 import { serveCommand } from './serve.ts';
 import { statsCommand } from './stats.ts';
 import { stepsCommand } from './steps.ts';
 import { storageUsageCommand } from './storage_usage.ts';
+import { tableCommand } from './table.ts';
 import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
 import { vacuumCommand } from './vacuum.ts';
@@ -41,14 +51,24 @@ function program(cli: CliContext): Command {
     .addCommand(rolloutCommand(cli))
     .addCommand(watchCommand(cli))
     .addCommand(treeCommand(cli))
+    .addCommand(pictureCommand(cli))
+    .addCommand(pageCommand(cli))
     .addCommand(stepsCommand(cli))
     .addCommand(tailCommand(cli))
+    .addCommand(searchCommand(cli))
+    .addCommand(seriesCommand(cli))
     .addCommand(diffCommand(cli))
+    .addCommand(compareBranchesCommand(cli))
+    .addCommand(tableCommand(cli))
+    .addCommand(retentionCommand(cli))
     .addCommand(storageUsageCommand(cli))
     .addCommand(statsCommand(cli))
     .addCommand(verifyCommand(cli))
     .addCommand(backupCommand(cli))
     .addCommand(restoreCommand(cli))
+    .addCommand(exportCommand(cli))
+    .addCommand(importCommand(cli))
+    .addCommand(migrateDataCommand(cli))
     .addCommand(vacuumCommand(cli))
     .addCommand(resetCommand(cli));
 }
@@ -56,7 +76,7 @@ function program(cli: CliContext): Command {
 /** Runs one command line. Resolves with the exit code: 0 success, 1 failure, 2 invalid command line. */
 export async function run(args: readonly string[], cli: CliContext): Promise<number> {
   const root = program(cli);
-  for (const command of [root, ...root.commands]) {
+  for (const command of [root, ...root.commands, ...root.commands.flatMap((each) => each.commands)]) {
     command.exitOverride().configureOutput({
       writeOut: (text) => void cli.stdout.write(text),
       writeErr: (text) => void cli.stderr.write(text),

@@ -1,6 +1,6 @@
 /** Arguments that name a run by id or by name. Shared by all commands. */
 import { type Command, Option } from 'commander';
-import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { Experiment, Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { type CliContext, CliError } from './context.ts';
@@ -12,13 +12,21 @@ export function isId(text: string): boolean {
   return UUID.test(text);
 }
 
-export function addExperimentOption(command: Command): Command {
-  return command.addOption(
-    new Option(
-      '-e, --experiment <NAME>',
-      'name or id of its experiment; required if several experiments have a run with that name',
-    ),
-  );
+export function addExperimentOption(
+  command: Command,
+  description = 'name or id of its experiment; required if several experiments have a run with that name',
+): Command {
+  return command.addOption(new Option('-e, --experiment <NAME>', description));
+}
+
+/** Finds an experiment by name or id. */
+export async function findExperiment(client: AnabranchClient, argument: string): Promise<Experiment> {
+  if (argument === '')
+    throw new CliError('--experiment is "": expected the name or the id of an experiment.', { exitCode: 2 });
+  const named = isId(argument) ? { experimentId: argument } : { name: argument };
+  const { experiment } = await client.runs.getExperiment({ ...named, view: View.BASIC }, FIRST_ANSWER);
+  if (experiment === undefined) throw new Error('the response of the server has no experiment');
+  return experiment;
 }
 
 /** Returns the filter of ListRuns for an experiment, by id or by name. Undefined: any experiment. */

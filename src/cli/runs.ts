@@ -1,17 +1,19 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { create, toJsonString } from '@bufbuild/protobuf';
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import {
   type ListRunsRequestSchema,
   type ListRunsResponse,
   ListRunsResponseSchema,
+  type RunWithProgress,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
-import type { CliContext } from './context.ts';
+import { type CliContext, CliError } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
 import { experimentFilter } from './run_reference.ts';
+import { followRuns } from './runs_follow.ts';
 import { runsTable } from './runs_table.ts';
 import {
   addServerOptions,
@@ -34,6 +36,7 @@ interface RunsFlags extends ServerFlags {
   readonly limit: string;
   readonly page?: string;
   readonly ids?: true;
+  readonly follow?: true;
   readonly json?: true;
 }
 
@@ -44,6 +47,7 @@ Examples:
   anabranch runs -e cartpole --label model=pid          of one experiment, with a label
   anabranch runs --stale                                those whose heartbeat has stopped
   anabranch runs --ids                                  with their ids, also on a narrow terminal
+  anabranch runs --status running --follow              live, until Ctrl-C
   anabranch runs --json | jq -r '.runs[].run.id'`;
 
 const PAGE_SIZE = 1000n;
@@ -60,7 +64,12 @@ export function runsCommand(cli: CliContext): Command {
     .option('-n, --limit <N>', 'list at most this many', '50')
     .option('--page <TOKEN>', 'continue a list: the nextPageToken of --json, with the same filters')
     .option('--ids', 'show ids at any width of the terminal (default: if names fit beside them)')
-    .option('--json', 'print the response as JSON');
+    .addOption(
+      new Option('--follow', 'redraw the list while it changes; without a terminal, print a line per change').conflicts(
+        'page',
+      ),
+    )
+    .option('--json', 'print the response as JSON; with --follow, each change, one per line');
   return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((flags: RunsFlags) => listRuns(cli, flags));
@@ -68,7 +77,16 @@ export function runsCommand(cli: CliContext): Command {
 
 async function listRuns(cli: CliContext, flags: RunsFlags): Promise<void> {
   const limit = parseWhole('--limit', flags.limit, 1n, MOST);
+  if (flags.follow && limit > PAGE_SIZE) {
+    throw new CliError(`--follow follows at most ${PAGE_SIZE} runs: --limit is "${flags.limit}".`, { exitCode: 2 });
+  }
   await withServerOnExisting(cli, flags, async ({ client }) => {
+    if (flags.follow) {
+      const view = { list: { ...filterOf(flags), pageSize: Number(limit) }, json: flags.json === true };
+      return followRuns(cli, client, view, (runs) =>
+        runs.length === 0 ? [nothing(cli, flags)] : tableOf(cli, flags, runs),
+      );
+    }
     const answer = await readRuns(client, filterOf(flags), { limit, pageToken: flags.page ?? '' });
     if (flags.json) return write(cli.stdout, `${toJsonString(ListRunsResponseSchema, answer, JSON_FORM)}\n`);
     const lines = answer.runs.length === 0 ? [nothing(cli, flags)] : linesOf(cli, flags, answer);
@@ -105,21 +123,21 @@ async function readRuns(
   return all;
 }
 
-function linesOf(
-  cli: CliContext,
-  { experiment, limit, page, ids }: RunsFlags,
-  { runs, nextPageToken }: ListRunsResponse,
-) {
-  const { stdout, env } = cli;
-  const table = runsTable(runs, {
+function linesOf(cli: CliContext, flags: RunsFlags, { runs, nextPageToken }: ListRunsResponse): string[] {
+  const table = tableOf(cli, flags, runs);
+  if (nextPageToken === '') return table;
+  const { limit, page } = flags;
+  const shown = page === undefined ? `Shows only the newest ${limit}.` : `Shows only the next ${limit}.`;
+  return [...table, `${shown} --limit N lists more; --page continues (see --help).`];
+}
+
+function tableOf(cli: CliContext, { experiment, ids }: RunsFlags, runs: readonly RunWithProgress[]): string[] {
+  return runsTable(runs, {
     columns: columnsOf(cli),
-    paint: paintFor(stdout, env),
+    paint: paintFor(cli.stdout, cli.env),
     withExperiment: experiment === undefined,
     withIds: ids === true,
   });
-  if (nextPageToken === '') return table;
-  const shown = page === undefined ? `Shows only the newest ${limit}.` : `Shows only the next ${limit}.`;
-  return [...table, `${shown} --limit N lists more; --page continues (see --help).`];
 }
 
 /** Explains an empty list, and says what to do. */

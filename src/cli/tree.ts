@@ -9,7 +9,7 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, reasonOf } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
-import type { CliContext } from './context.ts';
+import { type CliContext, CliError } from './context.ts';
 import { readRunTree } from './run_parts.ts';
 import { addExperimentOption, findRun, isId } from './run_reference.ts';
 import {
@@ -25,12 +25,14 @@ import {
 } from './server_access.ts';
 import { parseStepReference, parseWhole } from './step_reference.ts';
 import { drawTree, type TreeItem } from './tree_drawing.ts';
+import { followTree } from './tree_follow.ts';
 import { runItems, trajectoryItems } from './tree_items.ts';
 
 interface TreeFlags extends ServerFlags {
   readonly experiment?: string;
   readonly bars?: true;
   readonly all?: true;
+  readonly follow?: true;
   readonly limit: string;
   readonly json?: true;
 }
@@ -42,6 +44,7 @@ Examples:
   anabranch tree 0199f3a2-7c11-7d2e-8a4b-0123456789ab      the tree that this trajectory belongs to
   anabranch tree main                                      the run of that name, and its branches
   anabranch tree --database sqlite:.anabranch/data.db      without a server: read a database
+  anabranch tree ID --follow                               live, until Ctrl-C
   anabranch tree ID --json | jq '.nodes[].trajectory.id'`;
 
 export function treeCommand(cli: CliContext): Command {
@@ -56,8 +59,9 @@ export function treeCommand(cli: CliContext): Command {
   addExperimentOption(command)
     .option('--bars', 'draw bars that show who owns which steps, instead of ids')
     .option('--all', 'also list roots that belong to runs, such as those of rollouts')
+    .option('--follow', 'redraw the tree of a trajectory while it changes; without a terminal, print a line per change')
     .option('-n, --limit <N>', 'list at most this many roots', '50')
-    .option('--json', 'print the response as JSON');
+    .option('--json', 'print the response as JSON; with --follow, each change, one per line');
   return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
     .action((argument: string | undefined, flags: TreeFlags) => runTree(cli, argument, flags));
@@ -66,7 +70,11 @@ export function treeCommand(cli: CliContext): Command {
 async function runTree(cli: CliContext, argument: string | undefined, flags: TreeFlags): Promise<void> {
   const limit = Number(parseWhole('--limit', flags.limit, 1n, 1000n));
   const trajectoryId = argument === undefined ? undefined : trajectoryOf(argument);
+  if (flags.follow && trajectoryId === undefined) {
+    throw new CliError('--follow follows the tree of a trajectory: expected the id of one.', { exitCode: 2 });
+  }
   await withServerOnExisting(cli, flags, async ({ client, flags: access }) => {
+    if (flags.follow && trajectoryId !== undefined) return followTree(cli, client, trajectoryId, flags);
     if (argument === undefined) return listRoots(cli, client, { ...flags, limit }, access);
     const nodes = trajectoryId === undefined ? undefined : await treeIfThere(client, trajectoryId, argument);
     const text =

@@ -11,8 +11,8 @@ import { isTerminal } from './status.ts';
 import { groupText, groupTitle, rolloutText, rolloutTitle, stageTitleIn } from './watch_rollouts.ts';
 import { progressText, runText, screenLines, stageText } from './watch_text.ts';
 
-export interface WatchDisplay {
-  show(picture: RunPicture): Promise<void>;
+export interface WatchDisplay<Picture = RunPicture> {
+  show(picture: Picture): Promise<void>;
   /** Called when the connection is lost. The client reconnects, and may call this several times. */
   cut(error: unknown): Promise<void>;
 }
@@ -67,9 +67,15 @@ export function lineWatch(output: Output, errors: Output, paint: Paint): WatchDi
 
 const UP_AND_CLEAR = (lines: number) => `\u001b[${lines}A\u001b[0J`;
 
-/** Draws one picture and redraws it in place. The last picture stays on the terminal. */
+/** Draws one picture of a run and redraws it in place. The last picture stays on the terminal. */
 export function screenWatch(output: Output, columns: () => number, paint: Paint): WatchDisplay {
-  let picture: readonly string[] = [];
+  const { show, cut } = redrawing(output, columns, paint);
+  return { show: (picture) => show(screenLines(picture, { columns: columns(), paint })), cut };
+}
+
+/** Draws lines and redraws them in place. The lines must fit the terminal. A lost connection is named below them. */
+export function redrawing(output: Output, columns: () => number, paint: Paint): WatchDisplay<readonly string[]> {
+  let shown: readonly string[] = [];
   let drawn = 0;
   const draw = async (lines: readonly string[]) => {
     const clear = drawn === 0 ? '' : UP_AND_CLEAR(drawn);
@@ -77,16 +83,16 @@ export function screenWatch(output: Output, columns: () => number, paint: Paint)
     await write(output, `${clear}${lines.join('\n')}\n`);
   };
   return {
-    show(next) {
-      picture = screenLines(next, { columns: columns(), paint });
-      return draw(picture);
+    show(lines) {
+      shown = lines;
+      return draw(lines);
     },
-    cut: (error) => draw([...picture, paint.yellow(cut(printable(cutText(error)), columns()))]),
+    cut: (error) => draw([...shown, paint.yellow(cut(printable(cutText(error)), columns()))]),
   };
 }
 
 /** Reports a lost connection once, not once per retry. */
-function cutNotice(errors: Output): { cut(error: unknown): Promise<void>; over(): void } {
+export function cutNotice(errors: Output): { cut(error: unknown): Promise<void>; over(): void } {
   let reported = false;
   return {
     async cut(error) {

@@ -1,6 +1,7 @@
 import type { DescService } from '@bufbuild/protobuf';
 import type { Client } from '@connectrpc/connect';
 import type { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import type { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -29,6 +30,7 @@ export interface ClientCalls {
   readonly states: WebCalls<typeof StateService>;
   readonly runs: WebCalls<typeof RunService>;
   readonly rollouts: WebCalls<typeof RolloutService>;
+  readonly retention: WebCalls<typeof RetentionService>;
   readonly admin: WebCalls<typeof AdminService>;
   readonly server: WebCalls<typeof ServerService>;
 }

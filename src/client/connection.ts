@@ -1,6 +1,7 @@
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -34,6 +35,8 @@ export interface AnabranchClient {
   readonly runs: Client<typeof RunService>;
   /** Calls every RPC of RolloutService: tasks, groups, the queue of rollouts, validations, environments. */
   readonly rollouts: Client<typeof RolloutService>;
+  /** Calls every RPC of RetentionService: plans and applies policies that remove states and trajectories. */
+  readonly retention: Client<typeof RetentionService>;
   /** Calls every RPC of AdminService: statistics, verification, backup and vacuum of the database. */
   readonly admin: Client<typeof AdminService>;
   /** Calls every RPC of ServerService: version, features and limits. */
@@ -75,6 +78,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     states: createClient(StateService, lanes),
     runs: createClient(RunService, lanes),
     rollouts: createClient(RolloutService, lanes),
+    retention: createClient(RetentionService, lanes),
     admin: createClient(AdminService, lanes),
     server: createClient(ServerService, lanes),
     close: () => lanes.close(),

@@ -16,11 +16,20 @@ export { type AnabranchClient, type ConnectOptions, connectClient } from './conn
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
 export { type MetricLogger, type MetricLoggerOptions, openMetricLogger } from './metric_logger.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from './reader.ts';
+export { type SearchOptions, searchSteps } from './search.ts';
 export { downloadState, type StateOptions, type StateReference, uploadState } from './states.ts';
 export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';
 export { parseStepReference, resolveStep, type StepReference } from './step_reference.ts';
-export { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps } from './trajectories.ts';
-export { type RunPicture, type WatchOptions, watchRun } from './watch.ts';
+export {
+  readTrajectories,
+  readTrajectoryParts,
+  type TrajectoryPart,
+  type TrajectoryReadOptions,
+  type TrajectoryWithSteps,
+} from './trajectories.ts';
+export { type RunPicture, seriesId, type WatchOptions, watchRun } from './watch.ts';
+export { type RunsPicture, type RunsWatchOptions, watchRuns } from './watch_runs.ts';
+export { type TreePicture, type TreeWatchOptions, watchTree } from './watch_tree.ts';
 export type {
   AppendResult,
   Sealed,

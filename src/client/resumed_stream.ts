@@ -20,7 +20,7 @@ export interface ResumeOptions {
  * the last message that was taken. Throws permanent errors, and DEADLINE_EXCEEDED after `giveUpAfterMs` without progress.
  */
 export async function* resumedStream<Message>(
-  options: ResumeOptions,
+  options: ResumeOptions & { readonly onCut?: ((error: unknown, retryInMs: number) => void) | undefined },
   open: (signal: AbortSignal) => AsyncIterable<Message>,
 ): AsyncGenerator<Message, void, undefined> {
   const timing = systemTiming();
@@ -43,7 +43,9 @@ export async function* resumedStream<Message>(
       }
     } catch (error) {
       options.signal?.throwIfAborted();
-      await timing.sleep(patience.next(error).delayMs, options.signal);
+      const { delayMs } = patience.next(error);
+      options.onCut?.(error, delayMs);
+      await timing.sleep(delayMs, options.signal);
     } finally {
       silence.stop();
       call.abort(new ConnectError('the caller stopped reading', Code.Canceled));

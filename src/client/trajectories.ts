@@ -11,11 +11,9 @@ export interface TrajectoryReadOptions
   extends ResumeOptions,
     Omit<MessageInitShape<typeof ReadTrajectoriesRequestSchema>, '$typeName' | '$unknown'> {}
 
-/** A trajectory with its steps. */
-export interface TrajectoryWithSteps {
+/** What a message adds to a trajectory that is read. */
+interface TrajectoryPosition {
   readonly trajectory: Trajectory;
-  /** The requested steps in order. */
-  readonly steps: readonly Step[];
   /**
    * With `inlineBytes`: the bytes of states and contents that the steps name, by digest. It can also have those of earlier
    * trajectories. Changed when the next trajectory is taken.
@@ -27,6 +25,22 @@ export interface TrajectoryWithSteps {
   readonly error: AppendError | undefined;
   /** Continues after this trajectory, as `resumeToken` of another call with the same options. */
   readonly resumeToken: string;
+}
+
+/** A trajectory with its steps. */
+export interface TrajectoryWithSteps extends TrajectoryPosition {
+  /** The requested steps in order. */
+  readonly steps: readonly Step[];
+}
+
+/** Some of the steps of a trajectory: at most 1 MiB. `resumeToken` can only be used if this is the last part. */
+export interface TrajectoryPart extends TrajectoryPosition {
+  /** The next steps in order. */
+  readonly steps: readonly Step[];
+  /** Id of the trajectory that owns these steps. Empty without steps. */
+  readonly ownerId: string;
+  /** True if this is the last part of the trajectory. */
+  readonly done: boolean;
 }
 
 /** Blobs that the server does not repeat. */
@@ -41,35 +55,49 @@ const REMEMBERED_BLOBS = 4096;
  */
 export async function* readTrajectories(
   client: Pick<ClientCalls, 'trajectories'>,
-  { signal, giveUpAfterMs, silenceMs, ...request }: TrajectoryReadOptions = {},
+  options: TrajectoryReadOptions = {},
 ): AsyncGenerator<TrajectoryWithSteps, void, undefined> {
+  let steps: Step[] = [];
+  for await (const { steps: more, ownerId: _, done, ...position } of readTrajectoryParts(client, options)) {
+    for (const step of more) steps.push(step);
+    if (!done) continue;
+    yield { ...position, steps };
+    steps = [];
+  }
+}
+
+/**
+ * Reads the trajectories that match a filter, in parts as the server sends them, so that memory does not grow with the
+ * length of a trajectory. Each trajectory has at least one part, and its last one is `done`. Continues after lost
+ * connections and fails as readTrajectories() does.
+ */
+export async function* readTrajectoryParts(
+  client: Pick<ClientCalls, 'trajectories'>,
+  { signal, giveUpAfterMs, silenceMs, ...request }: TrajectoryReadOptions = {},
+): AsyncGenerator<TrajectoryPart, void, undefined> {
   let resumeToken = request.resumeToken ?? '';
   const blobs = new Map<string, Uint8Array>();
-  let reading: { readonly trajectory: Trajectory; readonly steps: Step[] } | undefined;
+  let trajectory: Trajectory | undefined;
+  let next: bigint | undefined;
   const read = (ended: AbortSignal) =>
     client.trajectories.readTrajectories({ ...request, resumeToken }, { signal: ended });
   for await (const message of resumedStream({ signal, giveUpAfterMs, silenceMs }, read)) {
-    const { trajectory, trajectoryDone, deleted, error } = message;
+    const { steps, ownerId, trajectoryDone: done, deleted, error } = message;
     for (const { digest, data } of message.blobs) {
       blobs.delete(digest);
       blobs.set(digest, data);
     }
-    if (trajectory !== undefined) reading = { trajectory, steps: [] };
-    if (reading !== undefined) addSteps(reading.steps, message.steps);
-    else if (message.steps.length > 0) throw new ConnectError('the server sent steps of no trajectory', Code.DataLoss);
+    if (message.trajectory !== undefined) [trajectory, next] = [message.trajectory, undefined];
+    else if (trajectory === undefined && steps.length > 0) {
+      throw new ConnectError('the server sent steps of no trajectory', Code.DataLoss);
+    }
+    for (const { stepNumber } of steps) next = stepAfter(next ?? stepNumber, stepNumber);
     resumeToken = message.resumeToken;
-    if (!trajectoryDone || reading === undefined) continue;
-    yield { ...reading, blobs, deleted, error, resumeToken };
-    reading = undefined;
+    if (trajectory === undefined || (steps.length === 0 && !done)) continue;
+    yield { trajectory, steps, ownerId, done, blobs, deleted, error, resumeToken };
+    if (!done) continue;
+    trajectory = undefined;
     forgetFirst(blobs, blobs.size - REMEMBERED_BLOBS);
-  }
-}
-
-function addSteps(steps: Step[], more: readonly Step[]): void {
-  for (const step of more) {
-    const last = steps.at(-1);
-    if (last !== undefined) stepAfter(last.stepNumber + 1n, step.stepNumber);
-    steps.push(step);
   }
 }
 

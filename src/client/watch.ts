@@ -9,13 +9,13 @@ import {
   type Stage,
   StageSchema,
 } from '../../gen/es/anabranch/v1/run_pb.js';
-import type { WatchRunResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { WatchedSeries, WatchRunResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { ClientCalls } from './calls.ts';
 import { Patience, systemTiming } from './retry.ts';
 import { Silence } from './silence.ts';
-import { Rows } from './watch_rows.ts';
+import { KnownSeries, Rows } from './watch_rows.ts';
 
 /** Options of watchRun(). */
 export interface WatchOptions {
@@ -24,6 +24,8 @@ export interface WatchOptions {
   readonly allStages?: boolean;
   /** Includes the groups and rollouts of the included stages. Default false. */
   readonly rollouts?: boolean;
+  /** Includes the metric series of the run and its stages. Default false. */
+  readonly series?: boolean;
   /**
    * Ends after a picture that shows the run as COMPLETED, FAILED or CANCELLED. Default false: watches until the caller
    * leaves.
@@ -58,6 +60,8 @@ export interface RunPicture {
   readonly groups: ReadonlyMap<string, Group>;
   /** Rollouts by id. Empty unless `rollouts` is true. */
   readonly rollouts: ReadonlyMap<string, Rollout>;
+  /** Metric series, by `seriesId`. Empty unless `series` is true. */
+  readonly series: ReadonlyMap<string, WatchedSeries>;
   readonly progress: Progress;
   /** Differences from the previous picture. In the first picture, everything. */
   readonly changed: RunChanges;
@@ -68,7 +72,14 @@ interface RunChanges {
   readonly stages: readonly Stage[];
   readonly groups: readonly Group[];
   readonly rollouts: readonly Rollout[];
+  /** Series with new points. `changedFrom` is the lowest step that may have changed since the previous picture. */
+  readonly series: readonly WatchedSeries[];
   readonly progress: boolean;
+}
+
+/** Returns the name under which a picture has a series. Keys of series can contain any character. */
+export function seriesId({ stageId, key }: Pick<WatchedSeries, 'stageId' | 'key'>): string {
+  return `${stageId} ${key}`;
 }
 
 /**
@@ -146,11 +157,11 @@ async function takeRollouts(
 /** Makes one call. Only the wait for a message counts as silence, not the time that the caller works. */
 async function* watchOnce(
   client: Pick<ClientCalls, 'runs' | 'rollouts'>,
-  { runId, allStages = false, untilTerminal = false, rollouts = false, silenceMs = 45_000 }: WatchOptions,
+  { runId, allStages = false, untilTerminal = false, rollouts = false, series = false, silenceMs }: WatchOptions,
   { call, signal }: { call: AbortController; signal: AbortSignal },
 ): AsyncGenerator<WatchRunResponse, void, undefined> {
-  const silence = new Silence(silenceMs, (error) => call.abort(error));
-  const request = { runId, allStages, untilTerminal, rollouts };
+  const silence = new Silence(silenceMs ?? 45_000, (error) => call.abort(error));
+  const request = { runId, allStages, untilTerminal, rollouts, series };
   const messages = client.runs.watchRun(request, { signal })[Symbol.asyncIterator]();
   try {
     for (;;) {
@@ -172,6 +183,7 @@ class PictureBuilder {
   readonly #stages = new Rows<typeof StageSchema, Stage>(StageSchema);
   readonly #groups = new Rows<typeof GroupSchema, Group>(GroupSchema);
   readonly #rollouts = new Rows<typeof RolloutSchema, Rollout>(RolloutSchema);
+  readonly #series = new KnownSeries();
   #newRun = false;
   #newProgress = false;
   /** Stages that were open when this call began, and that it has not sent yet. */
@@ -186,10 +198,11 @@ class PictureBuilder {
     for (const { id, status } of this.#stages.all.values()) if (!isTerminal(status)) this.#unseen.add(id);
   }
 
-  take({ run, stages, groups, rollouts, progress }: WatchRunResponse): void {
+  take({ run, stages, groups, rollouts, series = [], progress }: WatchRunResponse): void {
     if (run !== undefined) this.#takeRun(run);
     for (const stage of stages) this.takeStage(stage);
     this.takeRollouts({ groups, rollouts });
+    for (const each of series) this.#series.take(seriesId(each), each);
     if (progress === undefined) return;
     this.#newProgress ||= this.#progress === undefined || !equals(ProgressSchema, this.#progress, progress);
     this.#progress = progress;
@@ -236,7 +249,7 @@ class PictureBuilder {
 
   /** Returns a new picture, or undefined if nothing changed. */
   picture(): RunPicture | undefined {
-    const rows = [this.#stages, this.#groups, this.#rollouts];
+    const rows = [this.#stages, this.#groups, this.#rollouts, this.#series];
     if (!this.#newRun && !this.#newProgress && !rows.some(({ changed }) => changed)) return undefined;
     if (this.#run === undefined || this.#progress === undefined) {
       throw new ConnectError(
@@ -249,12 +262,14 @@ class PictureBuilder {
       stages: this.#stages.takeFresh(),
       groups: this.#groups.takeFresh(),
       rollouts: this.#rollouts.takeFresh(),
+      series: this.#series.takeFresh(),
       progress: this.#newProgress,
     };
     this.#newRun = false;
     this.#newProgress = false;
     const [stages, groups, rollouts] = [this.#stages.all, this.#groups.all, this.#rollouts.all];
-    return { run: this.#run, stages, groups, rollouts, progress: this.#progress, changed };
+    const series = this.#series.all;
+    return { run: this.#run, stages, groups, rollouts, series, progress: this.#progress, changed };
   }
 }
 

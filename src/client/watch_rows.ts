@@ -1,4 +1,5 @@
 import { type DescMessage, equals, type MessageShape } from '@bufbuild/protobuf';
+import type { WatchedSeries } from '../../gen/es/anabranch/v1/run_service_pb.js';
 
 interface Row {
   readonly id: string;
@@ -36,6 +37,37 @@ export class Rows<D extends DescMessage, T extends MessageShape<D> & Row> {
 
   /** Returns the rows that are new or changed since the last call. */
   takeFresh(): T[] {
+    const fresh = [...this.#fresh.values()];
+    this.#fresh = new Map();
+    return fresh;
+  }
+}
+
+/** The last message about each metric series. They have no revision: the server sends them in order. */
+export class KnownSeries {
+  #all = new Map<string, WatchedSeries>();
+  #fresh = new Map<string, WatchedSeries>();
+
+  /** Series by id. A map that was returned does not change later. */
+  get all(): ReadonlyMap<string, WatchedSeries> {
+    return this.#all;
+  }
+
+  /** Whether a series was taken since the last takeFresh(). */
+  get changed(): boolean {
+    return this.#fresh.size > 0;
+  }
+
+  take(id: string, series: WatchedSeries): void {
+    const untaken = this.#fresh.get(id);
+    const isLower = untaken === undefined || series.changedFrom <= untaken.changedFrom;
+    if (this.#fresh.size === 0) this.#all = new Map(this.#all);
+    this.#all.set(id, series);
+    this.#fresh.set(id, isLower ? series : { ...series, changedFrom: untaken.changedFrom });
+  }
+
+  /** Returns the series that were sent since the last call, each with the lowest step that may have changed. */
+  takeFresh(): WatchedSeries[] {
     const fresh = [...this.#fresh.values()];
     this.#fresh = new Map();
     return fresh;

@@ -27,15 +27,17 @@ const FLE_POSTGRES_PARTS = [
   'skillsDbPassword',
 ] as const;
 
+/** Commands that take the database from another flag explain it otherwise. */
+export const PASSWORD_IN_FLAG =
+  '--database holds a password, which every user of this machine can see in the list of processes: set DATABASE_URL instead.';
+
 /**
  * Chooses the database by the first setting that is set. Parts of Postgres that are set but not used cause a warning.
  */
 export function chooseDatabase(values: Values, cwd: string): ChosenDatabase {
   if (values.flag('database') !== undefined) {
     const found = databaseFromUrl(values, cwd);
-    const warning =
-      '--database holds a password, which every user of this machine can see in the list of processes: set DATABASE_URL instead.';
-    return { ...found, chosenBy: '--database', warnings: found.password === undefined ? [] : [warning] };
+    return { ...found, chosenBy: '--database', warnings: found.password === undefined ? [] : [PASSWORD_IN_FLAG] };
   }
   const firstOf = (...keys: readonly Key[]) => keys.find((key) => values.env(key) !== undefined);
   const url = firstOf('database');

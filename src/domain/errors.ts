@@ -63,8 +63,12 @@ export const REASONS = [
   'STEP_CORRUPT',
   'STAGE_NOT_CLAIMABLE',
   'CLAIMS_TOO_LARGE',
+  'STATE_PRUNED',
   'SQLITE_ONLY',
   'VACUUM_UNAVAILABLE',
+  'ARCHIVE_INVALID',
+  'IMPORT_CONFLICT',
+  'IMPORT_SUPERSEDED',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -1,6 +1,7 @@
 /** Parts of the contract that earlier servers lack, sorted. A test compares the list with `docs/clients.md`. */
 export const FEATURES = Object.freeze([
   'append_batch',
+  'archives',
   'assigned_rollout_numbers',
   'backup_database',
   'claim_by_id',
@@ -17,6 +18,7 @@ export const FEATURES = Object.freeze([
   'read_group',
   'read_states_by_digest',
   'read_trajectories',
+  'retention',
   'return_existing',
   'search_steps',
   'states_by_get',
@@ -28,6 +30,8 @@ export const FEATURES = Object.freeze([
   'tree_gains',
   'vacuum_database',
   'verify_database',
+  'watch_many',
   'watch_runs',
+  'watch_series',
   'watch_tree',
 ] as const);

@@ -1,6 +1,7 @@
 import type { Digest } from './ids.ts';
 import type { Instant } from './instant.ts';
 import { LIMITS } from './limits.ts';
+import { itemBytes, tensorBytes } from './tensor.ts';
 
 /**
  * The content of an action or observation, in one of six forms. `data` has less than 16 KiB; larger bytes are stored as a
@@ -10,9 +11,19 @@ export type Content =
   | { readonly kind: 'text'; readonly text: string }
   | { readonly kind: 'json'; readonly json: string }
   | { readonly kind: 'data'; readonly data: Uint8Array; readonly mediaType: string }
-  | { readonly kind: 'state'; readonly digest: Digest; readonly mediaType: string; readonly size: number }
+  | ContentState
   | { readonly kind: 'uri'; readonly uri: string; readonly mediaType: string }
   | Tensor;
+
+/** Bytes that a state has. */
+export interface ContentState {
+  readonly kind: 'state';
+  readonly digest: Digest;
+  readonly mediaType: string;
+  readonly size: number;
+  /** As in `StateRef`. */
+  readonly prunedTime?: Instant | undefined;
+}
 
 /** An array. Its items are here, or a state has them. */
 export type Tensor = {
@@ -63,6 +74,15 @@ export interface StateRef {
   readonly size: number;
   /** The bytes of a state that came inline, or of a small state that is read with them. Unset in steps that are read. */
   readonly data?: Uint8Array | undefined;
+  /** S13: when retention removed the state from its step, in whole seconds. Unset: the state is stored. */
+  readonly prunedTime?: Instant | undefined;
+  /** W10: when the state was attached or restored. Unset: it came with the step, or the time is not known. */
+  readonly attachTime?: Instant | undefined;
+}
+
+/** S13: whether a state of a step, or of its contents, can still be read. */
+export function isKept({ prunedTime }: { readonly prunedTime?: Instant | undefined }): boolean {
+  return prunedTime === undefined;
 }
 
 /** The content of one step. Empty `infoJson` and `metadataJson` mean absent. */
@@ -98,10 +118,16 @@ export interface NewState {
   readonly data: Uint8Array;
 }
 
+/** The state that a reader restored last, of at most 512 KiB. The reader begins with an empty one. */
+export interface RestoredState {
+  digest?: Digest;
+  data?: Uint8Array;
+}
+
 /** The name of a state that is given none. */
 export const DEFAULT_STATE_NAME = 'env';
 
-/** Returns the digests of the states that a step's contents and actions refer to, in order, each once. */
+/** Returns the digests of the states that a step's contents and actions refer to, in order, each once, without pruned ones. */
 export function contentStates(step: Step): readonly Digest[] {
   let found: Set<Digest> | undefined;
   const add = (digest: Digest | undefined) => {
@@ -117,14 +143,40 @@ export function contentStates(step: Step): readonly Digest[] {
 }
 
 function contentDigest(content: Content | undefined): Digest | undefined {
-  return content?.kind === 'state' || content?.kind === 'tensor' ? content.digest : undefined;
+  if (content?.kind === 'state') return isKept(content) ? content.digest : undefined;
+  return content?.kind === 'tensor' ? content.digest : undefined;
 }
+
+/** A state that has the items of a tensor, and the bytes that these have by dtype and shape. */
+export interface TensorState {
+  readonly digest: Digest;
+  readonly bytes: number;
+}
+
+/** Returns the states that have the items of a step's tensors, in order. */
+export function tensorStates({ actions, observations }: Step): readonly TensorState[] {
+  let found: TensorState[] | undefined;
+  for (const { content } of [...actions, ...observations]) {
+    if (content?.kind !== 'tensor' || content.digest === undefined) continue;
+    const { digest, dtype, shape } = content;
+    found ??= [];
+    found.push({ digest, bytes: tensorBytes(itemBytes(dtype) ?? 0, shape) });
+  }
+  return found ?? NO_TENSORS;
+}
+
+const NO_TENSORS: readonly TensorState[] = [];
 
 /** S1: whether a state of a new step is stored in the row of its step. All others have rows of their own. */
 export function isSmall<State extends Pick<StateRef, 'data'>>(
   state: State,
 ): state is State & { readonly data: Uint8Array } {
   return state.data !== undefined && state.data.length < LIMITS.smallStateBytes;
+}
+
+/** S1, S13: whether a state of a new or imported step has a row of its own. */
+export function hasRow(state: Pick<StateRef, 'data' | 'prunedTime'>): boolean {
+  return !isSmall(state) && isKept(state);
 }
 
 const NO_DIGESTS: readonly Digest[] = [];

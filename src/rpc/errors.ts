@@ -77,8 +77,12 @@ const CODES: Readonly<Record<Reason, Code>> = {
   QUEUE_CLOSED: Code.FailedPrecondition,
   STAGE_NOT_CLAIMABLE: Code.FailedPrecondition,
   CLAIMS_TOO_LARGE: Code.FailedPrecondition,
+  STATE_PRUNED: Code.FailedPrecondition,
   SQLITE_ONLY: Code.FailedPrecondition,
   VACUUM_UNAVAILABLE: Code.FailedPrecondition,
+  ARCHIVE_INVALID: Code.InvalidArgument,
+  IMPORT_CONFLICT: Code.AlreadyExists,
+  IMPORT_SUPERSEDED: Code.Aborted,
 };
 
 /** How long a caller should wait before a retry. */

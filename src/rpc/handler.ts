@@ -1,4 +1,5 @@
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -10,6 +11,7 @@ import type { DatabaseParts } from '../service/admin/database_file.ts';
 import type { ServerInfo } from '../service/server/server.ts';
 import {
   adminService,
+  retentionService,
   rolloutService,
   runService,
   serverService,
@@ -57,6 +59,7 @@ const SERVICES = [
   StateService,
   RunService,
   RolloutService,
+  RetentionService,
   AdminService,
   ServerService,
   HealthService,
@@ -90,6 +93,7 @@ export function createHandler({
       serve(StateService, handlers(wire, StateService, stateService));
       serve(RunService, handlers(wire, RunService, runService));
       serve(RolloutService, handlers(wire, RolloutService, rolloutService));
+      serve(RetentionService, handlers(wire, RetentionService, retentionService));
       serve(AdminService, handlers(wire, AdminService, adminService(database)));
       serve(ServerService, handlers(wire, ServerService, serverService(info)));
       serve(HealthService, handlers(wire, HealthService, healthMethods(health)));

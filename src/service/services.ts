@@ -1,5 +1,6 @@
 import type { DescService } from '@bufbuild/protobuf';
 import type { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import type { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import type { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -11,6 +12,7 @@ import { environmentMethods } from './environment/environment.ts';
 import { experimentMethods } from './experiment/experiment.ts';
 import { groupMethods } from './group/group.ts';
 import type { Methods } from './method.ts';
+import { retentionMethods } from './retention/retention.ts';
 import { claimMethods } from './rollout/claim.ts';
 import { readRollouts } from './rollout/read.ts';
 import { rolloutMethods } from './rollout/rollout.ts';
@@ -54,6 +56,8 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
 };
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;
+
+export const retentionService: AllMethods<typeof RetentionService> = retentionMethods;
 
 export const runService: AllMethods<typeof RunService> = {
   ...experimentMethods,

@@ -1,3 +1,4 @@
+import type { Change, SeriesChange } from '../domain/change.ts';
 import type { Store } from '../store/contract/store.ts';
 
 /**
@@ -8,10 +9,14 @@ export interface ChangeHub {
   /** Subscribes to hints for a trajectory or run. Returns a function that unsubscribes. */
   subscribe(key: bigint, listener: () => void): () => void;
   /**
-   * Subscribes to all hints, with the key of what changed; undefined if anything may have. Returns a function that
-   * unsubscribes.
+   * Subscribes to all hints for trajectories and runs, with the key of what changed; undefined if anything may have.
+   * Returns a function that unsubscribes.
    */
   subscribeAll(listener: (key?: bigint) => void): () => void;
+  /**
+   * Subscribes to hints for metric series; undefined if anything may have changed. Returns a function that unsubscribes.
+   */
+  subscribeSeries(listener: (change: SeriesChange | undefined) => void): () => void;
   /** Sends a hint for a trajectory or run that this process has changed. */
   announce(key: bigint): void;
   /** Number of subscriptions. */
@@ -22,9 +27,12 @@ export interface ChangeHub {
 export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
   const byKey = new Map<bigint, Set<() => void>>();
   const forAll = new Set<(key?: bigint) => void>();
+  const forSeries = new Set<(change: SeriesChange | undefined) => void>();
   let listeners = 0;
 
-  const announce = (key: bigint | undefined): void => {
+  const announce = (key: Change | undefined): void => {
+    if (typeof key === 'object' || key === undefined) for (const listener of forSeries) listener(key);
+    if (typeof key === 'object') return;
     for (const listener of forAll) listener(key);
     if (key !== undefined) {
       for (const listener of byKey.get(key) ?? []) listener();
@@ -51,9 +59,14 @@ export function createChangeHub(store: Pick<Store, 'onChange'>): ChangeHub {
       forAll.add(own);
       return () => void forAll.delete(own);
     },
+    subscribeSeries(listener) {
+      const own = (change: SeriesChange | undefined) => listener(change);
+      forSeries.add(own);
+      return () => void forSeries.delete(own);
+    },
     announce,
     get listeners() {
-      return listeners + forAll.size;
+      return listeners + forAll.size + forSeries.size;
     },
     close: unsubscribe,
   };

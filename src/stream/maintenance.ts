@@ -106,9 +106,18 @@ export async function maintain(
 ): Promise<{ readonly purges: number; readonly states: number; readonly requests: number }> {
   // The purge comes first, because it leaves states without references.
   const purges = await purgeDeleted(store, stopped);
-  const states = await inBatches(() => store.collectStates(settings.stateTtlHours, BATCH), stopped);
+  const states = await collectFreed(store, settings, stopped);
   const requests = await inBatches(() => store.expireRequests(settings.requestDays, BATCH), stopped);
   return { purges, states, requests };
+}
+
+/** S2: deletes the states that nothing refers to any more. Resolves when none is left. */
+export function collectFreed(
+  store: Pick<Chores, 'collectStates'>,
+  { stateTtlHours }: Pick<AppSettings, 'stateTtlHours'>,
+  stopped: Stopped,
+): Promise<number> {
+  return inBatches(() => store.collectStates(stateTtlHours, BATCH), stopped);
 }
 
 function purgeDeleted(store: Pick<Chores, 'purgeDeleted'>, stopped: Stopped): Promise<number> {

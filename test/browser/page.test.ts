@@ -23,7 +23,6 @@ let client: AnabranchClient;
 let views: Readonly<Record<string, string>>;
 
 beforeAll(async () => {
-  await run(process.execPath, [path.join(ROOT, 'page/build.ts')]);
   database = await createDatabase('sqlite');
   server = await spawnServer({ database: database.url });
   proxy = await startTcpProxy(server);
@@ -41,6 +40,7 @@ beforeAll(async () => {
     run: `/runs/${runId}`,
     group: `/runs/${runId}/groups/${rollouts[0]?.groupId}`,
     rollout: `/rollouts/${rollouts[0]?.id}`,
+    search: '/search?q=angle',
     compare: `/compare?ids=${nodes.map(({ trajectory }) => trajectory?.id).join()}`,
   };
 });
@@ -58,7 +58,12 @@ async function show(page: Page, view: string): Promise<void> {
 }
 
 /** What a view shows last. */
-const COMPLETE: Readonly<Record<string, string>> = { home: 'tbody tr', tree: '.changes', run: '.metric canvas' };
+const COMPLETE: Readonly<Record<string, string>> = {
+  home: 'tbody tr',
+  tree: '.changes',
+  run: '.metric canvas',
+  compare: '.columns a',
+};
 const ROWS = '[role=row]:not(.grid-head)';
 
 describe('a person who has never seen the page', () => {
@@ -106,9 +111,9 @@ describe('the tree view', () => {
     const second = await page.locator('[aria-selected=true] .name').innerText();
     await page.keyboard.press('ArrowLeft');
     await page.keyboard.press('ArrowLeft');
-    expect(await page.locator(ROWS).count()).toBe(1);
+    await expect.poll(() => page.locator(ROWS).count()).toBe(1);
     await page.keyboard.press('ArrowRight');
-    expect(await page.locator(ROWS).count()).toBe(5);
+    await expect.poll(() => page.locator(ROWS).count()).toBe(5);
     await page.keyboard.press('j');
     await page.keyboard.press('j');
     const address = page.url();

@@ -23,6 +23,11 @@ export interface OpenPage {
 /** Opens a tab. Failed requests are no faults: the page shows them to people. */
 export async function openPage(browser: Browser, colorScheme: 'light' | 'dark' = 'light'): Promise<OpenPage> {
   const page = await browser.newPage({ viewport: { width: 1500, height: 900 }, colorScheme });
+  return { page, faults: noteFaults(page) };
+}
+
+/** Returns the errors of a page, as a list that grows. */
+export function noteFaults(page: Page): string[] {
   const faults: string[] = [];
   const log = (message: ConsoleMessage) => {
     const failedRequest = message.text().startsWith('Failed to load resource');
@@ -34,22 +39,25 @@ export async function openPage(browser: Browser, colorScheme: 'light' | 'dark' =
     faults.push(`a dialog: ${dialog.message()}`);
     void dialog.dismiss();
   });
-  return { page, faults };
+  return faults;
 }
 
-/** Returns what axe finds, as one line for each rule. */
-export async function accessibilityFaults(page: Page): Promise<string[]> {
+/** Returns what axe finds, as one line for each rule: in the whole page, or below some selectors. */
+export async function accessibilityFaults(page: Page, below: readonly string[] = ['html']): Promise<string[]> {
   await page.evaluate(axe.source);
-  return page.evaluate(async () => {
+  return page.evaluate(async (include) => {
     interface Result {
       readonly violations: readonly {
         readonly id: string;
         readonly nodes: readonly { readonly html: string; readonly failureSummary: string }[];
       }[];
     }
-    const { violations } = await (globalThis as unknown as { axe: { run: () => Promise<Result> } }).axe.run();
+    interface Axe {
+      readonly run: (context: { readonly include: readonly string[] }) => Promise<Result>;
+    }
+    const { violations } = await (globalThis as unknown as { axe: Axe }).axe.run({ include });
     return violations.map(({ id, nodes }) => `${id}: ${nodes[0]?.html} ${nodes[0]?.failureSummary}`);
-  });
+  }, below);
 }
 
 export async function takeScreenshot(page: Page, name: string): Promise<void> {

@@ -200,6 +200,39 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
       expect(step?.reward).toBeUndefined();
     });
 
+    it('numbers steps along the parents, whatever their depths and times are, and keeps the depths', async () => {
+      const source = await newSource(engine);
+      const chain = (id: number, parent_id: number | null, depth: number | null) => {
+        return { id, parent_id, depth, instance: 0, created_at: `2025-06-04 01:12:0${9 - id}` };
+      };
+      await source.insert(
+        ...[
+          chain(1, null, 0.5),
+          chain(2, 1, 0.5),
+          chain(3, 2, 7),
+          chain(4, 2, -1.25),
+          chain(5, 3, 7),
+          chain(6, 4, null),
+        ],
+      );
+      const experiment = `depths of ${engine}`;
+      await runImport(source.source, experiment);
+      expect(await pathsOf(client, experiment)).toEqual({
+        'fle-1, instance 0': [1, 2, 3, 5],
+        'fle-1, instance 0, program 4': [1, 2, 4, 6],
+      });
+      const programs = await programsOf(client, experiment);
+      expect(programs.map(({ stepNumber, metrics }) => [stepNumber, metrics.depth])).toEqual([
+        [1n, 0.5],
+        [2n, 0.5],
+        [3n, 7],
+        [3n, -1.25],
+        [4n, 7],
+        [4n, undefined],
+      ]);
+      expect(await expectAllValues(source, experiment)).toHaveLength(6);
+    });
+
     it('I3: imports nothing twice, and appends programs added since', async () => {
       const source = await newSource(engine);
       await source.insert(...TREES.slice(0, 5));

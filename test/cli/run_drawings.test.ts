@@ -246,8 +246,8 @@ describe('drawings of runs', () => {
         fits(runPage(page, { columns, paint, stages: 10 }), columns);
         const picture = {
           ...{ run, progress, stages: new Map(stages.map((stage) => [stage.id, stage])) },
-          ...{ groups: new Map(), rollouts: new Map() },
-          changed: { run: true, stages, groups: [], rollouts: [], progress: true },
+          ...{ groups: new Map(), rollouts: new Map(), series: new Map() },
+          changed: { run: true, stages, groups: [], rollouts: [], series: [], progress: true },
         };
         const lines = screenLines(picture, { columns, paint });
         expect(lines.length).toBeLessThan(20);

@@ -17,17 +17,27 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each(['import-fle', 'demo', 'runs', 'run', 'rollouts', 'rollout', 'watch', 'tree', 'tail', 'diff', 'usage'])(
-    '%s --help shows its flags and examples',
-    async (command) => {
-      const { code, stdout, stderr } = await runCli([command, '--help']);
-      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-      expect(stdout).toContain(`Usage: anabranch ${command}`);
-      for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
-        expect(stdout).toContain(part);
-      }
-    },
-  );
+  it.each([
+    'import-fle',
+    'demo',
+    'runs',
+    'run',
+    'rollouts',
+    'rollout',
+    'watch',
+    'tree',
+    'search',
+    'tail',
+    'diff',
+    'usage',
+  ])('%s --help shows its flags and examples', async (command) => {
+    const { code, stdout, stderr } = await runCli([command, '--help']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).toContain(`Usage: anabranch ${command}`);
+    for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
+      expect(stdout).toContain(part);
+    }
+  });
 
   it('lists its commands, except the internal processes of the demo', async () => {
     const { stdout } = await runCli(['--help']);
@@ -42,8 +52,14 @@ describe('the command line', () => {
       'rollout',
       'watch',
       'tree',
+      'picture',
+      'page',
+      'search',
+      'series',
       'tail',
       'diff',
+      'compare-branches',
+      'retention',
       'usage',
     ])
       expect(stdout).toContain(`\n  ${command} `);
@@ -79,6 +95,12 @@ describe('the command line', () => {
     [['diff', 'x', `${MAIN_LINE}@1`], 'A is "x": expected a digest (64 lower-case hex characters), or a trajectory'],
     [['diff', `${MAIN_LINE}@1`, MAIN_LINE], `B is "${MAIN_LINE}": expected a digest`],
     [['diff', `${MAIN_LINE}@1/`, `${MAIN_LINE}@1`], 'expected a step number or a tag after @'],
+    [['search'], "missing required argument 'TEXT'"],
+    [['search', ''], 'TEXT has 0 bytes: expected 1 to 256.'],
+    [['search', 'é'.repeat(129)], 'TEXT has 258 bytes: expected 1 to 256.'],
+    [['search', 'x', '--limit', '0'], '--limit is "0": expected a whole number, 1 to 1000000.'],
+    [['search', 'x', '--tree', 'y'], 'TRAJECTORY is "y": expected the id of a trajectory'],
+    [['search', 'x', '--tree', MAIN_LINE, '--task', 'y'], "'--tree <ID>' cannot be used with option '--task <ID>'"],
     [['tail'], "missing required argument 'TRAJECTORY'"],
     [['tail', `${MAIN_LINE}@`], 'expected a step number or a tag after @'],
     [['tail', MAIN_LINE, '-n', 'x'], '-n is "x": expected a whole number, 0 or more.'],
@@ -107,6 +129,9 @@ describe('the command line', () => {
   it.each([
     ['tree'],
     ['tail', MAIN_LINE],
+    ['search', 'x'],
+    ['series', MAIN_LINE],
+    ['compare-branches', MAIN_LINE, 'lr', '1', '2'],
     ['demo'],
     ['runs'],
     ['run', 'x'],

@@ -68,6 +68,8 @@ export interface ScriptedPeer {
   readonly connections: number;
   /** Destroys every connection without closing it properly. */
   breakConnections(): void;
+  /** Sends GOAWAY: open streams continue, and new ones need another connection. */
+  drainConnections(): void;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -127,6 +129,9 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
     },
     breakConnections: () => {
       for (const session of sessions) session.destroy();
+    },
+    drainConnections: () => {
+      for (const session of sessions) session.close();
     },
     [Symbol.asyncDispose]: () =>
       new Promise((resolve) => {

@@ -1,18 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
+import { connectClient, openWriter, reasonOf, type TrajectoryWriter } from '../../src/client/index.ts';
 import { isTransient, Patience } from '../../src/client/retry.ts';
 import { judge } from '../../src/client/writer/policy.ts';
 import { settingsOf } from '../../src/client/writer/settings.ts';
 import { FRAME_BYTES, FRAME_STEPS } from '../../src/client/writer/stream.ts';
-import { refusal } from './scripted-peer.ts';
-
-interface CaseError {
-  readonly code: string;
-  readonly reason: string;
-  readonly metadata: Record<string, string>;
-  readonly retry_after_ms: number;
-}
+import { TRAJECTORY } from './scripted-peer.ts';
+import { type CaseError, errorOf, type StreamCase, startCase } from './stream_cases.ts';
 
 /** One table for the writer and for the sender of the Python client (clients/python/tests/test_sending_cases.py). */
 interface Cases {
@@ -36,9 +31,15 @@ interface Cases {
     };
     readonly writer: string;
   }[];
+  readonly streams: readonly StreamCase[];
 }
 
 const cases = JSON.parse(readFileSync(new URL('sending_cases.json', import.meta.url), 'utf8')) as Cases;
+
+const cleanups: (() => unknown)[] = [];
+afterEach(async () => {
+  for (const cleanup of cleanups.splice(0).reverse()) await cleanup();
+});
 
 describe('the table of cases that the writer shares with the Python client', () => {
   it('has the bounds of frames and of the window, and the time of silence', () => {
@@ -71,6 +72,18 @@ describe('the table of cases that the writer shares with the Python client', () 
     const found = verdict.do === 'retryOrFail' ? (isTransient(error) ? 'retry' : 'fail') : names[verdict.do];
     expect(found).toBe(writer);
   });
+
+  it.each(cases.streams)('W12: $title', async (streamCase) => {
+    const server = await startCase(streamCase);
+    cleanups.push(() => server.stop());
+    const found = await write(server.url, streamCase);
+    const { durable, failure, streams = streamCase.streams.length, connections = 1 } = streamCase.writer;
+    const { calls = [], markers = [], waited_ms: waitedMs = 0 } = streamCase.writer;
+    const seen = server.seen();
+    expect({ ...found, ...seen }).toMatchObject({ problems: [], durable, failure, streams, calls, markers });
+    expect(seen.connections).toBeGreaterThanOrEqual(connections);
+    expect(seen.waited_ms).toBeGreaterThanOrEqual(waitedMs);
+  });
 });
 
 function delayAfter(patience: Patience, error: ConnectError): number | null {
@@ -82,10 +95,40 @@ function delayAfter(patience: Patience, error: ConnectError): number | null {
   }
 }
 
-function errorOf({ code, reason, metadata, retry_after_ms: retryAfterMs }: CaseError): ConnectError {
-  const words = code.toLowerCase().split('_');
-  const name = words.map((word) => word[0]!.toUpperCase() + word.slice(1)).join('');
-  const known = Code[(name === 'Cancelled' ? 'Canceled' : name) as keyof typeof Code];
-  if (reason === '') return new ConnectError('failed', known);
-  return refusal(known, reason, metadata, retryAfterMs === 0 ? undefined : retryAfterMs);
+/** Appends the steps of a case. Returns what the client reports at the end. */
+async function write(address: string, streamCase: StreamCase): Promise<{ durable: number; failure: string }> {
+  const { start = 0, kib = [], window_steps: maxUnackedSteps, window_kib: windowKib } = streamCase;
+  const { silence_ms: silenceMs, give_up_after_ms: giveUpAfterMs, take_over: takeOver = true } = streamCase;
+  const client = connectClient({ address });
+  cleanups.push(() => client.close());
+  let writer: TrajectoryWriter | undefined;
+  try {
+    writer = await openWriter(client, {
+      trajectoryId: TRAJECTORY,
+      takeOver,
+      ...(streamCase.create && { create: { trajectory: {} } }),
+      ...(maxUnackedSteps && { maxUnackedSteps }),
+      ...(windowKib && { maxUnackedBytes: windowKib * 1024 }),
+      ...(silenceMs && { silenceMs }),
+      ...(giveUpAfterMs && { giveUpAfterMs }),
+    });
+    let number = start;
+    for (const batch of streamCase.batches) {
+      const steps = Array.from({ length: batch }, (_, i) => {
+        const size = (kib[number + i - start] ?? 0) * 1024;
+        return { reward: number + i, ...(size > 0 && { observations: [{ content: { text: 'x'.repeat(size) } }] }) };
+      });
+      number += batch;
+      await Promise.all(steps.map((step) => writer?.append(step)));
+    }
+    await writer.close();
+    return { durable: Number(writer.ackedNextStepNumber), failure: '' };
+  } catch (error) {
+    return { durable: Number(writer?.ackedNextStepNumber ?? start), failure: reasonOf(error) ?? codeOf(error) };
+  }
+}
+
+function codeOf(error: unknown): string {
+  if (!(error instanceof ConnectError)) throw error;
+  return Code[error.code].replaceAll(/(?<=[a-z])[A-Z]/g, '_$&').toUpperCase();
 }

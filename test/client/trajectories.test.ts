@@ -2,7 +2,12 @@ import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, it } from 'vitest';
 import type { ReadTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps } from '../../src/client/index.ts';
+import {
+  readTrajectories,
+  readTrajectoryParts,
+  type TrajectoryReadOptions,
+  type TrajectoryWithSteps,
+} from '../../src/client/index.ts';
 import { connected } from './connected.ts';
 import { refusal } from './scripted-peer.ts';
 
@@ -105,6 +110,28 @@ describe('readTrajectories', () => {
     await expect(reading([3], {}, refused)).rejects.toThrow(ConnectError);
     const reason = new Error('enough');
     await expect(reading([3], { signal: AbortSignal.abort(reason) })).rejects.toThrow('enough');
+  });
+
+  it('RD6: readTrajectoryParts returns steps as they arrive, each trajectory with one last part', async () => {
+    const { client } = await connected({
+      trajectories: {
+        async *readTrajectories() {
+          yield* MESSAGES;
+        },
+      },
+    });
+    const parts: unknown[] = [];
+    for await (const { trajectory, steps: own, done } of readTrajectoryParts(client)) {
+      parts.push([trajectory.id, own.map(({ stepNumber }) => Number(stepNumber)), done]);
+    }
+    expect(parts).toEqual([
+      ['one', [3, 4], false],
+      ['one', [5], false],
+      ['one', [6], true],
+      ['two', [0], false],
+      ['two', [], true],
+      ['three', [], true],
+    ]);
   });
 
   it('O1: a step that is not the next one is an error', async () => {

@@ -5,6 +5,7 @@ import {
   type AnabranchClient,
   type RunPicture,
   reasonOf,
+  seriesId,
   type WatchOptions,
   watchRun,
 } from '../../src/client/index.ts';
@@ -272,6 +273,35 @@ describe('watchRun', () => {
         'g: 1; r FAILED 9, s COMPLETED 2',
       ]);
     });
+  });
+
+  it('M5: reports metric series with the lowest step that changed since the last picture', async () => {
+    const series = (key: string, changedFrom: number, count: number) => ({
+      series: [{ key, changedFrom: BigInt(changedFrom), pointCount: BigInt(count) }],
+    });
+    const { client } = await connected({
+      watch: [
+        saying(
+          [
+            { ...run(1), ...percent(1), ...series('a', 0, 5), ...caughtUp },
+            // Messages that are not caught up belong to the next picture.
+            { ...series('a', 3, 6), caughtUp: false },
+            { ...series('a', 5, 7), ...caughtUp },
+            { ...series('b', 0, 1), ...caughtUp },
+          ],
+          cut,
+        ),
+        saying([
+          { ...series('a', 0, 8), caughtUp: false },
+          { ...run(2, COMPLETED), ...percent(100), ...caughtUp },
+        ]),
+      ],
+    });
+    const got = await pictures(client, { series: true });
+    const changed = ({ changed }: RunPicture) =>
+      changed.series.map(({ key, changedFrom, pointCount }) => `${key} ${changedFrom} ${pointCount}`);
+    expect(got.map(changed)).toEqual([['a 0 5'], ['a 3 7'], ['b 0 1'], ['a 0 8']]);
+    expect([...(got.at(-1)?.series.keys() ?? [])]).toEqual([seriesId({ stageId: '', key: 'a' }), ' b']);
   });
 
   it('throws for a run that is deleted, or unknown', async () => {

@@ -3,6 +3,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AppendStepsRequest } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { connectClient, openWriter, reasonOf, type WriterEvent, type WriterOptions } from '../../src/client/index.ts';
+import { Writer } from '../../src/client/writer/writer.ts';
 import { connected } from './connected.ts';
 import { type AppendScript, ack, obliging, opened, refusal, TRAJECTORY, UID } from './scripted-peer.ts';
 
@@ -313,6 +314,27 @@ describe('after a cut', () => {
     expect(peer.opens).toHaveLength(1);
     await writer.append(step(1));
     expect(peer.opens).toHaveLength(2);
+    await writer.close();
+  });
+});
+
+describe('a writer that was idle', () => {
+  it('has the whole retry limit from its next append on, however long ago it lost its stream', async () => {
+    const draining = failing(refusal(Code.Unavailable, 'SERVER_DRAINING', {}, 60_000));
+    const lost = failing(new ConnectError('gone', Code.Unavailable));
+    const idle: AppendScript = async function* () {
+      yield opened(1n, 0n);
+      yield* draining();
+    };
+    const { client } = await connected({ append: [idle, lost, obliging(2n, 0n)] });
+    const clock = { time: 0, now: () => clock.time, random: () => 1, sleep: () => Promise.resolve() };
+    const cut = Promise.withResolvers<void>();
+    const onEvent = ({ type }: WriterEvent) => type === 'cut' && cut.resolve();
+    const writer = new Writer(client, options({ giveUpAfterMs: 30_000, onEvent }), clock);
+    await writer.opened();
+    await cut.promise;
+    clock.time += 3_600_000;
+    expect((await writer.append(step(1))).stepNumber).toBe(0n);
     await writer.close();
   });
 });

@@ -308,6 +308,14 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
       { code: 0, stdout: expect.stringMatching(/\neval 2 +.* completed\n {2}group 0/) },
       { code: 0, stdout: expect.stringMatching(/\nattempts\n {2}1 failed .* worker-1/) },
     ]);
+    // The picture of README.md, by the command that README.md names.
+    const tree = commands[0]?.slice(1) ?? [];
+    const value = ['--value', 'observation:/2', '--label', 'pole angle'];
+    const drawn = await runCli(['picture', ...tree, ...value]);
+    expect(drawn).toMatchObject({ code: 0, stderr: '' });
+    await expect(drawn.stdout).toMatchFileSnapshot('../../docs/images/tree.svg');
+    const dark = await runCli(['picture', ...tree, ...value, '--theme', 'dark']);
+    await expect(dark.stdout).toMatchFileSnapshot('../../docs/images/tree-dark.svg');
     await rm(path.dirname(scratchFile(stdout)), { recursive: true });
   });
 

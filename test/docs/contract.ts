@@ -2,6 +2,7 @@
 import { createRegistry, type Registry } from '@bufbuild/protobuf';
 import { file_anabranch_v1_admin_service } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { file_anabranch_v1_error } from '../../gen/es/anabranch/v1/error_pb.js';
+import { file_anabranch_v1_retention_service } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { file_anabranch_v1_rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { file_anabranch_v1_rollout_service } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { file_anabranch_v1_run } from '../../gen/es/anabranch/v1/run_pb.js';
@@ -16,6 +17,7 @@ import { file_anabranch_v1_trajectory_service } from '../../gen/es/anabranch/v1/
 export const registry: Registry = createRegistry(
   file_anabranch_v1_admin_service,
   file_anabranch_v1_error,
+  file_anabranch_v1_retention_service,
   file_anabranch_v1_rollout,
   file_anabranch_v1_rollout_service,
   file_anabranch_v1_run,

@@ -1,3 +1,5 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import {
   mulberry32,
@@ -6,6 +8,23 @@ import {
   resampledMeans,
   signTest,
 } from '../../src/domain/paired_statistics.ts';
+
+interface Golden {
+  readonly cases: readonly {
+    readonly name: string;
+    readonly values: readonly number[];
+    readonly higher: number;
+    readonly lower: number;
+    readonly p: number;
+    /** By confidence level: the least and the largest of each bound among the seeds of scipy. */
+    readonly intervals: Readonly<Record<string, Readonly<Record<'low' | 'high', readonly [number, number]>>>>;
+  }[];
+}
+
+/** The results of scipy, made by fixtures/paired_statistics.py. */
+const { cases } = JSON.parse(
+  readFileSync(path.join(import.meta.dirname, 'fixtures/paired_statistics.json'), 'utf8'),
+) as Golden;
 
 describe('statistics of paired differences', () => {
   it.each([
@@ -42,5 +61,19 @@ describe('statistics of paired differences', () => {
     }
     expect(interval(3)).toEqual(interval(3));
     expect([...resampledMeans(Float64Array.of(2), 0)]).toEqual(Array.from({ length: RESAMPLES }, () => 2));
+  });
+
+  it.each(cases)('RD11: intervals and sign test of $name are those of scipy, within 2 % of the width', (golden) => {
+    const { values, higher, lower, p, intervals } = golden;
+    const means = Float64Array.from(resampledMeans(Float64Array.from(values), 0));
+    for (const [confidence, { low, high }] of Object.entries(intervals)) {
+      const [foundLow, foundHigh] = percentileInterval(means, Number(confidence));
+      const near = 0.02 * (high[1] - low[0]);
+      for (const [found, [least, most]] of [[foundLow, low] as const, [foundHigh, high] as const]) {
+        expect(found, `at ${confidence}`).toBeGreaterThan(least - near);
+        expect(found, `at ${confidence}`).toBeLessThan(most + near);
+      }
+    }
+    expect(Math.abs(signTest(higher, higher + lower) / p - 1)).toBeLessThan(1e-11);
   });
 });

@@ -20,8 +20,9 @@ import { makeStep, textAction, textObservation } from '../support/steps.ts';
 
 const digest = fc.stringMatching(/^[0-9a-f]{64}$/);
 const size = fc.oneof(fc.constantFrom(0, 127, 128, 2 ** 31, 2 ** 32, 2 ** 53 - 1), fc.nat());
+const prunedTime = fc.option(anyInstant, { nil: undefined });
 const stateContent: fc.Arbitrary<Content> = fc.oneof(
-  fc.record({ kind: fc.constant('state' as const), digest, mediaType: anyText, size }),
+  fc.record({ kind: fc.constant('state' as const), digest, mediaType: anyText, size, prunedTime }),
   fc.record({
     kind: fc.constant('tensor' as const),
     dtype: fc.constantFrom('<f4', '|S9999999'),
@@ -29,7 +30,15 @@ const stateContent: fc.Arbitrary<Content> = fc.oneof(
     digest,
   }),
 );
-const state: fc.Arbitrary<StateRef> = fc.record({ name: anyText, digest, mediaType: anyText, size });
+const attachTime = fc.option(anyInstant, { nil: undefined });
+const state: fc.Arbitrary<StateRef> = fc.record({
+  name: anyText,
+  digest,
+  mediaType: anyText,
+  size,
+  prunedTime,
+  attachTime,
+});
 /** Lengths around those whose varint grows by a byte. */
 const longText = fc.constantFrom(42, 43, 127, 128, 16_383, 16_384).map((length) => 'ü'.repeat(length));
 

@@ -72,6 +72,20 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect(await Promise.all(ids.map((id) => db.trajectoryExists(id)))).toEqual([true, false, true]);
   });
 
+  it('F-19: exports all trajectories, and imports them where they are missing', async () => {
+    const db = new FleClient(client);
+    const id = await db.createTrajectory('export', { n: 1 });
+    const chunks: { chunk: Uint8Array }[] = [];
+    for await (const { chunk } of client.admin.exportArchive({ trajectoryId: id })) chunks.push({ chunk });
+    async function* archive() {
+      yield* chunks;
+    }
+    expect(await client.admin.importArchive(archive())).toMatchObject({ trajectories: 0n, presentTrajectories: 1n });
+    await db.deleteTrajectory(id);
+    expect(await client.admin.importArchive(archive())).toMatchObject({ trajectories: 1n, presentTrajectories: 0n });
+    expect(await db.trajectoryExists(id)).toBe(true);
+  });
+
   it('F-30, F-31: numbers its versions, finds their configs, and refuses another model', async () => {
     const model = (name: string) => ({ configJson: JSON.stringify({ model: name }), labels: { model: name } });
     const next = () => client.runs.createRun(model('claude'));

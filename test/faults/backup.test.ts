@@ -62,6 +62,28 @@ it('V2, D4: a full disk ends a backup or a restore with an error, leaves nothing
   });
 });
 
+it('V9, D4: a full disk ends a table with an error, and leaves no file', async () => {
+  await using disk = await mountSmallDisk(4, 1);
+  await using database = await createMigratedDatabase('sqlite');
+  await using server = await spawnServer({ database: database.url });
+  const client = connectClient({ address: server.url });
+  const writer = await openWriter(client, { trajectoryId: ID, create: { trajectory: {} } });
+  for (let i = 0; i < 32; i += 1) {
+    const text = randomBytes(128 * 1024).toString('hex');
+    await writer.append({ observations: [{ content: { text } }] });
+  }
+  await writer.close();
+  for (const ending of ['jsonl', 'parquet', 'sqlite']) {
+    const file = path.join(disk.dir, `steps.${ending}`);
+    const { code, stderr } = await runCli(['table', ID, '-o', file, '--address', server.url]);
+    expect([code, stderr]).toEqual([1, expect.stringMatching(/no space|full/i)]);
+  }
+  expect((await readdir(disk.dir)).filter((name) => name.startsWith('steps'))).toEqual([]);
+  await requireIntact(client);
+  client.close();
+  await reportFigures('tables on a full disk', { 'refused with an error': 3, 'files left over': 0, lost: 0 });
+});
+
 it('V2, D1: kill -9 during a backup leaves no copy for longer than to the next start, and loses nothing', async () => {
   await using database = await createMigratedDatabase('sqlite');
   const server = await spawnServer({ database: database.url });

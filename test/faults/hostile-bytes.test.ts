@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
+import { requireIntact } from '../support/intact.ts';
 import { reportFigures } from './figures.ts';
 import { attacks } from './hostile/attacks.ts';
 import { startNeighbour } from './hostile/neighbour.ts';
@@ -59,6 +60,9 @@ describe('hostile bytes', () => {
       expect(await server.files()).toBeLessThanOrEqual(files + OWN_FILES);
       const faults = server.output().split('\n').slice(linesBefore);
       expect(faults.filter((line) => /internal error|unhandled|uncaught/iu.test(line)).slice(0, 3)).toEqual([]);
+      const verifying = connectClient({ address: server.url });
+      await requireIntact(verifying).finally(() => verifying.close());
+      await server.empty(5_000);
     },
   );
 });

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
 import { Pool } from '../../src/store/postgres/pool.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { requireIntact } from '../support/intact.ts';
 import { type Pgbouncer, startPgbouncer } from '../support/pgbouncer.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { reportFigures } from './figures.ts';
@@ -74,6 +75,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
       workOnRuns(other, `run of other ${i}`),
     ]);
     await Promise.all(jobs.flat());
+    await requireIntact(one);
     one.close();
     other.close();
     const figures = {
@@ -88,6 +90,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     await using server = await startTestServer({ database: { ...database, url: pooler.url } });
     const client = connectClient({ address: server.url });
     await Promise.all(Array.from({ length: 10 }, (_, i) => work(client, `settings ${i}`)));
+    await requireIntact(client);
     client.close();
     const direct = await settingsOf([new pg.Client({ connectionString: database.url })]);
     const clients = Array.from({ length: POOL_SIZE }, () => new pg.Client({ connectionString: pooler.url }));

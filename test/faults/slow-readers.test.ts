@@ -9,6 +9,7 @@ import {
   type TrajectoryWriter,
 } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
+import { requireIntact } from '../support/intact.ts';
 import { reportFigures } from './figures.ts';
 import { startReaders } from './readers/readers.ts';
 import { type WatchedServer, watchServer } from './watched/watched-server.ts';
@@ -44,6 +45,7 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
     await writer.close();
     expect(await slow).toEqual(Array.from({ length: STEPS + 2 * LOCKSTEP }, (_, i) => BigInt(i)));
     readers.vanish();
+    await requireIntact(client);
     client.close();
     await server.empty(5_000);
 
@@ -81,6 +83,8 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
       'left after 5 s': 0,
     });
     expect(await server.files()).toBeLessThanOrEqual(files + POOL);
+    const verifying = connectClient({ address: server.url });
+    await requireIntact(verifying).finally(() => verifying.close());
   });
 });
 

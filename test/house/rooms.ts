@@ -20,6 +20,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/domain': { rooms: [], packages: ['node:buffer', 'node:crypto', 'rfc6902', 'rfc6902/*'] },
 
   'src/store/contract': { rooms: ['src/domain'], packages: [] },
+  'src/store/copy.ts': { rooms: STORE, packages: [] },
   'src/store/migrations': { rooms: [...STORE, 'src/store/sql'], packages: ['kysely', 'kysely/migration'] },
   'src/store/sql': {
     rooms: [...SHARED_SQL, 'src/store/sql/search'],
@@ -48,8 +49,13 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/stream': { rooms: STORE, packages: ['node:events', 'node:worker_threads'] },
   // The methods of the services, a folder a noun, with what they share in `request`.
   'src/service': {
-    rooms: [...STORE, 'src/stream', 'gen'],
+    rooms: [...STORE, 'src/stream', 'src/archive', 'gen'],
     packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/*'],
+  },
+  // The bytes of archives.
+  'src/archive': {
+    rooms: ['src/domain'],
+    packages: ['node:crypto', 'node:stream', 'node:stream/promises', 'node:zlib'],
   },
   'src/rpc': {
     rooms: ['src/domain', 'src/listen/envelope.ts', 'src/listen/slot_queue.ts', 'src/service', 'src/stream', 'gen'],
@@ -81,19 +87,48 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   // The page: a user of the client for browsers, and of nothing else of the server.
   'page/src': {
     rooms: ['src/client/web', 'gen'],
-    packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/wkt', '@connectrpc/connect', 'preact', 'preact/hooks'],
+    packages: [
+      '@bufbuild/protobuf',
+      '@bufbuild/protobuf/wire',
+      '@bufbuild/protobuf/wkt',
+      '@connectrpc/connect',
+      'preact',
+      'preact/hooks',
+    ],
+  },
+  // The page in a file: it answers its own calls.
+  'page/src/file': {
+    rooms: ['page/src', 'src/client/web', 'gen'],
+    packages: [...CONNECT, 'preact', 'rfc6902'],
   },
   'src/demo': {
     rooms: ['src/client', 'src/config', 'src/server.ts', 'gen'],
     packages: ['node:*'],
   },
   'src/fle': { rooms: ['src/client', 'gen'], packages: ['@bufbuild/protobuf/*', 'pg', 'node:crypto', 'node:sqlite'] },
+  // Files for analysis, written from what the client reads.
+  'src/tables': {
+    rooms: ['src/client', 'gen'],
+    packages: [
+      '@bufbuild/protobuf',
+      '@bufbuild/protobuf/*',
+      'hyparquet-writer',
+      'node:buffer',
+      'node:fs/promises',
+      'node:sqlite',
+    ],
+  },
   'src/cli': {
     rooms: [
+      // What the page draws, by functions that need no browser.
+      'page/src',
+      // The built page, to be written into files.
+      'src/page.ts',
       'src/client',
       'src/config',
       'src/demo',
       'src/fle',
+      'src/tables',
       'src/server.ts',
       'src/start_error.ts',
       'src/version.ts',
@@ -115,6 +150,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/rpc',
       'src/start_error.ts',
       'src/store/contract',
+      'src/store/copy.ts',
       'src/store/open.ts',
       'src/store/postgres_schema',
       'src/store/sqlite_file',
@@ -124,5 +160,6 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     ],
     packages: ['pino', 'uuid', 'node:*'],
   },
-  'src/main.ts': { rooms: ['src/cli'], packages: ['node:process'] },
+  'src/external_memory.ts': { rooms: [], packages: ['node:v8'] },
+  'src/main.ts': { rooms: ['src/cli', 'src/external_memory.ts'], packages: ['node:process'] },
 };

@@ -92,6 +92,15 @@ describe('the page, as the server sends it', () => {
     ]);
   });
 
+  it('serves the reference of the API as a page', async () => {
+    await build({ ...BUILT, 'docs.html': '<h1>API reference</h1>' });
+    const reference = await fetch(`${await serve()}/docs`);
+    expect([reference.headers.get('content-type'), await reference.text()]).toEqual([
+      'text/html; charset=utf-8',
+      '<h1>API reference</h1>',
+    ]);
+  });
+
   it('tells the document whether operations are offered', async () => {
     await build(BUILT);
     expect(await (await fetch(await serve('read'))).text()).toBe('<meta name="anabranch-page" content="read" />');

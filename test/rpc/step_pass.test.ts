@@ -59,9 +59,16 @@ describe('the pass over the bytes of steps', () => {
     const leftToDecoding = [...fieldsOf(StepSchema)].filter((field) => !seen.has(field));
     expect(leftToDecoding.sort()).toEqual(
       // What the server sets. Clients that send it do so by mistake.
-      ['Content.size', 'Step.commit_time', 'Step.reward_sum', 'Step.writer_epoch', 'StepState.size'].map(
-        (field) => `anabranch.v1.${field}`,
-      ),
+      [
+        'Content.pruned_time',
+        'Content.size',
+        'Step.commit_time',
+        'Step.reward_sum',
+        'Step.writer_epoch',
+        'StepState.attach_time',
+        'StepState.pruned_time',
+        'StepState.size',
+      ].map((field) => `anabranch.v1.${field}`),
     );
     expect(declined).toBeGreaterThan(1000);
   });

@@ -9,7 +9,7 @@ import { Scene } from './scene.ts';
 
 /** Notifications may be repeated or lost. Tests wait until one arrives, and repeat the change if none does. */
 class Ear {
-  readonly heard: (bigint | undefined)[] = [];
+  readonly heard: unknown[] = [];
   readonly stop: () => void;
 
   constructor(store: Store) {

@@ -45,7 +45,7 @@ async function readMuch(here: RolloutScene): Promise<void> {
   const series = await store.listSeries(namespace, { runs: [run.id], names: ['m'], stage: 'none' }, 10, undefined);
   const [key = 0n] = series.map((one) => one.key);
   await store.measureSeries(namespace, [key], { from: undefined, to: undefined });
-  const extent = { points: 3n, nans: 1n, firstStep: 0n, lastStep: 9n };
+  const extent = { points: 3n, nans: 1n, firstStep: 0n, lastStep: 9n, lastValue: 1 };
   await store.downsample(namespace, [{ key, extent }], 6);
   await store.readPoints(namespace, key, { from: 0n, to: 9n }, 10);
   await store.listStatusChanges(namespace, { noun: 'RUN', id: run.id }, PAGE, true);

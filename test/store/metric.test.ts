@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import type { MetricRange, NewMetricPoint, Series } from '../../src/domain/metric.ts';
 import type { Run } from '../../src/domain/run.ts';
-import type { MetricRange, NewMetricPoint, Series } from '../../src/store/contract/metric.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -202,13 +202,18 @@ describeStore('metrics', (on) => {
     );
     await log(here, run, [point('n', -5, 1)]);
     const key = await onlySeries(here, run);
-    expect(await measure(here, key)).toEqual({ points: 6n, nans: 2n, firstStep: 0n, lastStep: 50n });
+    expect(await measure(here, key)).toEqual({
+      ...{ points: 6n, nans: 2n, firstStep: 0n, lastStep: 50n },
+      lastValue: Number.POSITIVE_INFINITY,
+    });
     expect(await measure(here, key, { from: 10n, to: 50n })).toEqual({
       points: 4n,
       nans: 2n,
       firstStep: 10n,
       lastStep: 40n,
+      lastValue: 3,
     });
+    expect(await measure(here, key, { from: undefined, to: 40n })).toMatchObject({ lastValue: Number.NaN });
     expect(await measure(here, key, { from: 1n, to: 9n })).toBeUndefined();
     expect(await measure(here, key, { from: 51n, to: undefined })).toBeUndefined();
     const both = await here.store.measureSeries(here.namespace, [await onlySeries(here, run, 'n'), key], ALL);
@@ -221,7 +226,7 @@ describeStore('metrics', (on) => {
     await log(here, run, [point('m', 0, 1)]);
     const key = await onlySeries(here, run);
     await fill(key, here.namespace, 120_001);
-    expect(await measure(here, key)).toEqual({ points: 120_002n, nans: 0n, firstStep: 0n, lastStep: 120_001n });
+    expect(await measure(here, key)).toMatchObject({ points: 120_002n, nans: 0n, firstStep: 0n, lastStep: 120_001n });
     expect(await measure(here, key, { from: undefined, to: 110_000n })).toMatchObject({ points: 110_000n });
   });
   async function fill(key: bigint, namespace: string, count: number): Promise<void> {

@@ -45,7 +45,7 @@ describe('rows that SQLite reads', () => {
       return details.filter(
         (detail) =>
           /\(namespace=\?\)|trajectories_by_tree \(tree=\?\)/.test(detail) ||
-          (/^SCAN (?!CONSTANT|change_marks|\(subquery)/.test(detail) &&
+          (/^SCAN (?!CONSTANT|change_marks|trajectory_imports|\(subquery)/.test(detail) &&
             !/VIRTUAL TABLE|_(?:hidden|purging|trimming)$/.test(detail) &&
             !made.has(/^SCAN (\w+)/.exec(detail)?.[1] ?? '')),
       );

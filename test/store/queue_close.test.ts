@@ -34,7 +34,7 @@ describeStore('closing a queue', (on) => {
   it('Q2: sets queue_close_time once, and notifies watchers of the run; closing again writes nothing', async () => {
     const { scene, run, stage } = await fresh();
     expect(stage.queueCloseTime).toBeUndefined();
-    const told: (bigint | undefined)[] = [];
+    const told: unknown[] = [];
     const stop = scene.store.onChange((key) => told.push(key));
     const closed = await close(scene, stage);
     expect(told).toContain(run.key);

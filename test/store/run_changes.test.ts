@@ -11,8 +11,8 @@ import { Watcher } from './run_watcher.ts';
 describeStore('changes of a run', (on) => {
   const scene = () => new RunScene(on.store);
 
-  async function changedKeys(work: () => Promise<unknown>): Promise<(bigint | undefined)[]> {
-    const heard: (bigint | undefined)[] = [];
+  async function changedKeys(work: () => Promise<unknown>): Promise<unknown[]> {
+    const heard: unknown[] = [];
     const stop = on.store.onChange((key) => heard.push(key));
     await work();
     stop();

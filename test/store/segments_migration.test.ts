@@ -79,9 +79,11 @@ it.each(ENGINES)(
           return { row: await here.get(each.id), steps: await here.steps(each), small };
         }),
       );
+    const sql = await outsideSql(database);
+    // Earlier versions did not store it.
+    await sql.rows('update attached_states set attach_time = null');
     const before = await look(scene);
     expect([...before[0]!.small.keys()]).toEqual(['env', 'after']);
-    const sql = await outsideSql(database);
     const rows = await countRows(sql);
     const turns = () => sql.rows('select key, timed_turns, turn_seconds from trajectories order by key');
     const turnsBefore = await turns();

@@ -137,7 +137,7 @@ describeStore('the effect of a success on its siblings', (on) => {
   it('Q5, F-49: the same holds for an override, and watchers are notified', async () => {
     const { scene, run, stage, others, override, statuses } = await judging(4);
     const live = await scene.claimOne();
-    const notified: (bigint | undefined)[] = [];
+    const notified: unknown[] = [];
     const stop = scene.store.onChange((key) => notified.push(key));
     await override(true);
     stop();

@@ -252,7 +252,7 @@ describeStore('small states', (on) => {
         }
         const expected = steps.slice(from).flatMap(({ owner, step }) => {
           const state = step.states.find((each) => each.name === name);
-          return state === undefined ? [] : [{ owner, stepNumber: step.stepNumber, state }];
+          return state === undefined ? [] : [{ owner, stepNumber: step.stepNumber, state: withoutData(state) }];
         });
         expect(sequence.map(({ state, ...each }) => ({ ...each, state: withoutData(state) }))).toEqual(expected);
         for (const { state } of sequence)
@@ -274,7 +274,7 @@ function small(text: string, name = 'env'): StateRef {
   return smallRef(newState(text), name, 'm');
 }
 
-function withoutData({ data: _, ...state }: StateRef): StateRef {
+function withoutData({ data: _, attachTime: __, ...state }: StateRef): StateRef {
   return state;
 }
 

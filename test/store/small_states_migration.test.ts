@@ -57,9 +57,11 @@ it.each(ENGINES)(
       }
       return { made: await here.steps(made), branch: await here.steps(branch), states };
     };
+    const sql = await outsideSql(database);
+    // Earlier versions did not store it.
+    await sql.rows('update attached_states set attach_time = null');
     const before = await look(scene);
     expect(before.states.map((each) => each.length)).toEqual([602, 301, 61, 1, 1, 1]);
-    const sql = await outsideSql(database);
     const rowsBefore = await countRows(sql);
     const dump = () => sql.rows('select * from segments order by tree, trajectory, first_step_number');
     const [segmentsBefore, attachedBefore] = [

@@ -438,7 +438,7 @@ describeStore('stages', (on) => {
   it('M5: every write to a stage raises its revision and notifies watchers of its run; a call without a write notifies nobody', async () => {
     const here = scene();
     const run = await here.makeRun();
-    const notified: (bigint | undefined)[] = [];
+    const notified: unknown[] = [];
     const stop = here.store.onChange((key) => notified.push(key));
     const tellings = async (work: () => Promise<unknown>) => {
       notified.length = 0;

@@ -74,6 +74,36 @@ describeStore('states of steps', (on) => {
     expect(await scene.store.findStates(scene.namespace, [items.digest], false)).toHaveLength(1);
   });
 
+  it('FM4: a tensor whose state has another size than its dtype and shape say is rejected, and nothing is stored', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const upload = scene.store.putState(scene.namespace);
+    await upload.write(Buffer.alloc(12));
+    await upload.finish();
+    const stored = sha256(Buffer.alloc(12));
+    const inline = newState('y'.repeat(LIMITS.contentStateBytes));
+    const stepWith = (n: bigint, digest: string, shape: readonly number[]) => {
+      const content = { kind: 'tensor', dtype: '<f4', shape, digest } as const;
+      return makeStep(n, { observations: [textObservation('', { content })] });
+    };
+    for (const [digest, shape] of [
+      [stored, [4]],
+      [stored, []],
+      [stored, [0]],
+      [stored, [3, 2]],
+      [inline.digest, [4095]],
+    ] as const) {
+      const steps = [stepWith(0n, stored, [3]), stepWith(1n, digest, shape)];
+      const error = await refusalOf(scene.append(made, steps, { states: [inline] }));
+      expect(error).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field: 'tensor.state_digest' }] });
+      expect(error.message).toContain(digest);
+    }
+    expect(await scene.steps(made)).toEqual([]);
+    const right = [stepWith(0n, stored, [3]), stepWith(1n, stored, [1, 3, 1]), stepWith(2n, inline.digest, [64, 64])];
+    await scene.append(made, right, { states: [inline] });
+    expect((await scene.append(made, right)).duplicates).toBe(3);
+  });
+
   it('D3: a batch whose second step refers to an unknown state stores neither step nor inline state', async () => {
     const scene = on.scene();
     const made = await scene.create();
@@ -141,11 +171,26 @@ describeStore('attaching states', (on) => {
   it('W10: adds a state to an own step once; a repetition changes nothing', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b']);
-    const state = { name: 'env', digest: sha256('one'), mediaType: 'text/plain', size: 3 };
-    expect(await attach(scene, made, 1n, 'one')).toEqual({ state, duplicate: false });
+    const { state } = await attach(scene, made, 1n, 'one');
+    expect(state).toMatchObject({ name: 'env', digest: sha256('one'), mediaType: 'text/plain', size: 3 });
     expect(await attach(scene, made, 1n, 'one')).toEqual({ state, duplicate: true });
     expect(await attach(scene, made, 1n, 'one', { data: undefined })).toEqual({ state, duplicate: true });
     expect((await scene.steps(made)).map(({ step }) => step.states)).toEqual([[], [state]]);
+  });
+
+  it('W10: a state has the time at which it was attached; one that came with its step, or is older, has none', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    await scene.append(made, [makeStep(0n, { states: [smallRef(newState('sent'), 'sent')] })]);
+    const { state } = await attach(scene, made, 0n, 'one', { name: 'a' });
+    await attach(scene, made, 0n, 'two', { name: 'b' });
+    const [step] = await scene.steps(made);
+    const [one, two, sent] = step!.step.states;
+    expect([one?.attachTime, sent?.attachTime]).toEqual([state.attachTime, undefined]);
+    expect(one!.attachTime).toBeGreaterThanOrEqual(step!.step.commitTime);
+    expect(two!.attachTime).toBeGreaterThanOrEqual(one!.attachTime!);
+    await on.sql.rows(`update attached_states set attach_time = null where name = 'b'`);
+    expect((await scene.steps(made))[0]!.step.states[1]).not.toHaveProperty('attachTime');
   });
 
   it('W10: another state or media type under that name is a conflict; another name is not', async () => {

@@ -296,7 +296,7 @@ describeStore('verification', (on) => {
   const UNPROVEN: Readonly<Record<string, readonly string[]>> = {
     segments: ['commit_time'],
     state_refs: [],
-    attached_states: ['media_type'],
+    attached_states: ['media_type', 'attach_time'],
     step_scores: [],
     states: ['key', 'referenced', 'version', 'renew_time'],
     tags: ['name', 'update_time'],

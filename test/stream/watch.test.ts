@@ -152,7 +152,15 @@ describeApp('WatchRun', (on) => {
     withApp({ progressMs: 100, pollMs: 10 }, async (watcher) => {
       const watching = watcher.watch(await watcher.makeRun());
       await watching.next();
-      const mark = { run: undefined, stages: [], groups: [], rollouts: [], progress: undefined, caughtUp: true };
+      const mark = {
+        run: undefined,
+        stages: [],
+        groups: [],
+        rollouts: [],
+        series: [],
+        progress: undefined,
+        caughtUp: true,
+      };
       expect((await watching.next()).value).toEqual(mark);
       expect((await watching.next()).value).toEqual(mark);
       await watching.return();

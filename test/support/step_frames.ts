@@ -72,7 +72,7 @@ export function encodeFrame(steps: readonly Step[]): Uint8Array {
 type Init = Record<string, unknown>;
 
 /** Set by the server, so clients seldom send them. */
-const OUTPUT_ONLY = new Set(['commit_time', 'writer_epoch', 'reward_sum', 'size']);
+const OUTPUT_ONLY = new Set(['commit_time', 'writer_epoch', 'reward_sum', 'size', 'attach_time', 'pruned_time']);
 /** The bytes that a sent digest may name. */
 const DATA = new TextEncoder().encode('state');
 
@@ -124,7 +124,8 @@ function anyOptional(field: DescField): fc.Arbitrary<unknown> {
   const unset = fc.constant(undefined);
   if (OUTPUT_ONLY.has(field.name)) return mostly(mostly(unset, anyField(field)), unset);
   // Three forms of content have none.
-  if (field.name === 'media_type') return mostly(unset, anyField(field));
+  if (field.parent.typeName === 'anabranch.v1.Content' && field.name === 'media_type')
+    return mostly(unset, anyField(field));
   return fc.oneof(unset, anyField(field));
 }
 

@@ -20,6 +20,7 @@ import { Code, ConnectError, createClient, type Interceptor, type Transport } fr
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import {
   RolloutResultSchema,
   RolloutSchema,
@@ -49,6 +50,7 @@ import { NAMED } from '../../src/rpc/named_field.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { ADMIN_RPCS } from './rpcs/admin.ts';
+import { RETENTION_RPCS } from './rpcs/retention.ts';
 import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
 import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
@@ -71,6 +73,7 @@ const METHODS: readonly DescMethod[] = [
   StateService,
   RunService,
   RolloutService,
+  RetentionService,
   AdminService,
   ServerService,
 ].flatMap((service): readonly DescMethod[] => service.methods);
@@ -81,6 +84,7 @@ const RPCS = {
   ...STATE_RPCS,
   ...RUN_RPCS,
   ...ROLLOUT_RPCS,
+  ...RETENTION_RPCS,
   ...ADMIN_RPCS,
   ...SERVER_RPCS,
 } as unknown as Readonly<Record<string, AnyRpc | undefined>>;
@@ -95,8 +99,11 @@ const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   SERVER_DRAINING: 'test/wire/drain.test.ts',
   SQLITE_ONLY: 'test/wire/backup.test.ts',
   VACUUM_UNAVAILABLE: 'test/wire/vacuum.test.ts',
+  IMPORT_CONFLICT: 'test/store/import.test.ts',
+  IMPORT_SUPERSEDED: 'test/store/import.test.ts',
   SLOW_READER: 'test/stream/read.test.ts',
   STATE_CORRUPT: 'test/service/state.test.ts',
+  STATE_PRUNED: 'test/service/pruned_states.test.ts',
   STEP_CORRUPT: 'test/store/segments.test.ts',
   TRAJECTORY_DELETED: 'test/stream/read.test.ts',
   RUN_DELETED: 'test/stream/watch.test.ts',
@@ -201,6 +208,7 @@ function documentedErrors(): Map<string, string[]> {
     'state_service',
     'run_service',
     'rollout_service',
+    'retention_service',
     'admin_service',
     'server_service',
   ]) {
@@ -256,10 +264,13 @@ function setFields(method: DescMethod, request: Message): DescField[] {
 
 /** Fields of messages in requests that only the server sets. */
 const SET_BY_THE_SERVER = [
+  'anabranch.v1.Content.pruned_time',
   'anabranch.v1.Content.size',
   'anabranch.v1.Step.commit_time',
   'anabranch.v1.Step.reward_sum',
   'anabranch.v1.Step.writer_epoch',
+  'anabranch.v1.StepState.attach_time',
+  'anabranch.v1.StepState.pruned_time',
   'anabranch.v1.StepState.size',
 ];
 

@@ -11,7 +11,16 @@ import {
 import { branchSteps, leafSteps, sampleSteps } from './samples.ts';
 
 /** Set by the server, and ignored in requests. */
-const SERVER_SET = ['Step.commit_time', 'Step.writer_epoch', 'Step.reward_sum', 'Content.size', 'StepState.size'];
+const SERVER_SET = [
+  'Step.commit_time',
+  'Step.writer_epoch',
+  'Step.reward_sum',
+  'Content.size',
+  'Content.pruned_time',
+  'StepState.size',
+  'StepState.pruned_time',
+  'StepState.attach_time',
+];
 
 function* setFields(message: ReflectMessage): Generator<string> {
   for (const field of message.fields) {

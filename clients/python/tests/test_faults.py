@@ -130,9 +130,22 @@ def test_the_end_of_the_program_sends_what_waits(server: Server) -> None:
     assert run_spool("list") == ""
 
 
+#: Ends when the recorder has said that the server is unreachable.
+WAITS_FOR_THE_WARNING = """
+import logging, threading
+warned = threading.Event()
+class Handler(logging.StreamHandler):
+    def emit(self, record):
+        super().emit(record)
+        warned.set()
+logging.getLogger("anabranch").addHandler(Handler())
+"""
+
+
 def test_the_end_of_the_program_reports_what_is_kept(own_server: Server) -> None:
-    child = start(RECORDS, own_server.address, "100", ANABRANCH_EXIT_SECONDS="1")
-    output, errors = child.communicate(timeout=30)
+    program = f"{WAITS_FOR_THE_WARNING}{RECORDS}\nwarned.wait()\n"
+    child = start(program, own_server.address, "100", ANABRANCH_EXIT_SECONDS="0.5")
+    output, errors = child.communicate(timeout=100)
     assert "200 steps are kept in" in errors
     assert "unreachable" in errors
     own_server.start()
@@ -442,13 +455,27 @@ def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
     assert len(stored_steps(server, "0c000000-0000-4000-8000-000000000001")) == 1
 
 
+#: Says when the end of the program begins to wait. Programs that a shell starts in the background ignore interrupts.
+SAYS_THAT_IT_WAITS = """
+import signal
+from anabranch import _sender
+signal.signal(signal.SIGINT, signal.default_int_handler)
+wait = _sender.Sender.wait
+def said(self, condition, seconds):
+    os.write(1, b"waits\\n")
+    return wait(self, condition, seconds)
+_sender.Sender.wait = said
+"""
+
+
 def test_a_second_interrupt_exits_at_once(own_server: Server) -> None:
-    child = start(RECORDS, own_server.address, ANABRANCH_EXIT_SECONDS="60")
+    program = RECORDS.replace("client =", f"{SAYS_THAT_IT_WAITS}client =", 1)
+    child = start(program, own_server.address, ANABRANCH_EXIT_SECONDS="600")
     assert child.stdout is not None
     child.stdout.readline()
     child.send_signal(signal.SIGINT)
-    time.sleep(1.5)
+    assert "waits\n" in iter(child.stdout.readline, "")
     assert child.poll() is None
     child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=20)
+    _, errors = child.communicate(timeout=100)
     assert "steps are kept in" in errors

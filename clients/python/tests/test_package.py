@@ -71,6 +71,8 @@ def test_the_server_answers_the_stubs(server: Server) -> None:
 
 def test_the_package_has_types_and_one_style() -> None:
     folder = ROOT / "clients/python"
-    for command in (["pyright", "--pythonpath", sys.executable], ["ruff", "check"], ["ruff", "format", "--check"]):
+    styled = ["--config", "pyproject.toml", ".", "../../bench/python", "../../proto"]
+    types = ["pyright", "--pythonpath", sys.executable]
+    for command in (types, ["ruff", "check", *styled], ["ruff", "format", "--check", *styled]):
         done = subprocess.run([sys.executable, "-m", *command], check=False, cwd=folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout

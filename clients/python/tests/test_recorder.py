@@ -95,6 +95,20 @@ def test_a_branch_waits_for_its_branch_point(server: Server) -> None:
     assert (branch.reward_sum, branch.last_observation) == (14.0, 50)
 
 
+def test_a_branch_of_an_empty_trajectory_is_rejected(server: Server) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    # The creation is sent; no step is.
+    t.flush(30)
+    for source in t, t.id:
+        with pytest.raises(ValueError, match=f"trajectory {t.id} has no steps: branch\\(\\) needs a recorded step"):
+            client.branch(source)
+        with pytest.raises(ValueError, match="`at` is -1: expected the number of a step, 0 or above"):
+            client.branch(source, at=-1)
+    assert client.stats.dropped == 0
+    assert [each.id for each in server.listed() if each.parent_id == t.id] == []
+
+
 def test_steps_of_a_server_that_comes_later_arrive(own_server: Server) -> None:
     t = ab.connect(own_server.address).trajectory()
     t.reset(observation=0)
@@ -256,6 +270,20 @@ def test_reset_must_come_first_and_seal_last(server: Server) -> None:
     assert t.done
     with pytest.raises(AnabranchError, match="sealed"):
         t.step(action=2)
+
+
+def test_a_seal_follows_a_late_stream_of_its_own_writer(server: Server) -> None:
+    from anabranch.v1 import trajectory_service_pb2 as s
+
+    t = ab.connect(server.address).trajectory()
+    t.reset(observation=0)
+    t.flush(30)
+    opening = s.AppendOpen(trajectory_id=t.id, writer_id=t._box._identity.writer_id)
+    responses = list(server.stubs().trajectories.AppendSteps(iter([s.AppendStepsRequest(open=opening)])))
+    assert [response.opened.epoch for response in responses] == [2]
+    t.seal()
+    t.flush(30)
+    assert (server.stored(t.id).status, server.stored(t.id).writer_epoch) == (5, 3)
 
 
 def test_a_new_trajectory_needs_no_call_of_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import NODE, ROOT
 
-from anabranch import _queue, _sender
+from anabranch import _queue, _sender, _wire
+from anabranch._office import Identity
+from anabranch._outbox import Outbox
 from anabranch._retry import Failure, Patience, Situation, judge
+from anabranch._segment import Kind
+from anabranch._spool import MemorySpool
+from anabranch.v1.trajectory_pb2 import Content, Observation, Step
+from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
 
 CASES: dict[str, Any] = json.loads((ROOT / "test/client/sending_cases.json").read_text())
+
+
+TRAJECTORY = "0191c5a0-0000-7000-8000-0000000000aa"
+SECONDS = 60
 
 
 def failure_of(error: dict[str, Any]) -> Failure:
@@ -49,3 +62,97 @@ def test_delays(case: dict[str, Any]) -> None:
 def test_verdicts(case: dict[str, Any]) -> None:
     # The recorder has remedies where the writer fails: a branch, or a marker in place of the step.
     assert judge(failure_of(case["error"]), Situation(**case["situation"])) == case["recorder"]
+
+
+class Servers:
+    """The servers that play the scripted streams, one for each case."""
+
+    def __init__(self) -> None:
+        command = [str(NODE), "test/client/stream_cases_server.ts"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.urls: dict[str, str] = self._read()
+
+    def seen(self, title: str) -> dict[str, Any]:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{title}\n")
+        self.process.stdin.flush()
+        return self._read()
+
+    def stop(self) -> None:
+        self.process.communicate()
+
+    def _read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[Servers]:
+    running = Servers()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def sender(
+    request: pytest.FixtureRequest, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[_sender.Sender]:
+    """A sender with the settings of a case, to the server that plays its script."""
+    case: dict[str, Any] = request.getfixturevalue("case")
+    if "window_steps" in case:
+        monkeypatch.setattr(_queue, "_WINDOW_STEPS", case["window_steps"])
+    if "window_kib" in case:
+        monkeypatch.setattr(_queue, "_WINDOW_BYTES", case["window_kib"] * 1024)
+    address = servers.urls[case["title"]].removeprefix("http://")
+    running = _sender.Sender(address, None, case.get("silence_ms", CASES["defaults"]["silence_ms"]) / 1000)
+    running.spool = MemorySpool(64 * 1024 * 1024)
+    running.start()
+    yield running
+    running.stop()
+
+
+@pytest.mark.parametrize("case", CASES["streams"], ids=lambda case: case["title"])
+def test_streams(case: dict[str, Any], servers: Servers, sender: _sender.Sender) -> None:
+    box = write(sender, case)
+    expected = {"calls": [], "markers": [], "streams": len(case["streams"]), **case.get("recorder", case["writer"])}
+    failure = "" if box.failure is None else box.failure.reason or box.failure.code
+    durable = max(case.get("start", 0), box.durable)
+    seen = {"durable": durable, "failure": failure, **servers.seen(case["title"])}
+    assert seen["connections"] >= expected.pop("connections", 1)
+    assert seen["waited_ms"] >= expected.pop("waited_ms", 0)
+    assert seen["problems"] == []
+    assert {key: seen[key] for key in expected} == expected
+
+
+def write(sender: _sender.Sender, case: dict[str, Any]) -> Outbox:
+    """Records the steps of a case and waits until they are durable, or the rest of them cannot be sent."""
+    spool = sender.spool
+    assert isinstance(spool, MemorySpool)
+    identity = Identity(TRAJECTORY, str(uuid.uuid4()), take_over=case.get("take_over", True))
+    track = spool.track(identity.to_bytes())
+    box = Outbox(sender, spool, None, track.number, identity)
+
+    def record(kind: Kind, number: int, content: bytes) -> None:
+        box.add(spool.append(track, kind, number, content))
+        sender.notify(box)
+
+    number = case.get("start", 0)
+    if case.get("create"):
+        creation = CreateTrajectoryRequest(trajectory_id=TRAJECTORY, request_id=TRAJECTORY).SerializeToString()
+        record(Kind.CREATE, 0, _wire.CREATE.encode() + b"\0" + creation)
+    for batch in case["batches"]:
+        # The sender sees the steps of a batch together.
+        while not sender.hold():
+            pass
+        for _ in range(batch):
+            size = case["kib"][number - case.get("start", 0)] * 1024 if "kib" in case else 0
+            observations = [Observation(content=Content(text="x" * size))] if size else []
+            step = Step(step_number=number, reward=number, observations=observations)
+            record(Kind.STEP, number, step.SerializeToString())
+            number += 1
+        sender.release()
+        ended: Callable[[], bool] = lambda: box.failure is not None or not box.waiting
+        assert sender.wait(ended, SECONDS), f"steps wait after {SECONDS} s"
+        if box.failure is not None:
+            break
+    return box

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from recorded import branch, new_step, record, token_step
 
 import anabranch as ab
 from anabranch._connection import Connection
+from anabranch._context import write_logprobs
 from anabranch._read import Selection
 from anabranch.episodes import Episodes, episode_of
 from anabranch.tokens import TokenRow
 from anabranch.v1.state_service_pb2 import PutStateRequest
+from anabranch.v1.trajectory_pb2 import Action
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +42,23 @@ def test_prompts_have_no_loss_and_rewards_stand_on_the_last_generated_token(conn
     assert row.logprobs == [0, 0, -3, -4, 0, -6, -7]
     assert row.rewards == [0, 0, 0, 0.75, 0, 0, 1.0]
     assert [array.dtype for array in (tokens.input_ids[0], tokens.logprobs[0])] == [np.int64, np.float32]
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [[], [-1, -0.5, 0], np.array([-0.5, -2], "f4"), [float("-inf"), float("nan")], [-1e300, -0.25], (-0.5,) * 500],
+)
+def test_logprobs_are_written_as_the_message_does(logprobs: Sequence[float]) -> None:
+    action, expected = Action(), Action()
+    write_logprobs(action, logprobs)
+    expected.logprobs.extend(logprobs)
+    assert action.SerializeToString() == expected.SerializeToString()
+
+
+@pytest.mark.parametrize("logprobs", [["a"], [None]])
+def test_logprobs_that_are_no_numbers_are_rejected(logprobs: Sequence[float]) -> None:
+    with pytest.raises(TypeError):
+        write_logprobs(Action(), logprobs)
 
 
 def test_a_shorter_context_begins_a_row_that_does_not_train_kept_tokens_again(connection: Connection) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
+from anabranch import _values
 from anabranch._decode import Unstored, decode_items, decode_json
 from anabranch._values import ValueEncoder
 from anabranch.v1.trajectory_pb2 import Step
@@ -80,6 +81,45 @@ def test_nested_values_read_back_equal(value: object) -> None:
 @given(nested)
 def test_nested_info_reads_back_equal_but_for_the_names_of_nan_and_infinities(value: object) -> None:
     assert equal(named(value), decode_json(ValueEncoder(strict=True).info_json(value)))
+
+
+@small_dose
+@given(nested, st.booleans())
+def test_values_that_json_has_as_they_are_are_written_as_all_others(value: object, is_info: bool) -> None:
+    encoder = ValueEncoder()
+    tree = _values._Tree(encoder, "value", is_info=is_info)
+    assert encoder._tree_json(tree, value, ()) == _values._to_json(tree.plain(value))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ([], True),
+        ({"a": [1, "é", 0.5, None, True, (2,)]}, True),
+        ({"$a": 1, "b": 2}, True),
+        ({"$a": 1}, False),
+        ({1: "a"}, False),
+        (["\ud800"], False),
+        ({"\udfff": 1}, False),
+        ([math.nan], False),
+        ([1 << 63], False),
+        ([b""], False),
+        ([np.float64(1)], False),
+    ],
+)
+def test_json_has_plain_values_as_they_are(value: object, expected: bool) -> None:
+    assert _values._is_json(value, _values.MAX_DEPTH) == expected
+
+
+def test_values_that_contain_themselves_or_are_nested_too_deep_are_not_written_as_they_are() -> None:
+    itself: list[object] = []
+    itself.append(itself)
+    deep: object = []
+    for _ in range(_values.MAX_DEPTH):
+        deep = [deep]
+    assert not _values._is_json(itself, _values.MAX_DEPTH)
+    assert not _values._is_json(deep, _values.MAX_DEPTH)
+    assert _values._is_json(deep[0], _values.MAX_DEPTH)
 
 
 def named(value: Any) -> Any:

@@ -1,22 +1,36 @@
+import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
-import { type Comparison, compareTrajectories } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
 import { count, nameOf, number, signed, visible } from '../format.ts';
 import { MetricPlot, RUN_COLOURS } from '../run/metric_plot.tsx';
 import { StatusMark } from '../status.tsx';
+import { Table } from '../table.tsx';
+import { BranchesView } from './branches_view.tsx';
+import { Columns } from './columns.tsx';
+import { differenceOf, idsIn } from './difference.ts';
+import { type Comparison, compareTrajectories, listTree } from './read.ts';
+import './compare.css';
 
 const [LEAST, MOST] = [2, 6];
 
-/** Two to six trajectories: where they part, and how their rewards differ from those of the first. */
+/** Two to six trajectories, or the branches of a tree by a label. */
 export function CompareView() {
-  const { api, address } = usePage();
-  const ids = (address.query.get('ids') ?? '').split(',').filter((each) => each !== '');
+  const { address } = usePage();
+  const treeId = address.query.get('tree');
+  return treeId === null ? <TrajectoriesView /> : <BranchesView treeId={treeId} />;
+}
+
+/** Two to six trajectories: where they part, and how their rewards differ from those of the first. */
+function TrajectoriesView() {
+  const { api, address, set } = usePage();
+  const ids = idsIn(address.query.get('ids'));
   const valid = ids.length >= LEAST && ids.length <= MOST;
   const { value, error } = useLoaded(`compare ${ids.join()}`, (signal) =>
     valid ? compareTrajectories(api, ids, signal) : Promise.resolve([]),
   );
   if (!valid) return <p class="problem">The address must name two to six trajectories: /compare?ids=ID,ID</p>;
-  if (value === undefined)
+  const [first] = value ?? [];
+  if (value === undefined || first === undefined)
     return error === undefined ? <p class="loading">Comparing …</p> : <p class="problem">{error}</p>;
   const lines = value.map(({ trajectory, rewards }, place) => ({
     name: nameOf(trajectory),
@@ -24,48 +38,90 @@ export function CompareView() {
     series: rewards,
     points: Number(trajectory.nextStepNumber),
   }));
+  const differences = lines.slice(1).map((line) => ({ ...line, series: differenceOf(first.rewards, line.series) }));
   return (
     <div class="rollout">
       <header class="title-bar">
-        <h1>Comparison with {value[0] === undefined ? '' : nameOf(value[0].trajectory)}</h1>
+        <h1>Comparison with {nameOf(first.trajectory)}</h1>
+        <AddTrajectory treeId={first.trajectory.treeId} ids={ids} onAdd={(id) => set({ ids: [...ids, id].join() })} />
+        <span class="space" />
+        <a href={addressOf('/compare', { tree: first.trajectory.treeId })}>Compare branches by label</a>
       </header>
-      <section aria-label="rewards">
+      {error !== undefined && <p class="problem">{error}</p>}
+      <section aria-label="rewards" class="plots">
         <div class="metric-place">
           <MetricPlot title="Sum of rewards" lines={lines} smooth={0} onZoom={() => undefined} />
         </div>
-      </section>
-      <section aria-label="differences">
-        <div class="scroll">
-          <table class="list">
-            <thead>
-              <tr>
-                <th scope="col">Trajectory</th>
-                <th scope="col">Status</th>
-                <th scope="col" class="n">
-                  Shared steps
-                </th>
-                <th scope="col">First difference</th>
-                <th scope="col" class="n">
-                  Reward
-                </th>
-                <th scope="col" class="n">
-                  Difference
-                </th>
-              </tr>
-            </thead>
-            <tbody>
-              {value.map((each, place) => (
-                <ComparedRow key={each.trajectory.id} {...each} place={place} />
-              ))}
-            </tbody>
-          </table>
+        <div class="metric-place">
+          <MetricPlot
+            title={`Difference from ${nameOf(first.trajectory)}`}
+            lines={differences}
+            smooth={0}
+            onZoom={() => undefined}
+          />
         </div>
       </section>
+      <section aria-label="differences">
+        <Table
+          columns={[
+            'Trajectory',
+            'Status',
+            { n: 'Shared steps' },
+            'First difference',
+            { n: 'Reward' },
+            { n: 'Difference' },
+            'Remove',
+          ]}
+        >
+          {value.map((each, place) => (
+            <ComparedRow
+              key={each.trajectory.id}
+              {...each}
+              place={place}
+              onRemove={
+                ids.length > LEAST
+                  ? () => set({ ids: ids.filter((id) => id !== each.trajectory.id).join(), from: undefined })
+                  : undefined
+              }
+            />
+          ))}
+        </Table>
+      </section>
+      <Columns compared={value} />
     </div>
   );
 }
 
-function ComparedRow({ trajectory, difference, place }: Comparison & { readonly place: number }) {
+interface AddTrajectoryProps {
+  readonly treeId: string;
+  readonly ids: readonly string[];
+  readonly onAdd: (id: string) => void;
+}
+
+function AddTrajectory({ treeId, ids, onAdd }: AddTrajectoryProps) {
+  const { api } = usePage();
+  const tree = useLoaded(`tree ${treeId}`, (signal) => listTree(api, treeId, signal));
+  const others = (tree.value ?? []).filter(({ id }) => !ids.includes(id));
+  if (others.length === 0 || ids.length >= MOST) return null;
+  return (
+    <select aria-label="add a trajectory" value="" onChange={(event) => onAdd(event.currentTarget.value)}>
+      <option value="">Add a trajectory</option>
+      {others.map((each: Trajectory) => (
+        <option key={each.id} value={each.id}>
+          {nameOf(each)}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+interface ComparedRowProps extends Comparison {
+  readonly place: number;
+  /** Undefined if no fewer trajectories can be compared. */
+  readonly onRemove: (() => void) | undefined;
+}
+
+function ComparedRow({ trajectory, difference, place, onRemove }: ComparedRowProps) {
   const first = difference?.firstDifference;
   const at = first?.stepNumber ?? trajectory.nextStepNumber - 1n;
   return (
@@ -81,7 +137,8 @@ function ComparedRow({ trajectory, difference, place }: Comparison & { readonly 
       <td>
         {first !== undefined && (
           <>
-            step {count(first.stepNumber)}, {visible(first.field)}: <del>{short(first.valueJson)}</del>{' '}
+            step {count(first.stepNumber)}
+            {first.field !== '' && `, ${visible(first.field)}`}: <del>{short(first.valueJson)}</del>{' '}
             <ins>{short(first.otherValueJson)}</ins>
           </>
         )}
@@ -89,6 +146,13 @@ function ComparedRow({ trajectory, difference, place }: Comparison & { readonly 
       </td>
       <td class="n">{number(trajectory.rewardSum)}</td>
       <td class="n">{difference === undefined ? '' : signed(difference.otherRewardSum - difference.rewardSum)}</td>
+      <td>
+        {onRemove !== undefined && (
+          <button type="button" class="plain" aria-label={`remove ${nameOf(trajectory)}`} onClick={onRemove}>
+            Remove
+          </button>
+        )}
+      </td>
     </tr>
   );
 }

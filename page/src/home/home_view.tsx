@@ -1,16 +1,25 @@
+import type { Run } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunWithProgress } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { addressOf } from '../address.ts';
 import { dateOf, listRoots, watchRuns } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
 import { ago, count, duration, nameOf, number, visible } from '../format.ts';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
 import { StatusMark } from '../status.tsx';
+import { Table } from '../table.tsx';
+import { filterOf } from './filter.ts';
+import { isFiltered, RunFilterBar } from './filter_bar.tsx';
+
+/** Runs whose metrics are overlaid. */
+const MOST_PICKED = 20;
 
 /** Runs, and the trees that belong to no run. */
 export function HomeView() {
-  const { api } = usePage();
-  const runs = useWatched('runs', (events) => watchRuns(api, events));
+  const { api, address } = usePage();
+  const filter = filterOf(address.query);
+  const runs = useWatched(`runs ${JSON.stringify(filter)}`, (events) => watchRuns(filter, events));
   const roots = useLoaded('roots', (signal) => listRoots(api, signal));
   const error = runs.error ?? roots.error;
   return (
@@ -19,7 +28,12 @@ export function HomeView() {
       <section aria-labelledby="runs">
         <h1 id="runs">Runs</h1>
         <Lost stale={runs.stale} />
-        {runs.value?.length === 0 ? <p class="dim">No runs yet.</p> : <RunTable runs={runs.value ?? []} />}
+        <RunFilterBar />
+        {runs.value?.length === 0 ? (
+          <p class="dim">{isFiltered(address.query) ? 'No run matches.' : 'No runs yet.'}</p>
+        ) : (
+          <RunTable runs={runs.value ?? []} />
+        )}
       </section>
       <section aria-labelledby="trees">
         <h1 id="trees">Trees</h1>
@@ -34,39 +48,57 @@ export function HomeView() {
 }
 
 function RunTable({ runs }: { readonly runs: readonly RunWithProgress[] }) {
+  const { address, set } = usePage();
+  const picked = (address.query.get('pick') ?? '').split(',').filter((id) => id !== '');
+  const [first, ...others] = picked;
+  const pick = (id: string, isPicked: boolean) => {
+    const next = isPicked ? [...picked, id].slice(0, MOST_PICKED) : picked.filter((each) => each !== id);
+    set({ pick: next.join() }, { replace: true });
+  };
   return (
-    <div class="scroll">
-      <table class="list">
-        <thead>
-          <tr>
-            <th scope="col">Run</th>
-            <th scope="col">Status</th>
-            <th scope="col">Progress</th>
-            <th scope="col" class="n">
-              Reward
-            </th>
-            <th scope="col">Labels</th>
-            <th scope="col" class="n">
-              Updated
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {runs.map((each) => (
-            <RunRow key={each.run?.id} {...each} />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <>
+      <Table columns={['Overlay', 'Run', 'Status', 'Progress', { n: 'Reward' }, 'Labels', { n: 'Updated' }]}>
+        {runs.map(({ run, progress }) =>
+          run === undefined ? null : (
+            <RunRow
+              key={run.id}
+              run={run}
+              progress={progress}
+              picked={picked.includes(run.id)}
+              onPick={(isPicked) => pick(run.id, isPicked)}
+            />
+          ),
+        )}
+      </Table>
+      {first !== undefined && others.length > 0 && (
+        <p>
+          <a href={addressOf(`/runs/${first}`, { with: others.join() })}>Overlay {count(picked.length)} runs</a>
+        </p>
+      )}
+    </>
   );
 }
 
-function RunRow({ run, progress }: RunWithProgress) {
-  if (run === undefined) return null;
+interface RunRowProps {
+  readonly run: Run;
+  readonly progress: RunWithProgress['progress'];
+  readonly picked: boolean;
+  readonly onPick: (isPicked: boolean) => void;
+}
+
+function RunRow({ run, progress, picked, onPick }: RunRowProps) {
   const left = progress?.estimatedRemaining;
   const percent = progress?.percent;
   return (
     <tr>
+      <td>
+        <input
+          type="checkbox"
+          checked={picked}
+          aria-label={`overlay ${nameOf(run)}`}
+          onChange={(event) => onPick(event.currentTarget.checked)}
+        />
+      </td>
       <th scope="row">
         <a href={`/runs/${run.id}`}>{nameOf(run)}</a> <span class="dim">{visible(run.experimentName)}</span>
       </th>
@@ -93,44 +125,24 @@ function RunRow({ run, progress }: RunWithProgress) {
 
 function RootTable({ roots }: { readonly roots: readonly Trajectory[] }) {
   return (
-    <div class="scroll">
-      <table class="list">
-        <thead>
-          <tr>
-            <th scope="col">Tree</th>
-            <th scope="col">Status</th>
-            <th scope="col" class="n">
-              Steps
-            </th>
-            <th scope="col" class="n">
-              Reward
-            </th>
-            <th scope="col">Labels</th>
-            <th scope="col" class="n">
-              Updated
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {roots.map((root) => (
-            <tr key={root.id}>
-              <th scope="row">
-                <a href={`/trees/${root.id}`}>{nameOf(root)}</a>
-              </th>
-              <td>
-                <StatusMark status={root.status} />
-              </td>
-              <td class="n">{count(root.nextStepNumber)}</td>
-              <td class="n">{number(root.rewardSum)}</td>
-              <td>
-                <Labels labels={root.labels} />
-              </td>
-              <td class="n dim">{since(root.updateTime)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <Table columns={['Tree', 'Status', { n: 'Steps' }, { n: 'Reward' }, 'Labels', { n: 'Updated' }]}>
+      {roots.map((root) => (
+        <tr key={root.id}>
+          <th scope="row">
+            <a href={`/trees/${root.id}`}>{nameOf(root)}</a>
+          </th>
+          <td>
+            <StatusMark status={root.status} />
+          </td>
+          <td class="n">{count(root.nextStepNumber)}</td>
+          <td class="n">{number(root.rewardSum)}</td>
+          <td>
+            <Labels labels={root.labels} />
+          </td>
+          <td class="n dim">{since(root.updateTime)}</td>
+        </tr>
+      ))}
+    </Table>
   );
 }
 

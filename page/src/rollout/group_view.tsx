@@ -1,10 +1,10 @@
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { Action, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
 import { readGroup, type Sibling } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
-import { count, counted, number, visible } from '../format.ts';
+import { count, counted, number } from '../format.ts';
 import { StatusMark } from '../status.tsx';
+import { summaryOf } from '../step/summary.ts';
 import { Verdict } from './verdict.tsx';
 
 /** A group: its rollouts side by side, turn by turn. */
@@ -70,18 +70,4 @@ function SiblingView({ rollout, steps, more }: Sibling) {
       {more > 0 && <p class="dim">{counted(more, 'more turn')}</p>}
     </article>
   );
-}
-
-function summaryOf(step: Step): string {
-  const actions = step.actions.map(textOf).filter((text) => text !== '');
-  return actions.length > 0 ? actions.join(' · ') : 'observation';
-}
-
-/** Longer actions are cut. */
-const SUMMARY_LENGTH = 140;
-
-function textOf({ type, name, content }: Action): string {
-  const text = content?.text ?? content?.json ?? content?.uri ?? content?.mediaType ?? '';
-  const whole = [name || type, text].filter((part) => part !== '').join(' ');
-  return visible(whole.length > SUMMARY_LENGTH ? `${whole.slice(0, SUMMARY_LENGTH)} …` : whole);
 }

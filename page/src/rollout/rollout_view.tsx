@@ -1,18 +1,19 @@
-import { useState } from 'preact/hooks';
 import { addressOf } from '../address.ts';
-import { overrideVerdict, type RolloutRead, readRollout } from '../api.ts';
+import { type RolloutRead, readRollout } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
-import { messageOf } from '../errors.ts';
 import { count, duration, number, visible } from '../format.ts';
 import { Labels } from '../home/home_view.tsx';
+import { rolloutOperations } from '../operations/operation.ts';
+import { Operations } from '../operations/operations.tsx';
 import { MetricPlot } from '../run/metric_plot.tsx';
 import { StatusMark } from '../status.tsx';
 import { JsonView } from '../step/content.tsx';
+import { Table } from '../table.tsx';
 import { Verdict } from './verdict.tsx';
 
 /** A rollout: its verdict and why, its attempts, its input, and the reward after each turn. */
 export function RolloutView({ id }: { readonly id: string }) {
-  const { api, canWrite } = usePage();
+  const { api } = usePage();
   const { value, error, reload } = useLoaded(`rollout ${id}`, (signal) => readRollout(api, id, signal));
   if (value === undefined)
     return error === undefined ? <p class="loading">Loading the rollout …</p> : <p class="problem">{error}</p>;
@@ -36,6 +37,7 @@ export function RolloutView({ id }: { readonly id: string }) {
         {error !== undefined && <p class="problem">{error}</p>}
         {rollout.statusMessage !== '' && <p class="dim">{visible(rollout.statusMessage)}</p>}
         <Labels labels={rollout.labels} />
+        <Operations of={rolloutOperations(rollout)} onDone={reload} />
       </header>
       {rewards.steps.length > 0 && (
         <section aria-label="reward">
@@ -54,7 +56,7 @@ export function RolloutView({ id }: { readonly id: string }) {
         <div class="section-bar">
           <h2 id="verdict">Verdict by hand</h2>
         </div>
-        {overrides.length === 0 && !canWrite && <p class="dim">None.</p>}
+        {overrides.length === 0 && <p class="dim">None.</p>}
         <ul>
           {overrides.map((each) => (
             <li key={String(each.ordinal)}>
@@ -66,9 +68,6 @@ export function RolloutView({ id }: { readonly id: string }) {
             </li>
           ))}
         </ul>
-        {canWrite && rollout.attempt > 0 && (
-          <Override rolloutId={id} overridden={rollout.override?.success !== undefined} onDone={reload} />
-        )}
       </section>
       <Attempts attempts={attempts} />
       {rollout.inputJson !== '' && (
@@ -90,32 +89,19 @@ function Validations({ validations }: Pick<RolloutRead, 'validations'>) {
       <div class="section-bar">
         <h2 id="validations">Validations</h2>
       </div>
-      <div class="scroll">
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Validator</th>
-              <th scope="col">Result</th>
-              <th scope="col">Expected</th>
-              <th scope="col">Actual</th>
-              <th scope="col">Message</th>
-            </tr>
-          </thead>
-          <tbody>
-            {validations.map((each) => (
-              <tr key={`${each.attempt} ${each.validatorId} ${each.name}`}>
-                <th scope="row">{visible(each.name || each.query || each.validatorId)}</th>
-                <td>
-                  <Verdict rollout={{ success: each.success }} /> {each.advisory && <span class="dim">advisory</span>}
-                </td>
-                <td>{visible(each.expectedResult)}</td>
-                <td>{visible(each.actualResult)}</td>
-                <td>{visible(each.errorMessage)}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table columns={['Validator', 'Result', 'Expected', 'Actual', 'Message']}>
+        {validations.map((each) => (
+          <tr key={`${each.attempt} ${each.validatorId} ${each.name}`}>
+            <th scope="row">{visible(each.name || each.query || each.validatorId)}</th>
+            <td>
+              <Verdict rollout={{ success: each.success }} /> {each.advisory && <span class="dim">advisory</span>}
+            </td>
+            <td>{visible(each.expectedResult)}</td>
+            <td>{visible(each.actualResult)}</td>
+            <td>{visible(each.errorMessage)}</td>
+          </tr>
+        ))}
+      </Table>
     </section>
   );
 }
@@ -127,103 +113,25 @@ function Attempts({ attempts }: Pick<RolloutRead, 'attempts'>) {
       <div class="section-bar">
         <h2 id="attempts">Attempts</h2>
       </div>
-      <div class="scroll">
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Attempt</th>
-              <th scope="col">Status</th>
-              <th scope="col" class="n">
-                Reward
+      <Table columns={['Attempt', 'Status', { n: 'Reward' }, 'Worker', { n: 'Duration' }, 'Message']}>
+        {attempts.map((each) => {
+          const seconds = Number((each.endTime?.seconds ?? 0n) - (each.claimTime?.seconds ?? 0n));
+          return (
+            <tr key={each.number}>
+              <th scope="row">
+                <a href={addressOf(`/trees/${each.trajectoryId}`, { at: each.trajectoryId })}>Attempt {each.number}</a>
               </th>
-              <th scope="col">Worker</th>
-              <th scope="col" class="n">
-                Duration
-              </th>
-              <th scope="col">Message</th>
+              <td>
+                <StatusMark status={each.status} />
+              </td>
+              <td class="n">{number(each.reward)}</td>
+              <td>{visible(each.workerId)}</td>
+              <td class="n">{each.endTime === undefined ? '' : duration(Math.max(0, seconds))}</td>
+              <td>{visible(each.message)}</td>
             </tr>
-          </thead>
-          <tbody>
-            {attempts.map((each) => {
-              const seconds = Number((each.endTime?.seconds ?? 0n) - (each.claimTime?.seconds ?? 0n));
-              return (
-                <tr key={each.number}>
-                  <th scope="row">
-                    <a href={addressOf(`/trees/${each.trajectoryId}`, { at: each.trajectoryId })}>
-                      Attempt {each.number}
-                    </a>
-                  </th>
-                  <td>
-                    <StatusMark status={each.status} />
-                  </td>
-                  <td class="n">{number(each.reward)}</td>
-                  <td>{visible(each.workerId)}</td>
-                  <td class="n">{each.endTime === undefined ? '' : duration(Math.max(0, seconds))}</td>
-                  <td>{visible(each.message)}</td>
-                </tr>
-              );
-            })}
-          </tbody>
-        </table>
-      </div>
+          );
+        })}
+      </Table>
     </section>
-  );
-}
-
-interface OverrideProps {
-  readonly rolloutId: string;
-  readonly overridden: boolean;
-  readonly onDone: () => void;
-}
-
-/** Asks once before it sends. If the server refuses, its message is shown. */
-function Override({ rolloutId, overridden, onDone }: OverrideProps) {
-  const { api } = usePage();
-  const [reason, setReason] = useState('');
-  const [wanted, setWanted] = useState<{ readonly success: boolean | undefined; readonly text: string }>();
-  const [refusal, setRefusal] = useState('');
-  const send = async () => {
-    try {
-      await overrideVerdict(api, rolloutId, wanted?.success, reason);
-      setRefusal('');
-      setReason('');
-      onDone();
-    } catch (error) {
-      setRefusal(messageOf(error));
-    }
-    setWanted(undefined);
-  };
-  if (wanted !== undefined) {
-    return (
-      <p class="verdict">
-        {wanted.text}?
-        <button type="button" onClick={send}>
-          Yes
-        </button>
-        <button type="button" onClick={() => setWanted(undefined)}>
-          No
-        </button>
-      </p>
-    );
-  }
-  const button = (text: string, success: boolean | undefined) => (
-    <button type="button" disabled={reason === ''} onClick={() => setWanted({ success, text })}>
-      {text}
-    </button>
-  );
-  return (
-    <div class="verdict">
-      <input
-        aria-label="reason"
-        placeholder="Reason"
-        value={reason}
-        maxLength={1000}
-        onInput={(event) => setReason(event.currentTarget.value)}
-      />
-      {button('Set success', true)}
-      {button('Set no success', false)}
-      {overridden && button('Withdraw', undefined)}
-      {refusal !== '' && <p class="problem">{refusal}</p>}
-    </div>
   );
 }

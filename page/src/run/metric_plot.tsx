@@ -3,17 +3,9 @@ import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
 import { count, number } from '../format.ts';
 import { pixel, type Scale, ticks, valueOfPixel } from '../scale.ts';
 import { boundsOf, indexAt, type Series } from '../tree/series.ts';
+import type { Band } from './band.ts';
+import type { Line } from './lines.ts';
 import { smoothed } from './smooth.ts';
-
-/** One line of a plot: a metric of a run. */
-export interface Line {
-  readonly name: string;
-  /** Place among the runs that are shown, which gives the line its colour. */
-  readonly place: number;
-  readonly series: Series;
-  /** Points that were logged. Fewer may be shown. */
-  readonly points: number;
-}
 
 interface MetricPlotProps {
   readonly title: string;
@@ -27,6 +19,9 @@ const [LEFT, TOP, BOTTOM] = [48, 8, 20];
 /** Colours of overlaid runs, told apart by their names in the legend too. */
 export const RUN_COLOURS = ['--accent', '--worse', '--good', '--bad', '--run-5', '--run-6'];
 
+/** Lines beyond the number of colours repeat the colours with these dashes. */
+const DASHES: readonly (readonly number[])[] = [[], [7, 3], [2, 3], [9, 3, 2, 3]];
+
 export function MetricPlot({ title, lines, smooth, onZoom }: MetricPlotProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const area = useRef<HTMLDivElement>(null);
@@ -36,7 +31,7 @@ export function MetricPlot({ title, lines, smooth, onZoom }: MetricPlotProps) {
   const [drag, setDrag] = useState<number>();
   const [open, setOpen] = useState(false);
   const [from, to] = useMemo(() => stepsOf(lines), [lines]);
-  const bounds = useMemo(() => boundsOf(lines.map(({ series }) => series)) ?? [0, 1], [lines]);
+  const bounds = useMemo(() => boundsOf(lines.flatMap(extentOf)) ?? [0, 1], [lines]);
   const x: Scale = { low: from, high: to, from: LEFT, to: size.width - 4 };
   const y: Scale = { low: bounds[0], high: bounds[1], from: size.height - BOTTOM, to: TOP };
   useEffect(() => {
@@ -87,6 +82,12 @@ export function MetricPlot({ title, lines, smooth, onZoom }: MetricPlotProps) {
 function stepsOf(lines: readonly Line[]): readonly [number, number] {
   const all = lines.flatMap(({ series: { steps } }) => (steps.length === 0 ? [] : [steps[0] ?? 0, steps.at(-1) ?? 0]));
   return all.length === 0 ? [0, 1] : [Math.min(...all), Math.max(...all)];
+}
+
+/** Returns the series that a line shows. */
+function extentOf({ series, band }: Line): Series[] {
+  if (band === undefined) return [series];
+  return [band.low, band.high].map((values) => ({ steps: series.steps, values }));
 }
 
 /** The table shows at most this many points, evenly spaced. */
@@ -161,8 +162,10 @@ function draw(pen: CanvasRenderingContext2D, { x, y, lines, smooth, colours, pal
     pen.textAlign = at > x.to - 16 ? 'right' : 'center';
     pen.fillText(number(step, 3), at, y.from + 15);
   }
-  for (const { series, place } of lines) {
+  for (const { series, place, band } of lines) {
     pen.strokeStyle = colours[place % colours.length] ?? palette.ink;
+    pen.setLineDash([...(DASHES[Math.floor(place / colours.length) % DASHES.length] ?? [])]);
+    if (band !== undefined) fillBand(pen, band, x, y);
     // The raw line stays under a smoothed one: smoothing must not hide a spike.
     pen.globalAlpha = smooth > 0 ? 0.35 : 1;
     pen.lineWidth = 1.25;
@@ -172,6 +175,7 @@ function draw(pen: CanvasRenderingContext2D, { x, y, lines, smooth, colours, pal
     pen.lineWidth = 1.75;
     trace(pen, smoothed(series, smooth), x, y);
   }
+  pen.setLineDash([]);
   pen.globalAlpha = 1;
   pen.lineWidth = 1;
   if (pointer === undefined || pointer < x.from) return;
@@ -185,6 +189,20 @@ function draw(pen: CanvasRenderingContext2D, { x, y, lines, smooth, colours, pal
   pen.fillStyle = palette.accent;
   pen.fillRect(Math.min(pointer, drag), y.to, Math.abs(pointer - drag), y.from - y.to);
   pen.globalAlpha = 1;
+}
+
+function fillBand(pen: CanvasRenderingContext2D, { mean: { steps }, low, high }: Band, x: Scale, y: Scale): void {
+  pen.fillStyle = pen.strokeStyle;
+  pen.globalAlpha = 0.14;
+  pen.beginPath();
+  for (let at = 0; at < steps.length; at += 1) {
+    if (Number.isFinite(high[at])) pen.lineTo(pixel(x, steps[at] ?? 0), pixel(y, high[at] ?? 0));
+  }
+  for (let at = steps.length - 1; at >= 0; at -= 1) {
+    if (Number.isFinite(low[at])) pen.lineTo(pixel(x, steps[at] ?? 0), pixel(y, low[at] ?? 0));
+  }
+  pen.closePath();
+  pen.fill();
 }
 
 function trace(pen: CanvasRenderingContext2D, { steps, values }: Series, x: Scale, y: Scale): void {

@@ -1,33 +1,37 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Run } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { stepOf } from '../address.ts';
-import { readMetrics } from '../api.ts';
-import { useLoaded, usePage } from '../context.ts';
+import { type Api, readMetrics, watchSeries } from '../api.ts';
+import { usePage } from '../context.ts';
+import { messageOf } from '../errors.ts';
 import { counted, visible } from '../format.ts';
-import { MetricPlot } from './metric_plot.tsx';
+import { useVisible } from '../live.ts';
+import { labelNames, linesOf } from './lines.ts';
+import { MetricBook, type StepRange } from './metric_book.ts';
+import { MetricPlot, RUN_COLOURS } from './metric_plot.tsx';
 
-interface MetricsProps {
-  readonly runIds: readonly string[];
-  readonly nameOfRun: (id: string) => string;
-  /** Changes when points may have been added. */
-  readonly round: number;
-}
+/** Runs that are overlaid. */
+const MOST_RUNS = 20;
 
-/** All metrics of the runs, as small plots that share their range. */
-export function Metrics({ runIds, nameOfRun, round }: MetricsProps) {
-  const { api, address, set } = usePage();
+/** All metrics of a run and of those that the address overlays, as small plots that share their range. */
+export function Metrics({ runId }: { readonly runId: string }) {
+  const { address, set } = usePage();
   const { query } = address;
+  const others = query.get('with') ?? '';
+  const runIds = useMemo(
+    () => [...new Set([runId, ...others.split(',')])].filter((id) => id !== '').slice(0, MOST_RUNS),
+    [runId, others],
+  );
   const range = { from: stepOf(query.get('from')), to: stepOf(query.get('to')) };
   const find = query.get('metric') ?? '';
   const smooth = Math.min(0.99, Number(query.get('smooth') ?? 0) || 0);
-  const read = useLoaded(`metrics ${runIds.join()} ${range.from} ${range.to} ${round}`, (signal) =>
-    readMetrics(api, runIds, range, signal),
-  );
-  const shown = useMemo(
-    () => [...(read.value ?? [])].filter(([key]) => key.toLowerCase().includes(find.toLowerCase())),
-    [read.value, find],
-  );
-  if (read.value?.size === 0 && range.from === undefined) return null;
+  const by = query.get('by') ?? '';
+  const { book, runs, error } = useMetricBook(runIds, range);
+  const keys = book.keys;
+  const shown = keys.filter((key) => key.toLowerCase().includes(find.toLowerCase()));
+  if (keys.length === 0 && runIds.length === 1 && error === undefined) return null;
+  const shownRuns = runIds.map((id) => runs.get(id) ?? { id, name: '', labels: {} });
   return (
     <section aria-labelledby="metrics">
       <header class="section-bar">
@@ -50,6 +54,7 @@ export function Metrics({ runIds, nameOfRun, round }: MetricsProps) {
             onInput={(event) => set({ smooth: Number(event.currentTarget.value) || undefined }, { replace: true })}
           />
         </label>
+        {runIds.length > 1 && <Grouping runs={shownRuns} by={by} onChange={(name) => set({ by: name })} />}
         {(range.from !== undefined || range.to !== undefined) && (
           <button type="button" onClick={() => set({ from: undefined, to: undefined })}>
             Show all steps
@@ -57,16 +62,19 @@ export function Metrics({ runIds, nameOfRun, round }: MetricsProps) {
         )}
         <span class="dim">{counted(shown.length, 'metric')}</span>
       </header>
-      {read.error !== undefined && <p class="problem">{read.error}</p>}
+      {error !== undefined && <p class="problem">{error}</p>}
+      {runIds.length > 1 && <Legend names={linesOf([], shownRuns, by).names} />}
       <div class="metrics">
-        {shown.map(([key, lines]) => (
-          <WhenVisible key={key}>
-            <MetricPlot
-              title={visible(key)}
-              lines={lines.map((line) => ({ ...line, name: nameOfRun(line.runId), place: runIds.indexOf(line.runId) }))}
-              smooth={smooth}
-              onZoom={(to) => set({ from: to?.[0], to: to?.[1] })}
-            />
+        {shown.map((key) => (
+          <WhenVisible key={key} onVisible={(isVisible) => book.want(key, isVisible)} again={book}>
+            {() => (
+              <MetricPlot
+                title={visible(key)}
+                lines={linesOf(book.linesOf(key), shownRuns, by).lines}
+                smooth={smooth}
+                onZoom={(to) => set({ from: to?.[0], to: to?.[1] })}
+              />
+            )}
           </WhenVisible>
         ))}
       </div>
@@ -74,24 +82,136 @@ export function Metrics({ runIds, nameOfRun, round }: MetricsProps) {
   );
 }
 
+/** Chooses between a line for each run, and the mean of the runs with the same value of a label. */
+function Grouping({
+  runs,
+  by,
+  onChange,
+}: {
+  readonly runs: readonly Pick<Run, 'labels'>[];
+  readonly by: string;
+  readonly onChange: (name: string) => void;
+}) {
+  const names = labelNames(runs);
+  if (names.length === 0) return null;
+  return (
+    <label>
+      <span class="dim">Lines</span>{' '}
+      <select value={by} onChange={(event) => onChange(event.currentTarget.value)}>
+        <option value="">of each run</option>
+        {names.map((name) => (
+          <option key={name} value={name}>
+            mean by {visible(name)}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+function Legend({ names }: { readonly names: readonly string[] }) {
+  return (
+    <p class="legend runs-legend">
+      {names.map((name, at) => (
+        <span key={name}>
+          <span class="swatch" style={{ background: `var(${RUN_COLOURS[at % RUN_COLOURS.length]})` }} /> {name}{' '}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+type ShownRun = Pick<Run, 'id' | 'name' | 'labels'>;
+
+/** Watches the series of runs while the tab is visible, and reads the points of the plots that are on screen. */
+function useMetricBook(runIds: readonly string[], { from, to }: StepRange) {
+  const { api } = usePage();
+  const [, draw] = useState(0);
+  const [error, setError] = useState<string>();
+  const runs = useRef(new Map<string, ShownRun>());
+  const book = useRef<MetricBook>(undefined);
+  const isVisible = useVisible();
+  const key = `${runIds.join()} ${from} ${to}`;
+  const made = useRef('');
+  const onChange = (failed?: unknown) => {
+    draw((last) => last + 1);
+    setError(failed === undefined ? undefined : messageOf(failed));
+  };
+  const newBook = () => new MetricBook(readerOf(api), { from, to }, onChange, book.current);
+  if (made.current !== key || book.current === undefined) {
+    made.current = key;
+    book.current = newBook();
+  }
+  useEffect(() => {
+    const current = book.current;
+    if (!isVisible || current === undefined) return;
+    const stop = new AbortController();
+    for (const id of runIds) {
+      follow(id, current, stop.signal, (run) => {
+        runs.current.set(id, run);
+        onChange();
+      }).catch((failed) => stop.signal.aborted || onChange(failed));
+    }
+    return () => stop.abort();
+  }, [key, isVisible]);
+  return { book: book.current, runs: runs.current, error };
+}
+
+function readerOf(api: Api) {
+  return (runIds: readonly string[], keys: readonly string[], range: StepRange) =>
+    readMetrics(api, { runIds, keys, ...range }, new AbortController().signal);
+}
+
+async function follow(
+  runId: string,
+  book: MetricBook,
+  signal: AbortSignal,
+  onRun: (run: ShownRun) => void,
+): Promise<void> {
+  for await (const { run, series } of watchSeries(runId, { signal, onCut: () => undefined })) {
+    if (run !== undefined) onRun(run);
+    const own = series.filter(({ stageId }) => stageId === '');
+    book.note(
+      runId,
+      own.map(({ key, pointCount, changedFrom }) => ({
+        key,
+        points: Number(pointCount),
+        changedFrom: Number(changedFrom),
+      })),
+    );
+  }
+}
+
+interface WhenVisibleProps {
+  readonly onVisible: (isVisible: boolean) => void;
+  /** Says again whether the content is on screen when this changes. */
+  readonly again: unknown;
+  readonly children: () => ComponentChildren;
+}
+
 /** Renders its content when it has been scrolled near the visible part: a run can have thousands of metrics. */
-function WhenVisible({ children }: { readonly children: ComponentChildren }) {
+function WhenVisible({ onVisible, again, children }: WhenVisibleProps) {
   const place = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState(false);
   useEffect(() => {
     if (place.current === null) return;
     const observer = new IntersectionObserver(
       (entries) => {
-        if (entries.some((entry) => entry.isIntersecting)) setSeen(true);
+        const isVisible = entries.at(-1)?.isIntersecting === true;
+        if (isVisible) setSeen(true);
+        onVisible(isVisible);
       },
       { rootMargin: '300px' },
     );
     observer.observe(place.current);
-    return () => observer.disconnect();
-  }, []);
+    return () => {
+      observer.disconnect();
+      onVisible(false);
+    };
+  }, [again]);
   return (
     <div class="metric-place" ref={place}>
-      {seen && children}
+      {seen && children()}
     </div>
   );
 }

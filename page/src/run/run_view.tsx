@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useState } from 'preact/hooks';
+import { useMemo } from 'preact/hooks';
 import type { Group, Rollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Stage } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
@@ -9,71 +9,31 @@ import { count, duration, nameOf, number, visible } from '../format.ts';
 import { Labels } from '../home/home_view.tsx';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
-import { StatusMark, statusName } from '../status.tsx';
+import { runOperations } from '../operations/operation.ts';
+import { Operations } from '../operations/operations.tsx';
+import { StatusMark } from '../status.tsx';
+import { statusName } from '../status_name.ts';
 import { JsonView } from '../step/content.tsx';
-import { RUN_COLOURS } from './metric_plot.tsx';
+import { Table } from '../table.tsx';
 import { Metrics } from './metrics.tsx';
 import { endOf, extent, type Span, timelineRows } from './timeline.ts';
 
 /** A run, live: header, metrics, groups, timeline and config. */
 export function RunView({ id }: { readonly id: string }) {
-  const { api, address } = usePage();
+  const { api } = usePage();
   const watched = useWatched(`run ${id}`, (events) => watchRunHere(api, id, events));
   const { value: picture, error, stale } = watched;
-  const others = useMemo(() => (address.query.get('with') ?? '').split(',').filter((each) => each !== ''), [address]);
-  const runIds = useMemo(() => [id, ...others], [id, others]);
-  // Metrics do not change a run, so they are read again with what does, at most every two seconds.
-  const round = useThrottled(picture, 2000);
   if (picture === undefined)
     return error === undefined ? <p class="loading">Loading the run …</p> : <p class="problem">{error}</p>;
   return (
     <div class="run">
       <RunHeader picture={picture} stale={stale} error={error} />
-      {others.length > 0 && (
-        <RunLegend
-          runIds={runIds}
-          nameOfRun={(each) => (each === id ? nameOf(picture.run) : nameOf({ id: each, name: '' }))}
-        />
-      )}
-      <Metrics
-        runIds={runIds}
-        nameOfRun={(each) => (each === id ? nameOf(picture.run) : nameOf({ id: each, name: '' }))}
-        round={round}
-      />
+      <Metrics runId={id} />
       <Groups picture={picture} />
       <Timeline picture={picture} />
       <Config picture={picture} />
     </div>
   );
-}
-
-function RunLegend({
-  runIds,
-  nameOfRun,
-}: {
-  readonly runIds: readonly string[];
-  readonly nameOfRun: (id: string) => string;
-}) {
-  return (
-    <p class="legend">
-      {runIds.map((each, at) => (
-        <span key={each}>
-          <span class="swatch" style={{ background: `var(${RUN_COLOURS[at % RUN_COLOURS.length]})` }} />{' '}
-          {nameOfRun(each)}{' '}
-        </span>
-      ))}
-    </p>
-  );
-}
-
-/** Counts changes of a value, at most one in each period. */
-function useThrottled(value: unknown, ms: number): number {
-  const [round, setRound] = useState(0);
-  useEffect(() => {
-    const timer = setTimeout(() => setRound((last) => last + 1), round === 0 ? 0 : ms);
-    return () => clearTimeout(timer);
-  }, [value]);
-  return round;
 }
 
 function RunHeader({
@@ -116,6 +76,7 @@ function RunHeader({
         {run.statusMessage !== '' && <span class="dim">{visible(run.statusMessage)}</span>}
         <Labels labels={run.labels} />
       </div>
+      <Operations of={runOperations(run)} />
     </header>
   );
 }
@@ -156,44 +117,26 @@ function Groups({ picture: { run, groups, rollouts, stages } }: { readonly pictu
           {all.length > MOST_GROUPS ? `the newest ${MOST_GROUPS} of ${count(all.length)}` : count(all.length)}
         </span>
       </header>
-      <div class="scroll">
-        <table class="list">
-          <thead>
-            <tr>
-              <th scope="col">Group</th>
-              <th scope="col">Stage</th>
-              <th scope="col">Rollouts, by reward</th>
-              <th scope="col" class="n">
-                Mean ± std
-              </th>
-              <th scope="col" class="n">
-                Success
-              </th>
-              <th scope="col">Status</th>
-            </tr>
-          </thead>
-          <tbody>
-            {all.slice(0, MOST_GROUPS).map((group) => (
-              <tr key={group.id}>
-                <th scope="row">
-                  <a href={`/runs/${run.id}/groups/${group.id}`}>Group {count(group.number)}</a>
-                </th>
-                <td class="dim">{stageName(stages.get(group.stageId))}</td>
-                <td>
-                  <RewardBars rollouts={byGroup.get(group.id) ?? []} most={most} />
-                </td>
-                <td class="n">
-                  {number(group.statistics?.rewardMean)} ± {number(group.statistics?.rewardStd)}
-                </td>
-                <td class="n">{successOf(group)}</td>
-                <td>
-                  <StatusMark status={group.status} />
-                </td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Table columns={['Group', 'Stage', 'Rollouts, by reward', { n: 'Mean ± std' }, { n: 'Success' }, 'Status']}>
+        {all.slice(0, MOST_GROUPS).map((group) => (
+          <tr key={group.id}>
+            <th scope="row">
+              <a href={`/runs/${run.id}/groups/${group.id}`}>Group {count(group.number)}</a>
+            </th>
+            <td class="dim">{stageName(stages.get(group.stageId))}</td>
+            <td>
+              <RewardBars rollouts={byGroup.get(group.id) ?? []} most={most} />
+            </td>
+            <td class="n">
+              {number(group.statistics?.rewardMean)} ± {number(group.statistics?.rewardStd)}
+            </td>
+            <td class="n">{successOf(group)}</td>
+            <td>
+              <StatusMark status={group.status} />
+            </td>
+          </tr>
+        ))}
+      </Table>
     </section>
   );
 }

@@ -142,22 +142,28 @@ function folded(text: string): string {
 
 /** Log-probabilities at and below this have the full colour. */
 const LEAST_LIKELY = -4;
+/** Tokens that are less likely than this are underlined as well: no token is told by its colour alone. */
+const UNDERLINED = Math.log(0.2);
 
 /** Tokens, coloured by their log-probability. Their words are known if the text has as many as there are tokens. */
 export function TokensView({ action }: { readonly action: Action }) {
   const words = action.content?.text?.match(/\s*\S+/g) ?? [];
   const named = words.length === action.tokenIds.length;
   return (
-    <p class="tokens">
-      {action.logprobs.slice(0, 2000).map((logprob, at) => (
-        <span
-          key={at}
-          title={`token ${action.tokenIds[at] ?? '?'}, log-probability ${number(logprob, 3)}`}
-          style={{ '--doubt': `${Math.round(Math.min(1, logprob / LEAST_LIKELY) * 70)}%` }}
-        >
-          {named ? visible(words[at] ?? '') : `${action.tokenIds[at] ?? '·'} `}
-        </span>
-      ))}
-    </p>
+    <>
+      <p class="tokens">
+        {action.logprobs.slice(0, 2000).map((logprob, at) => (
+          <span
+            key={at}
+            class={logprob < UNDERLINED ? 'unlikely' : ''}
+            title={`token ${action.tokenIds[at] ?? '?'}, log-probability ${number(logprob, 3)}`}
+            style={{ '--doubt': `${Math.round(Math.max(0, Math.min(1, logprob / LEAST_LIKELY)) * 70) || 0}%` }}
+          >
+            {named ? visible(words[at] ?? '') : `${action.tokenIds[at] ?? '·'} `}
+          </span>
+        ))}
+      </p>
+      <p class="dim">Darker: less likely. Underlined: less than 20 %.</p>
+    </>
   );
 }

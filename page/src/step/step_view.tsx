@@ -1,22 +1,26 @@
-import type { Action, Observation, Step, StepState } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Action, Observation, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
-import { compareStates, dateOf, readCheckpoint, readJsonState, readStep, type StateAt, stateAddress } from '../api.ts';
+import { dateOf, readStep } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
-import { bytes, count, counted, duration, nameOf, number, visible } from '../format.ts';
+import { count, counted, duration, nameOf, number, visible } from '../format.ts';
+import { trajectoryOperations } from '../operations/operation.ts';
+import { Operations } from '../operations/operations.tsx';
 import type { Item } from '../tree/rows.ts';
-import { ContentView, JsonView, MarkedImage, TextView, TokensView } from './content.tsx';
+import { ContentView, JsonView, TokensView } from './content.tsx';
 import { type Stroke, strokeOf } from './marks.ts';
-import { type Change, changesOf, compareWords } from './patch.ts';
+import { States } from './states.tsx';
 
 interface StepViewProps {
   readonly trajectory: Item;
   readonly step: number;
   readonly onStep: (step: number) => void;
+  /** Ids of trajectories of the tree whose states can be compared. */
+  readonly others: readonly string[];
   readonly nameOfId: (id: string) => string;
 }
 
 /** One step of a trajectory: what was done and seen, the state after it, and what changed in it. */
-export function StepView({ trajectory, step, onStep, nameOfId }: StepViewProps) {
+export function StepView({ trajectory, step, onStep, others, nameOfId }: StepViewProps) {
   const last = trajectory.end - 1;
   return (
     <aside class="step" aria-labelledby="step-title">
@@ -28,8 +32,9 @@ export function StepView({ trajectory, step, onStep, nameOfId }: StepViewProps) 
           </a>
         )}
         <Stepper step={step} last={last} onStep={onStep} />
+        {last >= 0 && !trajectory.deleted && <Operations of={trajectoryOperations(trajectory, step)} />}
       </header>
-      {last < 0 ? <p class="dim">No steps yet.</p> : <StepBody {...{ trajectory, step, nameOfId }} />}
+      {last < 0 ? <p class="dim">No steps yet.</p> : <StepBody {...{ trajectory, step, others, nameOfId }} />}
     </aside>
   );
 }
@@ -88,22 +93,15 @@ function Stepper({
   );
 }
 
-function StepBody({ trajectory, step, nameOfId }: Omit<StepViewProps, 'onStep'>) {
+function StepBody({ trajectory, step, others, nameOfId }: Omit<StepViewProps, 'onStep'>) {
   const { api } = usePage();
   const { id } = trajectory;
   const loaded = useLoaded(`step ${id} ${step}`, (signal) => readStep(api, id, step, signal));
-  // Both at once: the state at this step or before it, and the one before that.
-  const states = useLoaded(`states ${id} ${step}`, async (signal) => {
-    const [now, before] = await Promise.all([
-      readCheckpoint(api, id, step, signal),
-      readCheckpoint(api, id, step - 1, signal),
-    ]);
-    return { now, before };
-  });
   const { value } = loaded;
   if (value === undefined) return loaded.error === undefined ? null : <p class="problem">{loaded.error}</p>;
   return (
-    <div class="step-body">
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, also by keyboard
+    <section class="step-body" aria-label="content of the step" tabIndex={0}>
       {loaded.error !== undefined && <p class="problem">{loaded.error}</p>}
       <Facts step={value.step} owner={value.owner === id ? undefined : nameOfId(value.owner)} />
       <Turn trajectoryId={id} step={value.step} />
@@ -119,8 +117,8 @@ function StepBody({ trajectory, step, nameOfId }: Omit<StepViewProps, 'onStep'>)
           <JsonView json={value.step.metadataJson} />
         </section>
       )}
-      <States trajectoryId={id} step={step} now={states.value?.now} before={states.value?.before} />
-    </div>
+      <States trajectoryId={id} step={step} others={others} nameOfId={nameOfId} />
+    </section>
   );
 }
 
@@ -224,149 +222,4 @@ function ObservationView({ observation }: { readonly observation: Observation })
       {observation.content !== undefined && <ContentView content={observation.content} />}
     </>
   );
-}
-
-interface StatesProps {
-  readonly trajectoryId: string;
-  readonly step: number;
-  readonly now: Step | undefined;
-  readonly before: Step | undefined;
-}
-
-function States({ trajectoryId, step, now, before }: StatesProps) {
-  if (now === undefined) return null;
-  const at = (name: string): StateAt => ({ trajectoryId, stepNumber: now.stepNumber, name });
-  const here = Number(now.stepNumber) === step;
-  return (
-    <>
-      {now.states.map((state) => (
-        <section key={state.name}>
-          <h3>
-            State <span class="label">{visible(state.name)}</span>
-            <span class="dim">
-              {here ? '' : `of step ${count(now.stepNumber)}, `}
-              {bytes(Number(state.size))}
-            </span>
-          </h3>
-          {here ? (
-            <StateChange state={state} at={at(state.name)} before={before} />
-          ) : (
-            <p class="dim">This step has no state.</p>
-          )}
-          <p>
-            <a href={stateAddress(at(state.name))} download={`${state.name}-${now.stepNumber}`}>
-              Download
-            </a>
-          </p>
-        </section>
-      ))}
-    </>
-  );
-}
-
-const IMAGE = /^image\/(png|jpeg|webp|gif|avif)$/;
-
-interface StateChangeProps {
-  readonly state: StepState;
-  readonly at: StateAt;
-  readonly before: Step | undefined;
-}
-
-function StateChange({ state, at, before }: StateChangeProps) {
-  const { api } = usePage();
-  const old = before?.states.find(({ name }) => name === state.name);
-  const compared = useLoaded(`${at.trajectoryId} ${old?.digest} ${state.digest}`, async (signal) => {
-    if (before === undefined || old === undefined || old.digest === state.digest) return undefined;
-    const then = { ...at, stepNumber: before.stepNumber };
-    const [difference, document] = await Promise.all([
-      compareStates(api, then, at, signal),
-      readJsonState(then, signal).catch(() => undefined),
-    ]);
-    const { patchJson, identical } = difference;
-    if (patchJson === undefined || document === undefined) return { identical, changes: undefined };
-    return { identical, changes: changesOf(document, patchJson) };
-  });
-  if (IMAGE.test(state.mediaType)) return <MarkedImage url={stateAddress(at)} />;
-  if (old === undefined) return <FirstState state={state} />;
-  if (old.digest === state.digest) return <p class="dim">Unchanged since step {count(before?.stepNumber ?? 0n)}.</p>;
-  if (compared.error !== undefined) return <p class="problem">{compared.error}</p>;
-  if (compared.value === undefined) return null;
-  if (compared.value.changes === undefined)
-    return (
-      <p class="dim">Changed since step {count(before?.stepNumber ?? 0n)}. It is no JSON, so changes are not shown.</p>
-    );
-  return <ChangeTable changes={compared.value.changes} since={before?.stepNumber ?? 0n} />;
-}
-
-function FirstState({ state }: { readonly state: StepState }) {
-  if (state.data === undefined || !/json|^text\//.test(state.mediaType)) return null;
-  const text = new TextDecoder().decode(state.data);
-  return /json/.test(state.mediaType) ? <JsonView json={text} /> : <TextView text={text} />;
-}
-
-/** More changes are not listed. */
-const MOST_CHANGES = 200;
-
-function ChangeTable({ changes, since }: { readonly changes: readonly Change[]; readonly since: bigint }) {
-  if (changes.length === 0) return <p class="dim">No value changed since step {count(since)}.</p>;
-  return (
-    <div class="scroll">
-      <table class="changes">
-        <caption>
-          {counted(changes.length, 'change')} since step {count(since)}
-        </caption>
-        <thead class="only-read">
-          <tr>
-            <th scope="col">Path</th>
-            <th scope="col">Before</th>
-            <th scope="col">After</th>
-          </tr>
-        </thead>
-        <tbody>
-          {changes.slice(0, MOST_CHANGES).map((change, at) => (
-            <tr key={at}>
-              <th scope="row">{visible(change.path) || 'all'}</th>
-              <ChangedValues change={change} />
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {changes.length > MOST_CHANGES && <p class="dim">{counted(changes.length - MOST_CHANGES, 'more change')}</p>}
-    </div>
-  );
-}
-
-function ChangedValues({ change: { kind, before, after } }: { readonly change: Change }) {
-  if (typeof before === 'string' && typeof after === 'string' && before.length + after.length > 60) {
-    return (
-      <td colSpan={2}>
-        {compareWords(before, after).map((part, at) => {
-          const text = visible(
-            part.text.length > 400 && part.in === 'both'
-              ? `${part.text.slice(0, 80)} … ${part.text.slice(-80)}`
-              : part.text,
-          );
-          return part.in === 'before' ? (
-            <del key={at}>{text}</del>
-          ) : part.in === 'after' ? (
-            <ins key={at}>{text}</ins>
-          ) : (
-            <span key={at}>{text}</span>
-          );
-        })}
-      </td>
-    );
-  }
-  return (
-    <>
-      <td>{kind !== 'add' && <del>{shortened(before)}</del>}</td>
-      <td>{kind !== 'remove' && <ins>{shortened(after)}</ins>}</td>
-    </>
-  );
-}
-
-function shortened(value: unknown): string {
-  const fraction = typeof value === 'number' && !Number.isInteger(value);
-  const text = JSON.stringify(fraction ? Number(value.toPrecision(8)) : value) ?? '';
-  return visible(text.length > 160 ? `${text.slice(0, 157)}…` : text);
 }

@@ -1,23 +1,15 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import { beginDrawing, gainColour, type Palette, paletteOf, useSize, useTheme } from '../canvas.ts';
+import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
 import { count, nameOf, number } from '../format.ts';
-import { pixel, type Scale, ticks, valueOfPixel } from '../scale.ts';
-import { gainShade, type Item, lineageOf } from './rows.ts';
-import { boundsOf, indexAt, type Series, thinned, valueAt } from './series.ts';
+import type { Palette } from '../pen.ts';
+import { pixel, type Scale, valueOfPixel } from '../scale.ts';
+import { BOTTOM, drawPlot, LABELS, lineageValue, type PlotPoint, type Range, ROOM, TOP } from './plot_drawing.ts';
+import type { Item } from './rows.ts';
+import { boundsOf, indexAt, type Series } from './series.ts';
 
-/** Room for the labels of values, left of the step axis. */
-const LABELS = 56;
-const [TOP, BOTTOM] = [12, 24];
-/** Room for the mark of the selected step, right of the step axis. */
-const ROOM = 6;
 /** Pixels around the pointer in which a line is found. */
 const REACH = 16;
-
-export interface Range {
-  readonly from: number;
-  readonly to: number;
-}
 
 interface BranchPlotProps {
   readonly items: readonly Item[];
@@ -33,12 +25,6 @@ interface BranchPlotProps {
   readonly children: ComponentChildren;
 }
 
-interface Found {
-  readonly item: Item;
-  readonly step: number;
-  readonly value: number;
-}
-
 /** One line per trajectory. A shared prefix is drawn once, by its owner, so lines part where trajectories part. */
 export function BranchPlot(props: BranchPlotProps) {
   const { items, series, label, range, selected, step, onSelect, onZoom } = props;
@@ -46,7 +32,7 @@ export function BranchPlot(props: BranchPlotProps) {
   const area = useRef<HTMLDivElement>(null);
   const size = useSize(area);
   const theme = useTheme();
-  const [found, setFound] = useState<Found>();
+  const [found, setFound] = useState<PlotPoint>();
   const [drag, setDrag] = useState<{ readonly start: number; readonly end: number }>();
   const bounds = useMemo(() => boundsOf(series.values()) ?? [0, 1], [series]);
   const x: Scale = { low: range.from, high: range.to, from: LABELS, to: size.width };
@@ -56,7 +42,7 @@ export function BranchPlot(props: BranchPlotProps) {
     if (canvas.current === null || size.width === 0) return;
     const pen = beginDrawing(canvas.current, { ...size, width: size.width + ROOM });
     if (pen === null) return;
-    draw(pen, { ...props, x, y, palette: paletteOf(canvas.current), emphasized: found?.item.id ?? selected });
+    drawPlot(pen, { ...props, x, y, palette: paletteOf(canvas.current), emphasized: found?.item.id ?? selected });
     if (drag !== undefined && drag.start !== drag.end) markRange(pen, drag, size.height, paletteOf(canvas.current));
   }, [items, series, range.from, range.to, size, selected, step, found?.item.id, theme, drag]);
 
@@ -113,110 +99,6 @@ export function BranchPlot(props: BranchPlotProps) {
   );
 }
 
-function lineageValue(
-  items: readonly Item[],
-  series: ReadonlyMap<string, Series>,
-  id: string,
-  step: number,
-): Found | undefined {
-  const byId = new Map(items.map((item) => [item.id, item]));
-  const owner = lineageOf(byId, id).find((item) => item.branchPoint < step || item.parentId === '');
-  const item = byId.get(id);
-  const value = owner === undefined ? undefined : valueAt(series.get(owner.id), step);
-  return item === undefined || value === undefined ? undefined : { item, step, value };
-}
-
-interface Drawing extends Omit<BranchPlotProps, 'children'> {
-  readonly x: Scale;
-  readonly y: Scale;
-  readonly palette: Palette;
-  readonly emphasized: string;
-}
-
-function draw(pen: CanvasRenderingContext2D, drawing: Drawing): void {
-  const { items, series, x, y, palette, scale, emphasized, step } = drawing;
-  drawAxes(pen, drawing);
-  pen.save();
-  pen.beginPath();
-  pen.rect(x.from - 1, 0, x.to - x.from + ROOM, y.from + 4);
-  pen.clip();
-  pen.lineJoin = 'round';
-  const byId = new Map(items.map((item) => [item.id, item]));
-  const lineage = lineageOf(byId, emphasized);
-  const inLineage = new Set(lineage.map(({ id }) => id));
-  pen.lineWidth = 1.25;
-  pen.globalAlpha = items.length > 40 ? 0.55 : 0.85;
-  for (const item of items) {
-    if (inLineage.has(item.id)) continue;
-    pen.strokeStyle = gainColour(palette, gainShade(item.gain, scale));
-    trace(pen, drawing, item, Number.POSITIVE_INFINITY);
-  }
-  pen.globalAlpha = 1;
-  pen.lineWidth = 2.25;
-  pen.strokeStyle = palette.ink;
-  let end = Number.POSITIVE_INFINITY;
-  for (const item of lineage) {
-    trace(pen, drawing, item, end);
-    end = item.branchPoint;
-  }
-  const selected = lineageValue(items, series, drawing.selected, step);
-  const at = Math.round(pixel(x, step)) + 0.5;
-  pen.lineWidth = 1;
-  pen.strokeStyle = palette.accent;
-  pen.beginPath();
-  pen.moveTo(at, y.to);
-  pen.lineTo(at, y.from);
-  pen.stroke();
-  if (selected !== undefined) {
-    pen.fillStyle = palette.accent;
-    pen.strokeStyle = palette.panel;
-    pen.lineWidth = 1.5;
-    pen.beginPath();
-    pen.arc(pixel(x, step), pixel(y, selected.value), 4, 0, 7);
-    pen.fill();
-    pen.stroke();
-  }
-  pen.restore();
-}
-
-function drawAxes(pen: CanvasRenderingContext2D, { x, y, palette }: Drawing): void {
-  pen.font = '11px system-ui, sans-serif';
-  pen.lineWidth = 1;
-  pen.strokeStyle = palette.line;
-  pen.fillStyle = palette.dim;
-  pen.textBaseline = 'middle';
-  pen.textAlign = 'right';
-  for (const value of ticks(y.low, y.high, 4)) {
-    const at = Math.round(pixel(y, value)) + 0.5;
-    pen.beginPath();
-    pen.moveTo(x.from, at);
-    pen.lineTo(x.to, at);
-    pen.stroke();
-    pen.fillText(number(value), x.from - 8, at);
-  }
-  pen.textBaseline = 'alphabetic';
-  for (const step of ticks(x.low, x.high, Math.max(2, (x.to - x.from) / 110))) {
-    if (!Number.isInteger(step)) continue;
-    const at = pixel(x, step);
-    pen.textAlign = at > x.to - 20 ? 'right' : at < x.from + 8 ? 'left' : 'center';
-    pen.fillText(count(step), at, y.from + 16);
-  }
-}
-
-/** Draws the own steps of a trajectory up to a step, from its branch point on its parent's line. */
-function trace(pen: CanvasRenderingContext2D, { series, x, y }: Drawing, item: Item, end: number): void {
-  const own = series.get(item.id);
-  if (own === undefined || own.steps.length === 0) return;
-  const { steps, values } = thinned(own, x.low, x.high, Math.max(100, (x.to - x.from) / 2));
-  pen.beginPath();
-  const parting = valueAt(series.get(item.parentId), item.branchPoint);
-  if (parting !== undefined) pen.moveTo(pixel(x, item.branchPoint), pixel(y, parting));
-  for (let at = 0; at < steps.length && (steps[at] ?? 0) <= end; at += 1) {
-    pen.lineTo(pixel(x, steps[at] ?? 0), pixel(y, values[at] ?? 0));
-  }
-  pen.stroke();
-}
-
 function markRange(
   pen: CanvasRenderingContext2D,
   drag: { readonly start: number; readonly end: number },
@@ -236,10 +118,10 @@ interface Pointer {
   readonly down: number;
 }
 
-function nearest(items: readonly Item[], series: ReadonlyMap<string, Series>, pointer: Pointer): Found | undefined {
+function nearest(items: readonly Item[], series: ReadonlyMap<string, Series>, pointer: Pointer): PlotPoint | undefined {
   const { x, y, at, down } = pointer;
   const step = valueOfPixel(x, at);
-  let best: Found | undefined;
+  let best: PlotPoint | undefined;
   let distance = REACH;
   for (const item of items) {
     const own = series.get(item.id);

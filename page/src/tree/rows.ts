@@ -14,6 +14,8 @@ export interface Item {
   readonly gain: number | undefined;
   readonly status: number;
   readonly deleted: boolean;
+  /** Of a node of a search tree: the metrics `visits` and `value` of its trajectory. */
+  readonly search?: { readonly visits: number; readonly value: number } | undefined;
 }
 
 export type Order = 'branch' | 'gain' | 'time';

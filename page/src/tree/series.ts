@@ -87,3 +87,20 @@ export function spread(
   const [low, high] = boundsOf(roots) ?? [0, 0];
   return high > low ? most / (high - low) : most;
 }
+
+/** Returns a series with its points from a step on replaced. */
+export function spliced({ steps, values }: Series, from: number, newer: Series): Series {
+  let kept = steps.length;
+  while (kept > 0 && (steps[kept - 1] ?? 0) >= from) kept -= 1;
+  return {
+    steps: joined(steps.subarray(0, kept), newer.steps),
+    values: joined(values.subarray(0, kept), newer.values),
+  };
+}
+
+function joined(before: Float64Array, after: Float64Array): Float64Array {
+  const all = new Float64Array(before.length + after.length);
+  all.set(before);
+  all.set(after, before.length);
+  return all;
+}

@@ -1,10 +1,11 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { beginDrawing, gainColour, paletteOf, useSize, useTheme } from '../canvas.ts';
+import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
 import { count, nameOf, number, signed } from '../format.ts';
-import { pixel, type Scale, valueOfPixel } from '../scale.ts';
-import { StatusMark, statusName } from '../status.tsx';
-import type { Range } from './branch_plot.tsx';
-import { gainShade, type Item, type Row } from './rows.ts';
+import { type Scale, valueOfPixel } from '../scale.ts';
+import { StatusMark } from '../status.tsx';
+import { drawLanes } from './lane_drawing.ts';
+import type { Range } from './plot_drawing.ts';
+import type { Row } from './rows.ts';
 
 const ROW = 28;
 const HEAD = 28;
@@ -183,51 +184,8 @@ function Lanes({ rows, range, scale, selected, step, top, size, lane, laneWidth 
     if (element === null || laneWidth === 0 || height === 0) return;
     const pen = beginDrawing(element, { width: laneWidth + ROOM, height });
     if (pen === null) return;
-    const palette = paletteOf(element);
     const x: Scale = { low: range.from, high: range.to, from: 0, to: laneWidth };
-    const middle = (index: number) => (index + 0.5) * ROW - top;
-    const from = Math.max(0, Math.floor(top / ROW));
-    const to = Math.min(rows.length, Math.ceil((top + height) / ROW));
-    // Connectors of visible rows only: those of all rows would cover the lanes.
-    pen.strokeStyle = palette.equal;
-    pen.globalAlpha = 0.55;
-    for (let index = from; index < to; index += 1) {
-      const row = rows[index];
-      if (row === undefined || row.parent < 0) continue;
-      const at = Math.round(pixel(x, row.item.branchPoint)) + 0.5;
-      pen.beginPath();
-      pen.moveTo(at, Math.max(-1, middle(row.parent) + 3));
-      pen.lineTo(at, middle(index) - 4);
-      pen.quadraticCurveTo(at, middle(index), at + 4, middle(index));
-      pen.lineTo(pixel(x, row.item.branchPoint + 1), middle(index));
-      pen.stroke();
-    }
-    pen.globalAlpha = 1;
-    for (let index = from; index < to; index += 1) {
-      const { item } = rows[index] as Row;
-      const start = pixel(x, Math.max(0, item.branchPoint + 1));
-      const end = Math.max(start + 2, pixel(x, item.end - 1));
-      pen.fillStyle = item.deleted ? palette.line : gainColour(palette, gainShade(item.gain, scale));
-      pen.beginPath();
-      pen.roundRect(start, middle(index) - 3, end - start, 6, 3);
-      pen.fill();
-      drawEnd(pen, item, {
-        at: end,
-        middle: middle(index),
-        colour: item.deleted ? palette.dim : palette.bad,
-        accent: palette.accent,
-      });
-      if (item.id === selected) {
-        pen.fillStyle = palette.accent;
-        pen.strokeStyle = palette.panel;
-        pen.lineWidth = 2;
-        pen.beginPath();
-        pen.arc(pixel(x, step), middle(index), 5, 0, 7);
-        pen.stroke();
-        pen.fill();
-        pen.lineWidth = 1;
-      }
-    }
+    drawLanes(pen, { rows, x, scale, selected, step, top, height, rowHeight: ROW, palette: paletteOf(element) });
   }, [rows, range.from, range.to, scale, selected, step, top, height, laneWidth, theme]);
   return (
     <div class="lanes" style={{ top: `${HEAD}px` }} aria-hidden="true">
@@ -237,35 +195,4 @@ function Lanes({ rows, range, scale, selected, step, top, size, lane, laneWidth 
       />
     </div>
   );
-}
-
-interface End {
-  readonly at: number;
-  readonly middle: number;
-  readonly colour: string;
-  readonly accent: string;
-}
-
-/** Failed lanes end in a cross, running ones in an arrow, so that neither is shown by colour alone. */
-function drawEnd(pen: CanvasRenderingContext2D, { status }: Item, { at, middle, colour, accent }: End): void {
-  const name = statusName(status);
-  pen.lineWidth = 1.75;
-  if (name === 'failed') {
-    pen.strokeStyle = colour;
-    pen.beginPath();
-    for (const slope of [-1, 1]) {
-      pen.moveTo(at - 3, middle - 4 * slope);
-      pen.lineTo(at + 4, middle + 4 * slope);
-    }
-    pen.stroke();
-  }
-  if (name === 'running') {
-    pen.fillStyle = accent;
-    pen.beginPath();
-    pen.moveTo(at, middle - 5);
-    pen.lineTo(at + 7, middle);
-    pen.lineTo(at, middle + 5);
-    pen.fill();
-  }
-  pen.lineWidth = 1;
 }

@@ -1,13 +1,18 @@
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import type { TreeNode } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { stepOf } from '../address.ts';
-import { type Api, type Plotted, readStep, readValues, watchTree } from '../api.ts';
+import { addressOf, stepOf } from '../address.ts';
+import { type Api, readStep, watchTree } from '../api.ts';
 import { useLatest, useLoaded, usePage } from '../context.ts';
 import { counted, nameOf, number } from '../format.ts';
+import { isCommand } from '../keys.ts';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
 import { StepView } from '../step/step_view.tsx';
-import { BranchPlot, type Range } from './branch_plot.tsx';
+import { BranchPlot } from './branch_plot.tsx';
+import { GrowingValues } from './growing_values.ts';
+import { IcicleChart } from './icicle_chart.tsx';
+import { itemOf } from './item.ts';
+import type { Range } from './plot_drawing.ts';
+import { type Plotted, readValues } from './read_values.ts';
 import { bestOf, gainScale, type Item, ORDERS, type Order, rootOf, rowsOf } from './rows.ts';
 import { type Series, spread } from './series.ts';
 import { TreeGrid } from './tree_grid.tsx';
@@ -16,29 +21,17 @@ import { ValueChooser } from './value_chooser.tsx';
 
 /** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
 export function TreeView({ id }: { readonly id: string }) {
-  const { api } = usePage();
-  const tree = useWatched(`tree ${id}`, (events) => watchTree(api, id, events));
+  const tree = useWatched(`tree ${id}`, (events) => watchTree(id, events));
   const items = useMemo(() => tree.value?.map(itemOf), [tree.value]);
   if (items === undefined) {
     return tree.error === undefined ? <p class="loading">Loading the tree …</p> : <p class="problem">{tree.error}</p>;
   }
-  return <LoadedTree id={id} items={items} stale={tree.stale} />;
-}
-
-function itemOf({ trajectory, deleted, gain }: TreeNode): Item {
-  if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
-  const { id, parentId, branchPoint = -1n, nextStepNumber, name, rewardSum: reward, status } = trajectory;
-  return {
-    id,
-    parentId,
-    branchPoint: Number(branchPoint),
-    end: Number(nextStepNumber),
-    name,
-    reward,
-    gain,
-    status,
-    deleted,
-  };
+  return (
+    <>
+      {tree.error !== undefined && <p class="problem">{tree.error}</p>}
+      <LoadedTree id={id} items={items} stale={tree.stale} />
+    </>
+  );
 }
 
 const ORDER_NAMES: Readonly<Record<Order, string>> = { branch: 'Branch point', gain: 'Gain', time: 'Creation' };
@@ -85,6 +78,14 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
     onSelect: select,
   });
   const best = useMemo(() => bestOf(items), [items]);
+  const searched = useMemo(
+    () =>
+      items.flatMap(({ id, parentId, name, search }) =>
+        search === undefined ? [] : [{ id, parentId, name, ...search }],
+      ),
+    [items],
+  );
+  const others = useMemo(() => items.filter(({ deleted }) => !deleted).map((item) => item.id), [items]);
   const root = rootOf(items);
   return (
     <div class="tree-page">
@@ -104,6 +105,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           )}
           <Lost stale={stale} />
           <span class="space" />
+          {items.length > 2 && <a href={addressOf('/compare', { tree: root?.id })}>Compare by label</a>}
           <label>
             <span class="dim">Order</span>{' '}
             <select value={order} onChange={(event) => set({ order: event.currentTarget.value })}>
@@ -154,6 +156,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
             </button>
           )}
         </BranchPlot>
+        {searched.length > 0 && <IcicleChart items={searched} selected={selected?.id ?? ''} onSelect={select} />}
         <TreeGrid
           rows={rows}
           range={range}
@@ -169,6 +172,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           trajectory={selected}
           step={step}
           onStep={(to) => set({ at: selected.id, step: Math.max(0, Math.min(end, to)) }, { replace: true })}
+          others={others}
           nameOfId={(each) => nameOf(byId.get(each) ?? { id: each, name: '' })}
         />
       )}
@@ -192,8 +196,12 @@ function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plot
   const { api } = usePage();
   const treeId = rootOf(items)?.id ?? '';
   const version = `${items.length} ${items.reduce((sum, item) => sum + item.end, 0)}`;
-  const read = useLatest(`values ${treeId} ${value} ${range.from} ${range.to}`, version, (signal) =>
-    readValues(api, { treeId, ...range }, value, signal),
+  const key = `values ${treeId} ${value} ${range.from} ${range.to}`;
+  const growing = useMemo(() => new GrowingValues(), [key]);
+  const read = useLatest(key, version, (signal) =>
+    growing.read(items, range, (ids, part) =>
+      readValues(api, { ...(ids === undefined ? { treeId } : { trajectoryIds: [...ids] }), ...part }, value, signal),
+    ),
   );
   const offered = useLoaded(`offered ${treeId} ${(rootOf(items)?.end ?? 0) > 1}`, (signal) =>
     offeredBy(api, items, signal),
@@ -263,9 +271,7 @@ function useKeys(targets: KeyTargets): void {
   useEffect(() => {
     const press = (event: KeyboardEvent) => {
       const { step, end, onStep, rows, selected, onSelect } = latest.current;
-      const typing =
-        event.target instanceof Element && event.target.matches('input:not([type=range]), select, textarea');
-      if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (!isCommand(event)) return;
       const row = (by: number) => {
         const next = rows[rows.indexOf(selected) + by];
         if (next !== undefined) onSelect(next);

@@ -1,6 +1,7 @@
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-web';
 import { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../../gen/es/anabranch/v1/retention_service_pb.js';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
@@ -40,6 +41,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
     rollouts: createClient(RolloutService, transport),
+    retention: createClient(RetentionService, transport),
     admin: createClient(AdminService, transport),
     server: createClient(ServerService, transport),
   };

@@ -13,7 +13,10 @@
 export { appendBatch, type EntryInit, type EntryResult } from '../append_batch.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from '../errors.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from '../reader.ts';
+export { type SearchOptions, searchSteps } from '../search.ts';
 export { parseStepReference, resolveStep, type StepReference } from '../step_reference.ts';
 export { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps } from '../trajectories.ts';
-export { type RunPicture, type WatchOptions, watchRun } from '../watch.ts';
+export { type RunPicture, seriesId, type WatchOptions, watchRun } from '../watch.ts';
+export { type RunsPicture, type RunsWatchOptions, watchRuns } from '../watch_runs.ts';
+export { type TreePicture, type TreeWatchOptions, watchTree } from '../watch_tree.ts';
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';

@@ -28,8 +28,8 @@ export interface StreamPlan {
   readonly seal: () => { status: SealStatus; message: string } | undefined;
   readonly maxUnackedSteps: number;
   readonly maxUnackedBytes: number;
-  /** Sends one step per frame, so that a rejection concerns only one step. */
-  readonly oneByOne: boolean;
+  /** Steps below this index are sent one per frame, so that a rejection concerns only one step. */
+  readonly isolatedBelow: number;
   readonly silenceMs: number;
 }
 
@@ -81,6 +81,11 @@ export class AppendStream {
     } finally {
       this.#end();
     }
+  }
+
+  /** Index of the next step to send on this stream. */
+  get cursor(): number {
+    return this.#cursor;
   }
 
   /** Notifies the stream that there may be something to send: steps, uploaded bytes or a seal. */
@@ -158,9 +163,12 @@ export class AppendStream {
 
   /** Returns the next steps that are ready and fit into the window. */
   #gather(): { fields: Entry['field'][]; bytes: number } {
-    const { queue, maxUnackedSteps, maxUnackedBytes, oneByOne } = this.#plan;
+    const { queue, maxUnackedSteps, maxUnackedBytes, isolatedBelow } = this.#plan;
     const fields: Entry['field'][] = [];
-    const maxSteps = oneByOne ? 1 : FRAME_STEPS;
+    const isolating = queue.acked < isolatedBelow;
+    // Steps that share a frame wait until those before them are acked.
+    if (isolating && this.#cursor >= isolatedBelow) return { fields, bytes: 0 };
+    const maxSteps = isolating ? 1 : FRAME_STEPS;
     let bytes = 0;
     while (!this.#allSent() && fields.length < maxSteps && this.#cursor - queue.acked < maxUnackedSteps) {
       const entry = queue.at(this.#cursor);

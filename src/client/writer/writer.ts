@@ -10,12 +10,12 @@ import type {
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../connection.ts';
 import { Deferred } from '../deferred.ts';
-import { Patience, systemTiming, type Timing } from '../retry.ts';
+import { isTransient, Patience, type Pause, systemTiming, type Timing } from '../retry.ts';
 import { putState } from '../states.ts';
 import { type EncodedStep, encodeStep, type StepInit } from '../step.ts';
 import type { AppendResult, Sealed, SealStatus, TrajectoryWriter, WriterOptions } from './contract.ts';
 import { creationOf } from './creation.ts';
-import { judge } from './policy.ts';
+import { judge, type Verdict } from './policy.ts';
 import { type Entry, StepQueue } from './queue.ts';
 import { type Settings, settingsOf } from './settings.ts';
 import { AppendStream, protocolError } from './stream.ts';
@@ -61,7 +61,8 @@ export class Writer implements TrajectoryWriter {
   /** Epoch of the other writer that fenced the first opening. */
   #refusedBy: bigint | undefined;
   #refusals = 0;
-  #oneByOne = false;
+  /** Steps below this index are sent one by one, because one of them was rejected. */
+  #isolatedBelow = 0;
   #stream: AppendStream | undefined;
   #seal: PendingSeal | undefined;
   #closing = false;
@@ -239,7 +240,7 @@ export class Writer implements TrajectoryWriter {
       seal: () => this.#seal?.seal,
       maxUnackedSteps: this.#settings.maxUnackedSteps,
       maxUnackedBytes: this.#settings.maxUnackedBytes,
-      oneByOne: this.#oneByOne,
+      isolatedBelow: this.#isolatedBelow,
       silenceMs: this.#settings.silenceMs,
     });
     this.#stream = stream;
@@ -253,7 +254,7 @@ export class Writer implements TrajectoryWriter {
       if (this.#failure !== undefined) throw this.#failure;
       // Everything is durable, so an error at the end of the stream has no effect.
       if (this.#closing && this.#idle()) return true;
-      await this.#recover(asError(error));
+      await this.#recover(asError(error), stream.cursor);
       return false;
     } finally {
       this.#stream = undefined;
@@ -316,24 +317,26 @@ export class Writer implements TrajectoryWriter {
     this.#seal?.outcome.resolve({ status, message, nextStepNumber, sealTime: time });
   }
 
-  /** Waits before the next opening. Throws if there must be none. */
-  async #recover(error: Error): Promise<void> {
+  /** Waits before the next opening. Throws if there must be none. `sent`: index of the first step that was not sent. */
+  async #recover(error: Error, sent: number): Promise<void> {
     const verdict = judge(error, {
       writerId: this.writerId,
       everOpened: this.#grant !== undefined,
       takeOver: this.#settings.takeOver,
-      shared: !this.#oneByOne && this.#queue.waiting > 1,
+      shared: this.#queue.acked >= this.#isolatedBelow && sent - this.#queue.acked > 1,
     });
     if (verdict.do === 'takeOver') this.#refusedBy = verdict.epoch;
-    if (verdict.do === 'isolate') this.#oneByOne = true;
-    const { attempt, delayMs } =
-      verdict.do === 'retryOrFail'
-        ? this.#patience.next(error)
-        : this.#patience.nextAfterRefusals(error, this.#refusals++);
-    // Nothing waits, so the next append opens the stream without delay.
-    const retryInMs = this.#idle() ? 0 : delayMs;
-    this.#options.onEvent?.({ type: 'cut', error, attempt, retryInMs });
-    if (retryInMs > 0) await this.#timing.sleep(retryInMs, this.#stopped.signal);
+    if (verdict.do === 'isolate') this.#isolatedBelow = sent;
+    const { attempt, delayMs } = this.#pause(verdict, error);
+    this.#options.onEvent?.({ type: 'cut', error, attempt, retryInMs: delayMs });
+    if (delayMs > 0) await this.#timing.sleep(delayMs, this.#stopped.signal);
+  }
+
+  /** Returns when to open again. If nothing waits, the next append does so at once, and has all the time until the limit. */
+  #pause(verdict: Verdict, error: Error): Pause {
+    const retries = verdict.do === 'retryOrFail';
+    if (this.#idle() && !(retries && !isTransient(error))) return { attempt: 1, delayMs: 0 };
+    return retries ? this.#patience.next(error) : this.#patience.nextAfterRefusals(error, this.#refusals++);
   }
 
   #fail(reason: unknown): void {

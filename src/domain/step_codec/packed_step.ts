@@ -1,6 +1,15 @@
 import type { Digest } from '../ids.ts';
 import type { Instant } from '../instant.ts';
-import { contentStates, isSmall, type NewState, type StateRef, type Step } from '../step.ts';
+import {
+  contentStates,
+  hasRow,
+  isSmall,
+  type NewState,
+  type StateRef,
+  type Step,
+  type TensorState,
+  tensorStates,
+} from '../step.ts';
 import type { WireWriter } from './wire_writer.ts';
 import { writeStep } from './write.ts';
 
@@ -19,6 +28,8 @@ export interface PackedStep {
   readonly states: readonly StateRef[];
   /** Digests of the states that contents refer to, in order, each once. */
   readonly contentStates: readonly Digest[];
+  /** The states among them that have the items of tensors, with the sizes that they must have. */
+  readonly tensorStates: readonly TensorState[];
   /** The bytes of contents that are stored as states (FM4), in order. */
   readonly contentData: readonly NewState[];
   /** The step as `writeStep` writes it. States that came without their bytes have no size yet. */
@@ -64,6 +75,7 @@ export function packStep(out: WireWriter, step: SentStep): PackedStep {
     labels,
     states,
     contentStates: contentStates(step),
+    tensorStates: tensorStates(step),
     contentData,
     bytes: out.take(),
   };
@@ -88,6 +100,6 @@ export function withInlineStates(steps: readonly PackedStep[]): NewSteps {
 export function rowStates({ states, contentStates }: PackedStep): readonly Digest[] {
   if (states.length === 0) return contentStates;
   const digests: Digest[] = [];
-  for (const state of states) if (!isSmall(state)) digests.push(state.digest);
+  for (const state of states) if (hasRow(state)) digests.push(state.digest);
   return [...digests, ...contentStates];
 }

@@ -2,7 +2,7 @@ import type { Digest } from '../ids.ts';
 import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import { LIMITS } from '../limits.ts';
 import { stateDigest } from '../state_digest.ts';
-import { DEFAULT_STATE_NAME, type NewState, type StateRef } from '../step.ts';
+import { DEFAULT_STATE_NAME, type NewState, type StateRef, type TensorState } from '../step.ts';
 import { itemBytes, tensorBytes } from '../tensor.ts';
 import { compareText } from '../text_order.ts';
 import { CheckedReader, DECLINED, demand, given, nonZero, positive } from './checked_reader.ts';
@@ -46,6 +46,7 @@ const NUMBER = /^[0-9]+$/;
 export const SIZE_BYTES = 6;
 
 const NO_DIGESTS: readonly Digest[] = [];
+const NO_TENSORS: readonly TensorState[] = [];
 const NO_SHAPE: readonly number[] = [];
 const NO_STATES: readonly StateRef[] = [];
 const NO_DATA: readonly NewState[] = [];
@@ -60,6 +61,7 @@ class Pass {
   readonly #input: WireReader;
   /** States that contents and actions of the current step refer to. */
   #contentStates: Set<Digest> | undefined;
+  #tensorStates: TensorState[] | undefined;
   /** Number of contents of the current step that refer to a state. */
   #contentRefs = 0;
   /** Steps that cannot be stored as they are: they have states, or flags that are written though they are false. */
@@ -90,6 +92,7 @@ class Pass {
     const input = this.#input;
     this.#checked.count();
     this.#contentStates = undefined;
+    this.#tensorStates = undefined;
     this.#contentRefs = 0;
     const outer = input.enter();
     const from = input.at;
@@ -124,6 +127,7 @@ class Pass {
       labels,
       states,
       contentStates: this.#contentStates === undefined ? NO_DIGESTS : [...this.#contentStates],
+      tensorStates: this.#tensorStates ?? NO_TENSORS,
       contentData: NO_DATA,
       bytes: this.#bytes,
     };
@@ -220,9 +224,11 @@ class Pass {
   }
 
   /** Reads the digest of a state that a content or an action refers to. */
-  #contentState(): void {
+  #contentState(): Digest {
+    const digest = this.#checked.digest();
     this.#contentStates ??= new Set();
-    this.#contentStates.add(this.#checked.digest());
+    this.#contentStates.add(digest);
+    return digest;
   }
 
   #tensor(): void {
@@ -239,7 +245,8 @@ class Pass {
       demand(input.at - from === bytes && bytes < LIMITS.contentStateBytes);
     } else {
       input.expect(TENSOR.stateDigest);
-      this.#contentState();
+      this.#tensorStates ??= [];
+      this.#tensorStates.push({ digest: this.#contentState(), bytes });
     }
     input.leave(outer);
   }

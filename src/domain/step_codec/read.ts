@@ -47,6 +47,8 @@ export function readStep(bytes: Uint8Array, from: number, to: number, view: 'BAS
 const NONE: readonly never[] = [];
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
 const NO_LABELS: ReadonlyMap<string, string> = new Map();
+const NOT_PRUNED = {};
+const NOT_ATTACHED = {};
 
 function readList<T>(input: WireReader, tag: number, read: (input: WireReader) => T): readonly T[] {
   if (!input.has(tag)) return NONE;
@@ -121,6 +123,7 @@ function readForm(input: WireReader): Content {
     digest: readDigest(input, CONTENT.stateDigest),
     mediaType: readText(input, CONTENT.mediaType),
     size: input.has(CONTENT.size) ? input.unsigned() : 0,
+    ...(input.has(CONTENT.prunedTime) ? { prunedTime: readTime(input) } : NOT_PRUNED),
   };
 }
 
@@ -181,6 +184,8 @@ function readState(input: WireReader): StateRef {
     digest: readDigest(input, STATE.digest),
     mediaType: readText(input, STATE.mediaType),
     size: input.has(STATE.size) ? input.unsigned() : 0,
+    ...(input.has(STATE.prunedTime) ? { prunedTime: readTime(input) } : NOT_PRUNED),
+    ...(input.has(STATE.attachTime) ? { attachTime: readTime(input) } : NOT_ATTACHED),
   };
   input.leave(outer);
   return state;

@@ -48,8 +48,17 @@ export const CONTENT = {
   mediaType: 0x32,
   size: 0x38,
   tensor: 0x42,
+  prunedTime: 0x4a,
 } as const;
 export const TENSOR = { dtype: 0x0a, shape: 0x12, data: 0x1a, stateDigest: 0x22 } as const;
 /** `data` is never stored with a step. */
-export const STATE = { name: 0x0a, data: 0x12, digest: 0x1a, mediaType: 0x22, size: 0x28 } as const;
+export const STATE = {
+  name: 0x0a,
+  data: 0x12,
+  digest: 0x1a,
+  mediaType: 0x22,
+  size: 0x28,
+  prunedTime: 0x32,
+  attachTime: 0x3a,
+} as const;
 export const TIMESTAMP = { seconds: 0x08, nanos: 0x10 } as const;

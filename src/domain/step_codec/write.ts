@@ -92,7 +92,10 @@ function writeContent(out: WireWriter, tag: number, content: Content): void {
       break;
   }
   if ('mediaType' in content && content.mediaType !== '') out.text(CONTENT.mediaType, content.mediaType);
-  if (content.kind === 'state' && content.size > 0) out.unsigned(CONTENT.size, content.size);
+  if (content.kind === 'state') {
+    if (content.size > 0) out.unsigned(CONTENT.size, content.size);
+    if (content.prunedTime !== undefined) writeTime(out, CONTENT.prunedTime, content.prunedTime);
+  }
   out.end(begun);
 }
 
@@ -113,12 +116,15 @@ function writeMetric(out: WireWriter, key: string, value: number): void {
 }
 
 /** Writes one of the states of a step. */
-export function writeState(out: WireWriter, { name, digest, mediaType, size }: StateRef): void {
+export function writeState(out: WireWriter, state: StateRef): void {
+  const { name, digest, mediaType, size, prunedTime, attachTime } = state;
   const begun = out.begin(STEP.states);
   if (name !== '') out.text(STATE.name, name);
   if (digest !== '') out.text(STATE.digest, digest);
   if (mediaType !== '') out.text(STATE.mediaType, mediaType);
   if (size > 0) out.unsigned(STATE.size, size);
+  if (prunedTime !== undefined) writeTime(out, STATE.prunedTime, prunedTime);
+  if (attachTime !== undefined) writeTime(out, STATE.attachTime, attachTime);
   out.end(begun);
 }
 

@@ -7,7 +7,7 @@ import {
   type RunService,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import type { MetricPoints, MetricRange, Series, SeriesExtent, SeriesFilter } from '../../store/contract/metric.ts';
+import type { MetricPoints, MetricRange, Series, SeriesExtent, SeriesFilter } from '../../domain/metric.ts';
 import { requireDistinct } from '../convert/distinct.ts';
 import type { Call, SomeMethods } from '../method.ts';
 

@@ -1,6 +1,7 @@
 import type { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import { FEATURES } from '../../domain/features.ts';
 import type { Methods } from '../method.ts';
+import { watch } from './watch.ts';
 
 /** What only the composition root knows about the server. */
 export interface ServerInfo {
@@ -9,11 +10,14 @@ export interface ServerInfo {
   readonly limits: Readonly<Record<string, number>>;
 }
 
-export function serverMethods({ version, limits }: ServerInfo): Methods<typeof ServerService, 'getServerInfo'> {
+export function serverMethods({
+  version,
+  limits,
+}: ServerInfo): Methods<typeof ServerService, 'getServerInfo' | 'watch'> {
   const info = {
     version,
     features: [...FEATURES],
     limits: Object.fromEntries(Object.entries(limits).map(([name, value]) => [name, BigInt(value)])),
   };
-  return { getServerInfo: async () => info };
+  return { getServerInfo: async () => info, watch };
 }

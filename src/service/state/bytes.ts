@@ -2,7 +2,8 @@ import { AnabranchError } from '../../domain/errors.ts';
 import type { Digest } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { createStateHasher } from '../../domain/state_digest.ts';
-import type { RestoredState, StateInfo, StateStore } from '../../store/contract/state.ts';
+import type { RestoredState } from '../../domain/step.ts';
+import type { StateInfo, StateStore } from '../../store/contract/state.ts';
 
 /** Returns bytes of a state from `offset` on: at least one, unless the state ends there. */
 export type ReadState = (offset: number) => Promise<Uint8Array>;

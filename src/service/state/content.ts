@@ -1,8 +1,9 @@
 import type { StateReference } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
 import { type Digest, parseDigest, shorten } from '../../domain/ids.ts';
+import { formatInstant } from '../../domain/instant.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { DEFAULT_STATE_NAME, type StateRef } from '../../domain/step.ts';
+import { DEFAULT_STATE_NAME, isKept, type StateRef } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
@@ -47,7 +48,7 @@ export function addressOf(digest: string, reference: StateReference | undefined,
   };
 }
 
-/** Looks up a state. Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND. */
+/** Looks up a state. Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND. */
 export async function findContent({ app, caller }: Access, address: StateAddress): Promise<FoundContent> {
   if ('digest' in address) {
     const [info] = await app.store.findStates(caller.namespace, [address.digest], false);
@@ -59,13 +60,14 @@ export async function findContent({ app, caller }: Access, address: StateAddress
   const { owner, step } = await stepAt(app, caller, trajectory, { stepNumber }, 'BASIC');
   const state = step.states.find((each) => each.name === name);
   if (state === undefined) throw stepWithoutState(address, step.states);
+  if (!isKept(state)) throw statePruned(address, state);
   return { ...state, step: { trajectory, owner, stepNumber, name } };
 }
 
 /**
  * Returns bytes [from, to) of a found state, as `stateBytes` does. Small states are read from the row of the step (S1).
- * Errors: STEP_CORRUPT, STATE_CORRUPT; if the state or its trajectory was deleted meanwhile: STATE_NOT_FOUND or
- * TRAJECTORY_NOT_FOUND.
+ * Errors: STEP_CORRUPT, STATE_CORRUPT; if the state or its trajectory was deleted meanwhile: STATE_NOT_FOUND,
+ * STATE_PRUNED or TRAJECTORY_NOT_FOUND.
  */
 export async function* contentBytes(
   { app, caller }: Access,
@@ -79,8 +81,10 @@ export async function* contentBytes(
     yield* stateBytes(read, found, from, to);
   } catch (error) {
     if (found.step === undefined || !isMissing(error)) throw error;
-    // A step's states live as long as the step: either both are gone, or the store has lost one.
-    await requireStillThere(app, caller, found.step.trajectory);
+    // A step's states live as long as the step, unless they are pruned: else the store has lost one.
+    const { trajectory, stepNumber, name } = found.step;
+    await requireStillThere(app, caller, trajectory);
+    await findContent({ app, caller }, { trajectoryId: trajectory.id, stepNumber, name });
     throw stateCorrupt(found.digest);
   }
 }
@@ -124,6 +128,21 @@ export async function wholeStates(
     found.set(state.name, pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces));
   }
   return found;
+}
+
+/** S13: the error for a pruned state of a step. */
+export function statePruned(
+  { trajectoryId, stepNumber }: { readonly trajectoryId: string; readonly stepNumber: bigint },
+  { name, digest, prunedTime = 0n }: StateRef,
+): AnabranchError {
+  const time = formatInstant(prunedTime);
+  return new AnabranchError(
+    'STATE_PRUNED',
+    `Retention removed the state "${name}" of step ${stepNumber} of trajectory ${trajectoryId} at ${time}: read a step that has its state (ListSteps with has_state), or attach the same bytes again (AttachState).`,
+    {
+      metadata: { trajectory_id: trajectoryId, step_number: `${stepNumber}`, name, digest, pruned_time: time },
+    },
+  );
 }
 
 function stepWithoutState(

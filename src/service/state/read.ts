@@ -5,22 +5,23 @@ import {
   ReadStatesResponseSchema,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
+import type { RestoredState } from '../../domain/step.ts';
 import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { RestoredState } from '../../store/contract/state.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
 import { requireStillThere } from '../../stream/find.ts';
 import { endOfRange, findRange, type RequestedRange } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import { isMissing, rowReader, smallReader, stateCorrupt } from './bytes.ts';
+import { statePruned } from './content.ts';
 import { collectPieces, type OwnedPiece, PIECES, piecesOf } from './pieces.ts';
 
 export type ReadStatesArgs = RequestedRange & Pick<ReadStatesRequest, 'name' | 'every'>;
 
 /**
  * S5: returns the states of a range of steps in pieces. Holds only a few chunks in memory. Errors:
- * TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT.
+ * TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT.
  */
 export async function* readStates(
   app: App,
@@ -41,20 +42,45 @@ async function* readPieces(
 ): AsyncGenerator<OwnedPiece, void, undefined> {
   const last: RestoredState = {};
   try {
-    for await (const { owner, stepNumber, state } of pickStates(app, caller, trajectory, args)) {
-      const { data } = state;
-      const read = data === undefined ? rowReader(app.store, caller.namespace, state, last) : smallReader(data);
-      for await (const piece of piecesOf(read, { ...state, stepNumber })) yield { trajectoryId: owner.id, piece };
+    for await (const found of pickStates(app, caller, trajectory, args)) {
+      yield* piecesOfFound(app, caller, trajectory, found, last);
     }
   } catch (error) {
     if (!isMissing(error)) throw error;
-    // States exist as long as their step. So the step was deleted too, or the store has lost the state.
+    // States exist as long as their step, or until they are pruned. So the step was deleted, or the store has lost it.
     await requireStillThere(app, caller, trajectory, trajectoryDeleted);
     throw stateCorrupt(error.metadata.digest ?? '');
   }
   // Not every step has such a state. So only the trajectory's existence proves that the response is complete (RD1).
   await requireStillThere(app, caller, trajectory, trajectoryDeleted);
 }
+
+/** S13: leaves out a state that was pruned since it was found. Errors: STATE_PRUNED, if it was pruned in the middle. */
+async function* piecesOfFound(
+  app: App,
+  { namespace }: Caller,
+  { id, ref }: Trajectory,
+  { owner, stepNumber, state }: OwnedState,
+  last: RestoredState,
+): AsyncGenerator<OwnedPiece, void, undefined> {
+  const read = state.data === undefined ? rowReader(app.store, namespace, state, last) : smallReader(state.data);
+  let begun = false;
+  try {
+    for await (const piece of piecesOf(read, { ...state, stepNumber })) {
+      yield { trajectoryId: owner.id, piece };
+      begun = true;
+    }
+  } catch (error) {
+    if (!isMissing(error)) throw error;
+    const itself = { key: owner.key, from: stepNumber, to: stepNumber + 1n };
+    const [step] = await app.store.readSteps(namespace, ref.tree, [itself], { ...itself, ...ONE_STEP }, 'BASIC');
+    const now = step?.step.states.find(({ name }) => name === state.name);
+    if (now?.prunedTime === undefined) throw error;
+    if (begun) throw statePruned({ trajectoryId: id, stepNumber }, now);
+  }
+}
+
+const ONE_STEP = { maxSteps: 1, maxBytes: 0 };
 
 /** Returns every k-th state, where k is `every`. */
 async function* pickStates(

@@ -5,7 +5,7 @@ import {
   ReadStatesByDigestResponseSchema,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { type Digest, parseDigest } from '../../domain/ids.ts';
-import type { RestoredState } from '../../store/contract/state.ts';
+import type { RestoredState } from '../../domain/step.ts';
 import { readTogether } from '../../stream/whole_states.ts';
 import type { Call } from '../method.ts';
 import { isMissing, rowReader, smallReader } from './bytes.ts';

@@ -4,7 +4,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { StoredStep } from '../../domain/step.ts';
-import { DEFAULT_STATE_NAME } from '../../domain/step.ts';
+import { DEFAULT_STATE_NAME, isKept } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
@@ -23,6 +23,23 @@ export async function getCheckpoint(
 ): Promise<{ readonly trajectoryId: string; readonly step: Step }> {
   const trajectory = await findTrajectory(app, caller, request.trajectoryId);
   const names = [...new Set(request.stateNames.map((name) => name || DEFAULT_STATE_NAME))];
+  for (;;) {
+    try {
+      return await readCheckpoint(app, caller, trajectory, request, names);
+    } catch (error) {
+      // S13: a state was pruned since the step was found. Then the step is a checkpoint no more, or another one is.
+      if (!(error instanceof AnabranchError && error.reason === 'STATE_PRUNED')) throw error;
+    }
+  }
+}
+
+async function readCheckpoint(
+  app: App,
+  caller: Caller,
+  trajectory: Trajectory,
+  request: GetCheckpointRequest,
+  names: readonly string[],
+): Promise<{ readonly trajectoryId: string; readonly step: Step }> {
   const { owner, step } = await findCheckpoint(app, caller, trajectory, request, names);
   const wire = fromStoredStep(step);
   await Promise.all([
@@ -58,8 +75,9 @@ async function findCheckpoint(
 }
 
 function isCheckpoint(step: StoredStep, names: readonly string[]): boolean {
-  if (names.length === 0) return step.states.length > 0;
-  return names.every((name) => step.states.some((state) => state.name === name));
+  const kept = step.states.filter(isKept);
+  if (names.length === 0) return kept.length > 0;
+  return names.every((name) => kept.some((state) => state.name === name));
 }
 
 /** Adds the verified bytes of states, in the order of their names. Skips states that do not fit. */
@@ -71,7 +89,7 @@ async function inlineStates(
   wire: Step,
 ): Promise<void> {
   let room = LIMITS.messageBytes - 1024 - stepBytes(step);
-  const fitting = step.states.filter(({ size }) => {
+  const fitting = step.states.filter(isKept).filter(({ size }) => {
     if (size > LIMITS.inlineStateBytes || size > room) return false;
     room -= size;
     return true;

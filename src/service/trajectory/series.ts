@@ -1,9 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { OwnedRange } from '../../domain/lineage.ts';
-import type { StateRef } from '../../domain/step.ts';
+import type { RestoredState, StateRef } from '../../domain/step.ts';
 import { type JsonPath, numberAt, type SeriesQuery, type StepSeries } from '../../domain/step_series.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
-import type { RestoredState } from '../../store/contract/state.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import { isMissing, rowReader, smallReader, stateBytes } from '../state/bytes.ts';

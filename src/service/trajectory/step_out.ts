@@ -38,12 +38,14 @@ export function fromStoredStep(step: StoredStep): WireStep {
   return wire;
 }
 
-export function fromStateRef({ name, digest, mediaType, size }: StateRef): WireState {
+export function fromStateRef({ name, digest, mediaType, size, prunedTime, attachTime }: StateRef): WireState {
   const wire = create(StepStateSchema);
   wire.name = name;
   wire.digest = digest;
   wire.mediaType = mediaType;
   wire.size = BigInt(size);
+  if (prunedTime !== undefined) wire.prunedTime = fromInstant(prunedTime);
+  if (attachTime !== undefined) wire.attachTime = fromInstant(attachTime);
   return wire;
 }
 
@@ -88,6 +90,7 @@ function fromContent(content: Content): WireContent {
       wire.stateDigest = content.digest;
       wire.mediaType = content.mediaType;
       wire.size = BigInt(content.size);
+      if (content.prunedTime !== undefined) wire.prunedTime = fromInstant(content.prunedTime);
       return wire;
     case 'uri':
       wire.uri = content.uri;

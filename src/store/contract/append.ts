@@ -1,5 +1,6 @@
 import type { OpenRequest, Writing } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
+import type { Change } from '../../domain/change.ts';
 import type { AnabranchError } from '../../domain/errors.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
@@ -41,11 +42,11 @@ export interface AppendStore {
   attachState(caller: Caller, attaching: AttachedState): Promise<{ state: StateRef; duplicate: boolean }>;
 
   /**
-   * Calls the listener when a trajectory may have grown, been sealed or been deleted, by this process or another. Calls
-   * are hints, sent after the commit, that may be repeated or lost, so callers must also poll. An undefined `key` means
-   * any trajectory. Returns a function that removes the listener.
+   * Calls the listener when a trajectory may have grown, been sealed or been deleted, when a run may have changed, and when
+   * metric points were written, by this process or another. Calls are hints, sent after the commit, that may be repeated
+   * or lost, so callers must also poll. Undefined means any change. Returns a function that removes the listener.
    */
-  onChange(listener: (key: bigint | undefined) => void): () => void;
+  onChange(listener: (change: Change | undefined) => void): () => void;
 }
 
 export interface Grant {

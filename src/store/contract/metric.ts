@@ -1,3 +1,13 @@
+import type {
+  MeasuredSeries,
+  MetricPoints,
+  MetricRange,
+  NewMetricPoint,
+  Series,
+  SeriesExtent,
+  SeriesFilter,
+} from '../../domain/metric.ts';
+
 /**
  * M1: metric series of a run. A series is identified by run, stage (or none) and name; a point by its series and
  * metric_step.
@@ -16,7 +26,7 @@ export interface MetricStore {
   listSeries(namespace: string, filter: SeriesFilter, limit: number, after: Series | undefined): Promise<Series[]>;
 
   /**
-   * Counts the points of each series in a range, and returns their first and last step. Series without points in the
+   * Counts the points of each series in a range, and returns their first and last step, and the last value. Series without points in the
    * range are omitted.
    */
   measureSeries(
@@ -45,54 +55,4 @@ export interface MetricStore {
     series: readonly MeasuredSeries[],
     maxPoints: number,
   ): Promise<ReadonlyMap<bigint, MetricPoints>>;
-}
-
-export interface NewMetricPoint {
-  readonly name: string;
-  readonly metricStep: bigint;
-  readonly value: number;
-  /** Undefined for a series of the run itself. */
-  readonly stageId: string | undefined;
-}
-
-export interface SeriesFilter {
-  /** Distinct ids of runs. */
-  readonly runs: readonly string[];
-  /** Undefined for all names. */
-  readonly names: readonly string[] | undefined;
-  /** An id, or `none` for series of the run itself; undefined for all. */
-  readonly stage: string | 'none' | undefined;
-}
-
-export interface Series {
-  readonly key: bigint;
-  readonly runId: string;
-  /** Empty for a series of the run itself. */
-  readonly stageId: string;
-  readonly name: string;
-}
-
-/** Half-open range: [from, to). An undefined bound does not apply. */
-export interface MetricRange {
-  readonly from: bigint | undefined;
-  readonly to: bigint | undefined;
-}
-
-export interface SeriesExtent {
-  readonly points: bigint;
-  /** Number of these points that are NaN. */
-  readonly nans: bigint;
-  readonly firstStep: bigint;
-  readonly lastStep: bigint;
-}
-
-export interface MeasuredSeries {
-  readonly key: bigint;
-  readonly extent: SeriesExtent;
-}
-
-/** Lists of equal length, in order of step. */
-export interface MetricPoints {
-  readonly metricSteps: readonly bigint[];
-  readonly values: readonly number[];
 }

@@ -1,4 +1,9 @@
 import type { Digest } from '../../domain/ids.ts';
+import type { Instant } from '../../domain/instant.ts';
+import type { StepPruning } from '../../domain/pruning.ts';
+import type { Retention, RetentionPolicy } from '../../domain/retention.ts';
+import type { RestoredState } from '../../domain/step.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
 
 /**
  * States by digest, once per namespace (S1). The contract has digests and bytes only; the encoding and layout of the
@@ -34,16 +39,26 @@ export interface StateStore {
   readState(namespace: string, digest: Digest, offset: number, last?: RestoredState): Promise<Uint8Array>;
 
   /**
+   * S13: removes states of own steps of a trajectory, in short transactions. Leaves out states and steps that do not
+   * exist, and damaged rows.
+   */
+  pruneStates(namespace: string, ref: TrajectoryRef, steps: readonly StepPruning[]): Promise<void>;
+
+  /**
+   * S14: selects what a policy removes as of a time (default: now), and with `apply` also removes it, part by part. Its
+   * parts fail with RUN_NOT_FOUND or EXPERIMENT_NOT_FOUND.
+   */
+  retain(
+    namespace: string,
+    policy: RetentionPolicy,
+    how: { readonly asOf?: Instant | undefined; readonly apply: boolean },
+  ): Promise<Retention>;
+
+  /**
    * S2: deletes at most `limit` unreferenced states that were last renewed more than `ttlHours` ago, and the remains of
    * broken uploads. Returns how many states. Never deletes a state that a concurrent append refers to.
    */
   collectStates(ttlHours: number, limit: number): Promise<number>;
-}
-
-/** The state that a reader restored last, of at most 512 KiB. The reader begins with an empty one. */
-export interface RestoredState {
-  digest?: Digest;
-  data?: Uint8Array;
 }
 
 export interface StateInfo {

@@ -1,3 +1,4 @@
+import type { ArchivePart, ArchiveScope, ImportProgress } from '../../domain/archive.ts';
 import type { DatabaseStats } from '../../domain/database_stats.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { VerificationProgress } from '../../domain/verification.ts';
@@ -61,8 +62,20 @@ export interface Store
    * What changes meanwhile is checked before or after the change, and is no fault.
    */
   verify(): AsyncGenerator<VerificationProgress, void, undefined>;
+  /** V7: the namespaces that have data, in order. */
+  listNamespaces(): Promise<string[]>;
   /** V4: counts rows of all namespaces. */
   measureDatabase(): Promise<DatabaseStats>;
+  /**
+   * V5: reads everything of a namespace, a run or a trajectory, in short statements. Each trajectory is read up to its
+   * end at the time when it is reached. Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT, STATE_CORRUPT.
+   */
+  exportArchive(namespace: string, scope: ArchiveScope): AsyncGenerator<ArchivePart, void, undefined>;
+  /**
+   * V6: stores an archive of the namespace, each trajectory whole or not at all. Skips what is stored already. Errors:
+   * ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP.
+   */
+  importArchive(namespace: string, parts: AsyncIterable<ArchivePart>): AsyncGenerator<ImportProgress, void, undefined>;
   /** Shares the thread of the server between large reads and everything else. */
   readonly slots: Slots;
   /** Resolves if the database answers. */

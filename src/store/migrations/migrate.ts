@@ -28,6 +28,9 @@ import { migration0025 } from './0025_created_by_open.ts';
 import { migration0027 } from './0027_step_labels.ts';
 import { migration0030 } from './0030_state_refs.ts';
 import { migration0033 } from './0033_expiring_ids.ts';
+import { migration0034 } from './0034_trajectory_imports.ts';
+import { migration0035 } from './0035_pruned_states.ts';
+import { migration0037 } from './0037_attach_time.ts';
 import type { Migration } from './migration.ts';
 
 const MIGRATIONS: readonly Migration[] = [
@@ -59,6 +62,9 @@ const MIGRATIONS: readonly Migration[] = [
   migration0027,
   migration0030,
   migration0033,
+  migration0035,
+  migration0034,
+  migration0037,
 ];
 
 /** A newer version of the program created the database. Nothing was changed. */

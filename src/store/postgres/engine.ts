@@ -1,4 +1,5 @@
 import { CompiledQuery, Kysely, type PostgresDialect, type RawBuilder, type SqlBool, sql } from 'kysely';
+import type { Change } from '../../domain/change.ts';
 import type { Digest } from '../../domain/ids.ts';
 import type { TreeRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
@@ -330,9 +331,9 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return sql<string>`(clock_timestamp() - make_interval(secs => ${hours * 3600}))`;
   }
 
-  override announce(keys: readonly bigint[]): void {
-    super.announce(keys);
-    this.parts.notifier.announce(keys);
+  override announce(changes: readonly Change[]): void {
+    super.announce(changes);
+    this.parts.notifier.announce(changes);
   }
 
   protected async closeParts(): Promise<void> {

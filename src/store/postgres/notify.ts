@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
+import { type Change, changeText, parseChange } from '../../domain/change.ts';
 
 const CHANNEL = 'anabranch_changes';
 /** Postgres accepts less than 8,000 bytes. A longer list is sent as `*`, which means any key. */
@@ -9,19 +10,19 @@ const RECONNECT_MS = 1000;
 
 export interface NotifierOptions {
   readonly url: string;
-  readonly onKey: (key: bigint | undefined) => void;
+  readonly onChange: (change: Change | undefined) => void;
   readonly onLost: (error: Error) => void;
 }
 
 /**
- * Sends hints between instances about changed trajectories and runs. Hints are coalesced and may be lost. They are sent
+ * Sends hints between instances about changes. Hints are coalesced and may be lost. They are sent
  * outside of the appending transaction, because NOTIFY locks the whole database at the commit. After a reconnect,
  * listeners are told that anything may have changed.
  */
 export class Notifier {
   readonly #options: NotifierOptions;
   readonly #instance = randomUUID();
-  readonly #pending = new Set<bigint>();
+  readonly #pending = new Set<string>();
   #client: pg.Client | undefined;
   #sending: NodeJS.Timeout | undefined;
   #reconnecting: NodeJS.Timeout | undefined;
@@ -54,7 +55,7 @@ export class Notifier {
       return;
     }
     this.#client = client;
-    this.#options.onKey(undefined);
+    this.#options.onChange(undefined);
   }
 
   /** Number of lost connections. A server that crashes or is replaced causes one. */
@@ -62,8 +63,8 @@ export class Notifier {
     return this.#lostConnections;
   }
 
-  announce(keys: readonly bigint[]): void {
-    for (const key of keys) this.#pending.add(key);
+  announce(changes: readonly Change[]): void {
+    for (const change of changes) this.#pending.add(changeText(change));
     if (this.#pending.size > 0) this.#sending ??= setTimeout(() => this.#send(), COALESCE_MS);
   }
 
@@ -78,7 +79,7 @@ export class Notifier {
 
   #send(): void {
     this.#sending = undefined;
-    const list = [...this.#pending].map((key) => key.toString(36)).join(',');
+    const list = [...this.#pending].join(',');
     this.#pending.clear();
     const payload = `${this.#instance}:${list.length > MAX_PAYLOAD ? '*' : list}`;
     this.#client?.query('select pg_notify($1, $2)', [CHANNEL, payload]).catch(this.#options.onLost);
@@ -87,8 +88,8 @@ export class Notifier {
   #hear(payload: string): void {
     const [instance, list = ''] = payload.split(':');
     if (instance === this.#instance) return;
-    if (list === '*') this.#options.onKey(undefined);
-    else for (const key of list.split(',')) this.#options.onKey(parseKey(key));
+    if (list === '*') this.#options.onChange(undefined);
+    else for (const text of list.split(',')) this.#options.onChange(parseChange(text));
   }
 
   #lost(client: pg.Client, error: Error): void {
@@ -101,12 +102,4 @@ export class Notifier {
     clearTimeout(this.#reconnecting);
     this.#reconnecting = setTimeout(() => void this.connect(), RECONNECT_MS);
   }
-}
-
-/** Parses base 36 as written by `bigint.toString(36)`. Returns undefined for other text, which means any key. */
-function parseKey(text: string): bigint | undefined {
-  if (!/^[0-9a-z]{1,13}$/.test(text)) return undefined;
-  let key = 0n;
-  for (const digit of text) key = key * 36n + BigInt(Number.parseInt(digit, 36));
-  return key;
 }

@@ -38,7 +38,7 @@ export async function openPostgres(
     );
   const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten });
   const listeners = new ChangeListeners(onFault);
-  const notifier = new Notifier({ url, onKey: (key) => listeners.tell(key), onLost });
+  const notifier = new Notifier({ url, onChange: (key) => listeners.tell(key), onLost });
   await notifier.connect();
   const slots = new ReadSlots();
   return new PostgresEngine({

@@ -1,4 +1,5 @@
 import type { CompiledQuery, Expression, Kysely, RawBuilder, Selectable, SqlBool } from 'kysely';
+import type { Change } from '../../domain/change.ts';
 import type { Digest } from '../../domain/ids.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import type { TreeRange } from '../../domain/lineage.ts';
@@ -226,15 +227,15 @@ export interface Engine {
   hoursAgo(hours: number): RawBuilder<string>;
 
   /**
-   * Notifies listeners here and in other instances that trajectories or runs changed. Notifications are hints: they are
-   * coalesced and not awaited. A trajectory and a run may share a key, which costs one needless read.
+   * Notifies listeners here and in other instances of changes. Notifications are hints: they are coalesced and not
+   * awaited. A trajectory and a run may share a key, which costs one needless read.
    */
-  announce(keys: readonly bigint[]): void;
+  announce(changes: readonly Change[]): void;
   /**
    * Calls the listener for changes in this and other instances; undefined means that anything may have changed. Returns
    * a function that removes the listener.
    */
-  onChange(listener: (key: bigint | undefined) => void): () => void;
+  onChange(listener: (change: Change | undefined) => void): () => void;
 
   close(): Promise<void>;
 }

@@ -1,3 +1,4 @@
+import type { Change } from '../../domain/change.ts';
 import type { CallScope } from '../contract/store.ts';
 import type { ChangeListeners } from './changes.ts';
 import type { KeptQueries } from './kept_queries.ts';
@@ -28,11 +29,11 @@ export abstract class SharedEngine<Parts extends EngineParts> {
     this.call = call;
   }
 
-  announce(keys: readonly bigint[]): void {
-    for (const key of keys) this.parts.listeners.tell(key);
+  announce(changes: readonly Change[]): void {
+    for (const change of changes) this.parts.listeners.tell(change);
   }
 
-  onChange(listener: (key: bigint | undefined) => void): () => void {
+  onChange(listener: (change: Change | undefined) => void): () => void {
     return this.parts.listeners.add(listener);
   }
 

@@ -1,5 +1,7 @@
 import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
+import { exportArchive } from './archive/export.ts';
+import { importArchive } from './archive/import.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './attempt/validations.ts';
 import { claimRollouts } from './claim/claims.ts';
 import { measureDatabase } from './database_stats.ts';
@@ -11,6 +13,7 @@ import { getOrCreateGroup, listGroups, updateGroup } from './group/groups.ts';
 import { findGroup } from './group/rows.ts';
 import { downsample } from './metric/downsampling.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './metric/metrics.ts';
+import { listNamespaces } from './namespaces.ts';
 import { expireRequests } from './requests.ts';
 import { cancelMarkedRollouts, cancelNextRollouts } from './rollout/cancellation.ts';
 import { createRollouts } from './rollout/create.ts';
@@ -77,6 +80,15 @@ const METHODS: Store & ThisType<Store & Parts> = {
 
   verify() {
     return verify(this.engine);
+  },
+  exportArchive(namespace, scope) {
+    return exportArchive(scopeOf(this.engine, namespace), scope);
+  },
+  importArchive(namespace, parts) {
+    return importArchive(this.engine, this.encoder, namespace, parts);
+  },
+  listNamespaces() {
+    return listNamespaces(this.engine);
   },
   measureDatabase() {
     return measureDatabase(this.engine);

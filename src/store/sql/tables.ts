@@ -8,12 +8,13 @@ import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
 import { ATTACHED_STATES, SEGMENTS, STATE_REFS, STEP_SCORES } from './tables/steps.ts';
 import type { TypeOf } from './tables/table.ts';
 import { TASKS, VALIDATORS } from './tables/tasks.ts';
-import { DELETED_TRAJECTORIES, TAGS, TRAJECTORIES } from './tables/trajectories.ts';
+import { DELETED_TRAJECTORIES, TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from './tables/trajectories.ts';
 
 /** The tables that both engines have. */
 export const TABLES = {
   trajectories: TRAJECTORIES,
   deleted_trajectories: DELETED_TRAJECTORIES,
+  trajectory_imports: TRAJECTORY_IMPORTS,
   segments: SEGMENTS,
   state_refs: STATE_REFS,
   attached_states: ATTACHED_STATES,

@@ -9,7 +9,9 @@ import type { App } from '../app.ts';
 import { findRun } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';
 import { rowParts } from '../row_bytes.ts';
+import { SeriesHints } from './series_hints.ts';
 import { KnownRows, readChangedRows } from './watch_rollouts.ts';
+import { KnownSeries, type SeriesShown } from './watch_series.ts';
 
 export interface WatchRunArgs {
   readonly runId: string;
@@ -19,6 +21,8 @@ export interface WatchRunArgs {
   readonly untilTerminal: boolean;
   /** Includes groups and rollouts. */
   readonly rollouts?: boolean;
+  /** Includes metric series. */
+  readonly series?: boolean;
   /** Ends the wait when it is aborted. */
   readonly signal: AbortSignal;
 }
@@ -30,6 +34,7 @@ export interface RunShown {
   readonly stages: readonly Stage[];
   readonly groups: readonly Group[];
   readonly rollouts: readonly Rollout[];
+  readonly series: readonly SeriesShown[];
   readonly progress: Progress | undefined;
   /** Whether the snapshot is complete with this message or was complete before. */
   readonly caughtUp: boolean;
@@ -47,24 +52,43 @@ export async function* watchRun(
 ): AsyncGenerator<RunShown, void, undefined> {
   const { id, key } = await findRun(app, caller, args.runId);
   const schedule = new LookSchedule(app.settings);
+  const hints = args.series ? new SeriesHints(id) : undefined;
   // Subscribes before it reads the snapshot, so that changes during the read cause another look.
-  schedule.listen((listener) => app.changes.subscribe(key, listener), app.drain, args.signal);
+  schedule.listen((listener) => subscribe(app.changes, key, hints, listener), app.drain, args.signal);
   try {
-    yield* watch(app, caller, { id, key }, args, schedule);
+    yield* watch(app, caller, { id, key, hints }, args, schedule);
   } finally {
     schedule.stop();
   }
 }
 
+function subscribe(changes: App['changes'], key: bigint, hints: SeriesHints | undefined, listener: () => void) {
+  const stop = changes.subscribe(key, listener);
+  if (hints === undefined) return stop;
+  const stopSeries = changes.subscribeSeries((change) => {
+    if (hints.add(change)) listener();
+  });
+  return () => {
+    stop();
+    stopSeries();
+  };
+}
+
+interface Watched extends Pick<Run, 'id' | 'key'> {
+  /** Undefined: metric series are not watched. */
+  readonly hints: SeriesHints | undefined;
+}
+
 async function* watch(
   app: App,
   caller: Caller,
-  { id, key }: Pick<Run, 'id' | 'key'>,
+  { id, key, hints }: Watched,
   { allStages, untilTerminal, rollouts = false, signal }: WatchRunArgs,
   schedule: LookSchedule,
 ): AsyncGenerator<RunShown, void, undefined> {
   const known = new KnownRun();
   const rows = new KnownRows();
+  const series = new KnownSeries(app, caller, id);
   let since: Horizon | undefined;
   while (!signal.aborted) {
     app.drain.throwIfBegun();
@@ -72,8 +96,8 @@ async function* watch(
     const read = await app.store.readRunChanges(caller.namespace, id, since, allStages);
     if (read?.run.key !== key) throw runDeleted(id);
     const snapshot = since === undefined;
-    // With groups and rollouts, the snapshot is complete only after these.
-    const marks = { snapshot, last: !rollouts, due: schedule.progressDue };
+    // With rollouts or series, the snapshot is complete only after these.
+    const marks = { snapshot, last: !rollouts && hints === undefined, due: schedule.progressDue };
     for (const shown of messagesOf(known.news(read), marks)) {
       schedule.sent();
       yield shown;
@@ -84,8 +108,14 @@ async function* watch(
         schedule.sent();
         yield { ...NOTHING, ...some, caughtUp: !snapshot };
       }
-      if (snapshot) yield { ...NOTHING, caughtUp: true };
     }
+    if (hints !== undefined) {
+      for await (const some of unlessDeleted(series.look(hints.take(), snapshot), id)) {
+        schedule.sent();
+        yield { ...NOTHING, series: some, caughtUp: !snapshot };
+      }
+    }
+    if (snapshot && !marks.last) yield { ...NOTHING, caughtUp: true };
     since = read.horizon;
     if (untilTerminal && isTerminal(read.run.status)) return;
     await schedule.nextLook();
@@ -97,6 +127,7 @@ const NOTHING: RunShown = Object.freeze({
   stages: [],
   groups: [],
   rollouts: [],
+  series: [],
   progress: undefined,
   caughtUp: false,
 });
@@ -158,6 +189,15 @@ function* messagesOf(
       progress: ends ? progress : undefined,
       caughtUp: !snapshot || (ends && last),
     };
+  }
+}
+
+/** A run that is deleted during a look is not found any more. */
+async function* unlessDeleted<T>(read: AsyncIterable<T>, runId: string): AsyncGenerator<T, void, undefined> {
+  try {
+    yield* read;
+  } catch (error) {
+    throw error instanceof AnabranchError && error.reason === 'RUN_NOT_FOUND' ? runDeleted(runId) : error;
   }
 }
 

@@ -14,7 +14,7 @@ export function stepBytes(step: Step): number {
   }
   for (const key of step.metrics.keys()) bytes += 24 + utf8(key);
   for (const [key, value] of step.labels) bytes += 24 + utf8(key) + utf8(value);
-  for (const { name, mediaType } of step.states) bytes += 128 + utf8(name) + utf8(mediaType);
+  for (const { name, mediaType } of step.states) bytes += 144 + utf8(name) + utf8(mediaType);
   return bytes;
 }
 
@@ -29,7 +29,7 @@ function contentBytes(content: Content | undefined): number {
     case 'data':
       return 32 + content.data.length + utf8(content.mediaType);
     case 'state':
-      return 128 + utf8(content.mediaType);
+      return 144 + utf8(content.mediaType);
     case 'uri':
       return 32 + utf8(content.uri) + utf8(content.mediaType);
     case 'tensor':

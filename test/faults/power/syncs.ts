@@ -2,6 +2,7 @@
 import { connectClient, openWriter } from '../../../src/client/index.ts';
 import { outsideSql } from '../../store/sql.ts';
 import { createDatabase, createPostgresDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
+import { requireIntact } from '../../support/intact.ts';
 import { startPostgres } from '../../support/postgres.ts';
 import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
 import { startLoad } from '../acked/load.ts';
@@ -38,10 +39,16 @@ export async function traceSyncs(engine: Engine, { steps, writers, sabotage }: T
     const syncer = postgres?.pid ?? server.pid;
     const lockstep = await traceOne(database, syncer, () => appendOneByOne(server, steps));
     const together = await traceOne(database, syncer, () => appendTogether(server, writers, steps * writers));
+    await verify(server);
     return { lockstep, together };
   } finally {
     await postgres?.stop();
   }
+}
+
+async function verify({ url }: SpawnedServer): Promise<void> {
+  const client = connectClient({ address: url });
+  await requireIntact(client).finally(() => client.close());
 }
 
 async function traceOne(database: TestDatabase, syncer: number, append: () => Promise<number>): Promise<Synced> {

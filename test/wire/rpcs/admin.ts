@@ -1,7 +1,9 @@
 import { expect } from 'vitest';
 import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
+import { writeArchive } from '../../../src/archive/write.ts';
+import { ARCHIVE_FORMAT, ARCHIVE_VERSION, type ArchivePart } from '../../../src/domain/archive.ts';
 import { sha256 } from '../../support/steps.ts';
-import type { Rpcs } from './scene.ts';
+import { NOBODY, type Rpcs } from './scene.ts';
 
 export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
   getDatabaseStats: {
@@ -35,4 +37,34 @@ export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
     served: (answers) => expect(answers.at(-1)).toMatchObject({ freeBytes: 0n }),
     refused: () => ({}),
   },
+  exportArchive: {
+    requests: ({ runId, id }) => [[{ runId }], [{ trajectoryId: id }], [{}]],
+    served: (answers) => expect(Buffer.concat(answers.map(({ chunk }) => chunk)).length).toBeGreaterThan(100),
+    refused: () => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY }],
+      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
+    }),
+  },
+  importArchive: {
+    requests: async () => {
+      const lines = [
+        { record: 'archive', format: ARCHIVE_FORMAT, version: ARCHIVE_VERSION, namespace: 'default' },
+        END,
+      ];
+      return [[{ chunk: await archiveOf(lines) }]];
+    },
+    served: ([answer]) => expect(answer).toMatchObject({ trajectories: 0n, leftOutIds: [] }),
+    refused: () => ({ ARCHIVE_INVALID: [{ chunk: Buffer.from('no archive') }] }),
+  },
 };
+
+const END = { record: 'end' };
+
+async function archiveOf(records: readonly object[]): Promise<Uint8Array> {
+  async function* parts(): AsyncGenerator<ArchivePart> {
+    yield { kind: 'records', text: records.map((record) => `${JSON.stringify(record)}\n`).join('') };
+  }
+  const chunks: Uint8Array[] = [];
+  for await (const chunk of writeArchive(parts())) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}

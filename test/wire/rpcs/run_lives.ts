@@ -175,10 +175,11 @@ export const RUN_LIFE_RPCS = {
       const { run } = await runs.createRun({ experimentId, initialStatus: Status.RUNNING });
       const place = { runId: run!.id, kind: StageKind.EVAL, number: 1n, initialStatus: Status.RUNNING };
       await claimOne(scene, (await runs.getOrCreateStage(place)).stage!.id);
+      await runs.logMetrics({ runId: run!.id, points: [{ key: 'loss', metricStep: 3n, value: 0.5 }] });
       await runs.failRun({ runId: run!.id });
       return [
         [{ runId: branchId, allStages: true, untilTerminal: true }],
-        [{ runId: run!.id, rollouts: true, untilTerminal: true }],
+        [{ runId: run!.id, rollouts: true, series: true, untilTerminal: true }],
       ];
     },
     served: (answers) => {
@@ -188,6 +189,8 @@ export const RUN_LIFE_RPCS = {
       expect(answers.flatMap(({ groups }) => groups)).toMatchObject([group]);
       const rollout = { status: Status.INITIALIZING, attempt: 1 };
       expect(answers.flatMap(({ rollouts }) => rollouts)).toMatchObject([rollout]);
+      const loss = { stageId: '', key: 'loss', pointCount: 1n, lastMetricStep: 3n, lastValue: 0.5, changedFrom: 3n };
+      expect(answers.flatMap(({ series }) => series)).toMatchObject([loss]);
       expect(answers.at(-1)?.caughtUp).toBe(true);
     },
     refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),

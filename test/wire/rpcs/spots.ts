@@ -74,11 +74,10 @@ export function* variants(
   value: unknown,
 ): Generator<{ path: string; frames: Message[] }> {
   for (const [f, frame] of frames.entries()) {
-    const count = [...spotsOf(reflect(schema, frame))].length;
-    for (let s = 0; s < count; s += 1) {
+    for (const [s, { scalar }] of [...spotsOf(reflect(schema, frame))].entries()) {
+      if (scalar !== wanted) continue;
       const changed = clone(schema, frame);
       const spot = [...spotsOf(reflect(schema, changed))][s]!;
-      if (spot.scalar !== wanted) continue;
       spot.put(value);
       yield { path: spot.path, frames: frames.map((other, i) => (i === f ? changed : other)) };
     }

@@ -57,13 +57,16 @@ class Outbox:
         self._link = Link(office)
         self._ever_opened = False
         self._busy = False
-        self._one_by_one = False
+        #: Steps below this number are sent one by one, because one of them was rejected.
+        self._isolated_below = 0
         self._batches = True
         self._comparing = False
         #: Where the rest of the records goes, until that trajectory is created.
         self.moved: Moved | None = None
         self._uid = ""
         self._epoch: int | None = None
+        #: End of the trajectory when the server last granted a writer, or took a batch.
+        self._known_end = 0
         self._refused_by = identity.epoch
         self._reopenings = 0
         self._branch_tries = 0
@@ -88,6 +91,10 @@ class Outbox:
         """Whether records are not settled."""
         return self._queue.waiting or self.last_call is not None
 
+    @property
+    def _isolating(self) -> bool:
+        return self.durable < self._isolated_below
+
     def pump(self) -> None:
         """Sends what can be sent now."""
         self._queue.collect()
@@ -108,7 +115,7 @@ class Outbox:
             seals = head.kind == Kind.SEAL and self._epoch is None
             if self._comparing or not (creates or seals or head.is_step):
                 self._act(head)
-            elif self.shares and not seals and self._batches and not self._one_by_one:
+            elif self.shares and not seals and self._batches and not self._isolating:
                 self._office.notify(self)
             else:
                 self._open(head if creates else None)
@@ -137,7 +144,7 @@ class Outbox:
     def share(self) -> Share | None:
         """Returns what a message of AppendBatch has of this trajectory. None if it needs a stream or a call of its own."""
         self._queue.collect()
-        unfit = self._busy or self._link.exists or self._comparing or self._one_by_one or not self._batches
+        unfit = self._busy or self._link.exists or self._comparing or self._isolating or not self._batches
         if unfit or self.failure or self.moved or self.waits_for or self._office.now() < self.retry_at:
             return None
         entries = self._queue.share(ENTRY_BYTES)
@@ -158,7 +165,7 @@ class Outbox:
             else:
                 self._batches = False
         elif self.failure is None:
-            self._uid, self._ever_opened = result.uid, True
+            self._uid, self._ever_opened, self._known_end = result.uid, True, result.next_step_number
             if result.HasField("epoch"):
                 self._epoch = result.epoch
             self._settle([self._queue.take_head() for _ in share.entries])
@@ -176,7 +183,7 @@ class Outbox:
             self.retry_at = self._office.now() + _NO_THREAD_SECONDS
 
     def _send_frames(self) -> None:
-        while self._link.exists and (steps := self._queue.frame(one_by_one=self._one_by_one)):
+        while self._link.exists and (steps := self._queue.frame(one_by_one=self._isolating)):
             self._link.send(_wire.frame_of([(entry.kind, self._load(entry)) for entry in steps]))
 
     def _take(self, response: AppendStepsResponse | Failure | None) -> None:
@@ -184,55 +191,73 @@ class Outbox:
             self._ended(Failure("UNAVAILABLE", "the server ended the stream"))
         elif isinstance(response, Failure):
             self._ended(response)
-        elif response.HasField("opened"):
-            self._take_grant(response.opened)
-        elif response.HasField("ack"):
-            self._take_ack(response.ack.next_step_number)
+        else:
+            self._take_response(response)
         self._link.heard(owed=self._queue.sent > 0)
         self.pump()
 
+    def _take_response(self, response: AppendStepsResponse) -> None:
+        if response.HasField("opened"):
+            self._take_grant(response.opened)
+        elif not self._link.opened:
+            self._fail(protocol_error("answered before it accepted the stream"))
+        if response.HasField("ack") and self.failure is None:
+            self._take_ack(response.ack.next_step_number)
+        if response.HasField("sealed") and self.failure is None:
+            self._fail(protocol_error("reported a seal that this writer did not request"))
+
     def _take_grant(self, opened: AppendOpened) -> None:
-        if opened.next_step_number < self.durable:
-            self._fail(protocol_error(f"has only steps below {opened.next_step_number}, but acked {self.durable}"))
+        """Accepts a grant only if it is consistent with what was sent and received (rule W12)."""
+        end = opened.next_step_number
+        if self._link.opened:
+            problem = "accepted one stream twice"
+        elif end < self.durable:
+            problem = f"has only steps below {end}, but acked those below {self.durable}"
+        elif self._ever_opened and end > (recorded := max(self._known_end, self._queue.end(self.durable))):
+            problem = f"has steps below {end}, but only those below {recorded} were recorded"
+        elif self._epoch is not None and opened.epoch <= self._epoch:
+            problem = f"granted epoch {opened.epoch} after epoch {self._epoch}"
+        else:
+            problem = ""
+        if problem:
+            self._fail(protocol_error(problem))
             return
         self._link.opened = self._ever_opened = True
-        self._uid, self._epoch = opened.uid, opened.epoch
+        self._uid, self._epoch, self._known_end = opened.uid, opened.epoch, end
         creation, self._creating = self._creating, None
         if creation is not None and self._queue.head is creation:
             self._settle([self._queue.take_head()])
         self._reopenings = 0
 
-    def _take_ack(self, next_step_number: int) -> None:
-        if self._queue.covers(next_step_number):
-            self._settle(self._queue.acked(next_step_number))
-        elif next_step_number > self.durable:
-            self._fail(protocol_error(f"acked steps below {next_step_number}, which were not sent"))
+    def _take_ack(self, end: int) -> None:
+        acked, sent = self._queue.bounds(self.durable)
+        if end < acked:
+            self._fail(protocol_error(f"acked steps below {end} after it had acked those below {acked}"))
+        elif end > sent:
+            self._fail(protocol_error(f"acked steps below {end}, but the stream sent only those below {sent}"))
+        else:
+            self._settle(self._queue.acked(end))
 
     def _ended(self, failure: Failure) -> None:
         """Continues after the end of a stream."""
         self._link.close(cancel=True)
         if not self.waiting and failure.transient:
             return
-        situation = Situation(
-            self._identity.writer_id,
-            self._ever_opened,
-            self._identity.take_over,
-            not self._one_by_one and self._queue.sent > 1,
-        )
+        situation = self._situation()
+        sent_below = self._queue.bounds(self.durable)[1]
         self._queue.unsend()
         creating, self._creating = self._creating, None
         if creating is not None and not failure.transient and self._create_apart(creating, failure):
             return
         verdict = judge(failure, situation)
         if verdict in ("take_over", "reopen"):
-            self._refused_by = int((failure.metadata or {}).get("writer_epoch", "0"))
-            if verdict == "reopen":
-                self._epoch = self._refused_by
+            if verdict == "take_over":
+                self._refused_by = int((failure.metadata or {}).get("writer_epoch", "0"))
             # The first refusal in a row is retried without delay.
             self._reopenings += 1
             self.retry_at = self._patience.retry_at(failure) if self._reopenings > 1 else 0.0
         elif verdict == "isolate":
-            self._one_by_one = True
+            self._isolated_below = sent_below
         elif verdict == "replace":
             self._replace_first(failure)
         elif verdict == "branch":
@@ -241,6 +266,10 @@ class Outbox:
             self._fail(failure)
         else:
             self._retry(failure)
+
+    def _situation(self) -> Situation:
+        shared = not self._isolating and self._queue.sent > 1
+        return Situation(self._identity.writer_id, self._ever_opened, self._identity.take_over, shared)
 
     def _create_apart(self, creation: Entry, failure: Failure) -> bool:
         """Returns whether a call of its own creates the trajectory. It must not create a deleted one again."""
@@ -292,6 +321,9 @@ class Outbox:
             self._settle([self._queue.take_head()])
         elif entry.kind == Kind.CREATE:
             self._fail(failure)
+        elif entry.kind == Kind.SEAL and judge(failure, self._situation()) == "reopen":
+            self._link.close(cancel=True)
+            self._epoch = None
         else:
             self._office.unstored(f"{entry.kind.name.lower()} of trajectory {self.trajectory_id} failed: {failure}")
             self._settle([self._queue.take_head()])
@@ -310,7 +342,7 @@ class Outbox:
         self._office.connections.call(method, request_of(self.trajectory_id), done)
 
     def _replace_first(self, failure: Failure) -> None:
-        self._one_by_one = False
+        self._isolated_below = 0
         entry = self._queue.head
         assert entry is not None
         if self._rejected_step is not entry:
@@ -328,6 +360,7 @@ class Outbox:
         if self._identity.is_attempt:
             self._fail(failure, f"the attempt with trajectory {self.trajectory_id} has lost its lease")
         else:
+            self._isolated_below = 0
             self._comparing = True
 
     def _compared(self, entry: Entry, result: bytes | Failure) -> None:

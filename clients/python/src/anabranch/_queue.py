@@ -76,9 +76,15 @@ class Queue:
             entries.append(entry)
         return entries
 
-    def covers(self, next_step_number: int) -> bool:
-        """Returns whether an ack covers only steps that were sent."""
-        return bool(self._sent) and next_step_number <= self._sent[-1].number + 1
+    def bounds(self, durable: int) -> tuple[int, int]:
+        """Returns the lowest and the highest end that an ack can name. `durable` is the end of what was acked before."""
+        return (self._sent[0].number, self._sent[-1].number + 1) if self._sent else (durable, durable)
+
+    def end(self, durable: int) -> int:
+        """Returns the number after the last recorded step. `durable` is the end of what was acked before."""
+        self.collect()
+        last = next((entry for entry in (*reversed(self._pending), *reversed(self._sent)) if entry.is_step), None)
+        return durable if last is None else last.number + 1
 
     def acked(self, next_step_number: int) -> list[Entry]:
         """Removes the sent steps below a number and returns them."""

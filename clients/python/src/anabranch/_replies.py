@@ -12,6 +12,8 @@ CHAT = "openai.chat"
 RESPONSES = "openai.responses"
 ANTHROPIC = "anthropic.messages"
 
+_PLAIN_TYPES = frozenset({str, int, float, bool, type(None)})
+
 
 @dataclass(frozen=True)
 class ToolCall:
@@ -63,6 +65,8 @@ def parse(reply: object) -> Reply:
 
 def plain(value: Any) -> Any:
     """Returns an object of a client library as dicts and lists."""
+    if type(value) in _PLAIN_TYPES:
+        return value
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in cast("Mapping[object, Any]", value).items()}
     if isinstance(value, (list, tuple)):

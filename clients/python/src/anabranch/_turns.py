@@ -7,6 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from anabranch._context import write_logprobs
 from anabranch._decode import decode_content
 from anabranch._replies import Reply, ToolCall, parse, plain, result_message
 
@@ -86,7 +87,7 @@ class Turn:
         if reply.token_ids:
             first.token_ids.extend(reply.token_ids)
             if len(reply.logprobs) == len(reply.token_ids):
-                first.logprobs.extend(reply.logprobs)
+                write_logprobs(first, reply.logprobs)
         for call in reply.tool_calls:
             action = step.actions.add()
             action.type, action.name, action.call_id = "tool_call", call.name[:256], call.id[:256]

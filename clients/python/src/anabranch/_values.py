@@ -23,6 +23,7 @@ import dataclasses
 import json
 import logging
 import math
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,7 @@ MAX_DEPTH = 64
 MAX_DIMENSIONS = 32
 MAX_CONTENT_BYTES = 256 * 1024 * 1024
 _SMALL = 1 << 63
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _logger = logging.getLogger("anabranch")
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -134,6 +136,12 @@ class ValueEncoder:
             _set_json(content, _to_json(self.marker(unsupported, root, path)))
 
     def _tree_json(self, tree: _Tree, value: object, path: Path) -> str:
+        try:
+            if _is_json(value, MAX_DEPTH - len(path)):
+                return _to_json(value)
+        except (RuntimeError, TypeError, ValueError):
+            # Another thread changes the value. The tree copies each container before it looks into it.
+            pass
         try:
             return _to_json(tree.plain(value, path))
         except RecursionError:
@@ -326,6 +334,27 @@ def content_bytes(content: Content) -> tuple[bytes, str]:
     if content.HasField("json"):
         return content.json.encode(), JSON_TYPE
     return content.data, content.media_type
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Returns whether JSON has the value as it is. Most values are so; those nested deeper than `depth` are not."""
+    cls: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if cls is str:
+        return value.isascii() or not _SURROGATE.search(value)
+    if cls is int:
+        return -_SMALL < value < _SMALL
+    if cls is float:
+        return math.isfinite(value)
+    if cls is dict:
+        for key, member in value.items():
+            if type(key) is not str or not _is_json(key, 0) or not _is_json(member, depth - 1):
+                return False
+            if len(value) == 1 and key.startswith("$"):
+                return False
+        return depth > 0
+    if cls is list or cls is tuple:
+        return depth > 0 and all(_is_json(member, depth - 1) for member in value)
+    return cls is bool or value is None
 
 
 def _is_empty_dict(value: object) -> bool:

@@ -14,13 +14,13 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from anabranch._connection import open_stubs
+from anabranch._digest import step_digest
 from anabranch._retry import Failure, failure_of
 from anabranch._segment import Kind
 
 if TYPE_CHECKING:
     import grpc
 
-    from anabranch.v1.trajectory_pb2 import Step
     from anabranch.v1.trajectory_service_pb2 import AppendError, AppendStepsResponse, TrajectoryCreation
 
 #: Names of the gRPC codes that errors of entries have.
@@ -42,8 +42,6 @@ _CALL_SECONDS = 30.0
 _UPLOAD_SECONDS = 300.0
 _CHUNK_BYTES = 256 * 1024
 _SEAL_MESSAGE_BYTES = 4096
-#: Data of contents that the server moves into a state.
-_MOVED_BYTES = 16 * 1024
 #: Precedes the tags in the record of a tagged step.
 _TAGS_LENGTH = struct.Struct("<I")
 
@@ -181,7 +179,7 @@ def frame_of(contents: Sequence[tuple[Kind, bytes]]) -> bytes:
     parts: list[bytes] = []
     for kind, content in contents:
         tags, step = (b"", content) if kind == Kind.STEP else _split(content)
-        parts += (b"\x12", _varint(len(step)), step, tags)
+        parts += (b"\x12", varint(len(step)), step, tags)
     return b"".join(parts)
 
 
@@ -236,7 +234,7 @@ def entry_of(to: Addressee, writer_id: str | None, contents: Sequence[tuple[Kind
             if tags:
                 entry.tags.extend(AppendStepsRequest.FromString(tags).tags)
             # Field 7 of AppendEntry.
-            parts += (b"\x3a", _varint(len(step)), step)
+            parts += (b"\x3a", varint(len(step)), step)
     return entry.SerializeToString() + b"".join(parts)
 
 
@@ -244,7 +242,7 @@ def batch_of(entries: Sequence[bytes]) -> bytes:
     """Returns a request of AppendBatch: field 1, once for each entry."""
     parts: list[bytes] = []
     for entry in entries:
-        parts += (b"\x0a", _varint(len(entry)), entry)
+        parts += (b"\x0a", varint(len(entry)), entry)
     return b"".join(parts)
 
 
@@ -364,35 +362,11 @@ def is_stored(step: bytes, response: bytes) -> bool:
     from anabranch.v1.trajectory_service_pb2 import GetStepResponse
 
     ours, stored = Step.FromString(step), GetStepResponse.FromString(response).step
-    return _canonical(ours) == _canonical(stored)
-
-
-def _canonical(step: Step) -> bytes:
-    from hashlib import sha256
-
-    for field in ("commit_time", "writer_epoch", "reward_sum"):
-        step.ClearField(field)
-    for state in step.states:
-        state.name = state.name or "env"
-        if state.HasField("data"):
-            state.digest = sha256(state.data).hexdigest()
-        state.ClearField("data")
-        state.ClearField("size")
-    for part in (*step.actions, *step.observations):
-        content = part.content
-        if content.HasField("data") and len(content.data) >= _MOVED_BYTES:
-            digest = sha256(content.data).hexdigest()
-            content.ClearField("data")
-            content.state_digest = digest
-        if content.tensor.HasField("data") and len(content.tensor.data) >= _MOVED_BYTES:
-            content.tensor.state_digest = sha256(content.tensor.data).hexdigest()
-            content.tensor.ClearField("data")
-        if part.HasField("content"):
-            content.ClearField("size")
-    states = sorted(step.states, key=lambda state: state.name)
-    del step.states[:]
-    step.states.extend(states)
-    return step.SerializeToString(deterministic=True)
+    # States that were attached later are no part of what a client sent.
+    names = {state.name or "env" for state in ours.states}
+    for state in [each for each in stored.states if each.HasField("attach_time") and each.name not in names]:
+        stored.states.remove(state)
+    return step_digest(ours) == step_digest(stored)
 
 
 def _path(method: str) -> str:
@@ -417,7 +391,7 @@ def _chunks(data: bytes) -> Iterator[bytes]:
         yield PutStateRequest(chunk=data[offset : offset + _CHUNK_BYTES]).SerializeToString()
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     parts = bytearray()
     while value > 0x7F:
         parts.append(value & 0x7F | 0x80)

@@ -99,7 +99,8 @@ class Client(ClientReading, ClientRuns):
     ) -> Trajectory:
         """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag.
 
-        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`.
+        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. Raises
+        ValueError if there is no such step: the trajectory is empty, or `at` is negative.
         """
         from anabranch._history import Position
         from anabranch._wire import BRANCH
@@ -108,6 +109,10 @@ class Client(ClientReading, ClientRuns):
         source_id = source if isinstance(source, str) else source.id
         if at is None:
             at = self._step_of(source, tag)
+            if at < 0:
+                raise ValueError(f"trajectory {source_id} has no steps: branch() needs a recorded step")
+        elif at < 0:
+            raise ValueError(f"`at` is {at}: expected the number of a step, 0 or above")
         known = None if isinstance(source, str) else source.position_at(at)
         branch_id = successor_of(source_id) if successor else str(uuid.uuid4())
         request = BranchTrajectoryRequest(trajectory_id=source_id, step_number=at, branch_id=branch_id, name=name)

@@ -319,6 +319,12 @@ class ClaimsTooLarge(AnabranchError):
     """
 
 
+class StatePruned(AnabranchError):
+    """FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and
+    size. Metadata: `trajectory_id`, `step_number`, `name`, `digest`, `pruned_time`.
+    """
+
+
 class SqliteOnly(AnabranchError):
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 
@@ -326,6 +332,22 @@ class SqliteOnly(AnabranchError):
 class VacuumUnavailable(AnabranchError):
     """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it
     is served.
+    """
+
+
+class ArchiveInvalid(AnabranchError):
+    """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by
+    an export. Metadata: `place`.
+    """
+
+
+class ImportConflict(AnabranchError):
+    """ALREADY_EXISTS. Another resource with the id, the name or the number is stored. Metadata: `resource`."""
+
+
+class ImportSuperseded(AnabranchError):
+    """ABORTED. Another import of the same trajectory has begun, or the import was idle for a day. Metadata:
+    `trajectory_id`.
     """
 
 
@@ -389,6 +411,10 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "STEP_CORRUPT": StepCorrupt,
     "STAGE_NOT_CLAIMABLE": StageNotClaimable,
     "CLAIMS_TOO_LARGE": ClaimsTooLarge,
+    "STATE_PRUNED": StatePruned,
     "SQLITE_ONLY": SqliteOnly,
     "VACUUM_UNAVAILABLE": VacuumUnavailable,
+    "ARCHIVE_INVALID": ArchiveInvalid,
+    "IMPORT_CONFLICT": ImportConflict,
+    "IMPORT_SUPERSEDED": ImportSuperseded,
 }

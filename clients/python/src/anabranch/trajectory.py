@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch import _history, _wire
-from anabranch._context import listed
+from anabranch._context import listed, write_logprobs
 from anabranch._errors import AnabranchError, StepTooLarge
 from anabranch._history import Checkpoint, Position
 from anabranch._office import Identity
@@ -179,7 +179,7 @@ class Trajectory(TrajectoryReading):
         if len(token_ids) or len(logprobs) or prompt_token_ids is not None:
             first = step.actions[0] if step.actions else step.actions.add()
             first.token_ids.extend(listed(token_ids))
-            first.logprobs.extend(listed(logprobs))
+            write_logprobs(first, listed(logprobs))
             prompt = listed(prompt_token_ids)
         fill(step, self._values, observation, info, screenshot, states)
         if reward is not None:

@@ -308,6 +308,143 @@ export declare type VacuumDatabaseResponse = Message<"anabranch.v1.VacuumDatabas
 export declare const VacuumDatabaseResponseSchema: GenMessage<VacuumDatabaseResponse>;
 
 /**
+ * Request of ExportArchive. Without any field, the whole namespace is exported.
+ *
+ * @generated from message anabranch.v1.ExportArchiveRequest
+ */
+export declare type ExportArchiveRequest = Message<"anabranch.v1.ExportArchiveRequest"> & {
+  /**
+   * Id of a run, which is exported with its trajectories, groups and rollouts. Optional.
+   *
+   * @generated from field: string run_id = 1;
+   */
+  runId: string;
+
+  /**
+   * Id of a trajectory, which is exported with its ancestors. Optional.
+   *
+   * @generated from field: string trajectory_id = 2;
+   */
+  trajectoryId: string;
+};
+
+/**
+ * Describes the message anabranch.v1.ExportArchiveRequest.
+ * Use `create(ExportArchiveRequestSchema)` to create a new message.
+ */
+export declare const ExportArchiveRequestSchema: GenMessage<ExportArchiveRequest>;
+
+/**
+ * A message of the ExportArchive stream.
+ *
+ * @generated from message anabranch.v1.ExportArchiveResponse
+ */
+export declare type ExportArchiveResponse = Message<"anabranch.v1.ExportArchiveResponse"> & {
+  /**
+   * The next bytes of the archive, at most 256 KiB. The end of the stream is the end of the archive.
+   *
+   * @generated from field: bytes chunk = 1;
+   */
+  chunk: Uint8Array;
+
+  /**
+   * Number of steps that were read so far.
+   *
+   * @generated from field: int64 steps = 2;
+   */
+  steps: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.ExportArchiveResponse.
+ * Use `create(ExportArchiveResponseSchema)` to create a new message.
+ */
+export declare const ExportArchiveResponseSchema: GenMessage<ExportArchiveResponse>;
+
+/**
+ * A message of the ImportArchive stream.
+ *
+ * @generated from message anabranch.v1.ImportArchiveRequest
+ */
+export declare type ImportArchiveRequest = Message<"anabranch.v1.ImportArchiveRequest"> & {
+  /**
+   * The next bytes of the archive, at most 256 KiB.
+   *
+   * @generated from field: bytes chunk = 1;
+   */
+  chunk: Uint8Array;
+};
+
+/**
+ * Describes the message anabranch.v1.ImportArchiveRequest.
+ * Use `create(ImportArchiveRequestSchema)` to create a new message.
+ */
+export declare const ImportArchiveRequestSchema: GenMessage<ImportArchiveRequest>;
+
+/**
+ * Response of ImportArchive. Counts what this call has stored.
+ *
+ * @generated from message anabranch.v1.ImportArchiveResponse
+ */
+export declare type ImportArchiveResponse = Message<"anabranch.v1.ImportArchiveResponse"> & {
+  /**
+   * Number of trajectories, hidden ancestors included.
+   *
+   * @generated from field: int64 trajectories = 1;
+   */
+  trajectories: bigint;
+
+  /**
+   * Number of their own steps.
+   *
+   * @generated from field: int64 steps = 2;
+   */
+  steps: bigint;
+
+  /**
+   * Number of states in the archive that are not stored with steps, stored before or not.
+   *
+   * @generated from field: int64 states = 3;
+   */
+  states: bigint;
+
+  /**
+   * Number of runs.
+   *
+   * @generated from field: int64 runs = 4;
+   */
+  runs: bigint;
+
+  /**
+   * Number of rollouts.
+   *
+   * @generated from field: int64 rollouts = 5;
+   */
+  rollouts: bigint;
+
+  /**
+   * Number of trajectories that were stored already, with the same steps.
+   *
+   * @generated from field: int64 present_trajectories = 6;
+   */
+  presentTrajectories: bigint;
+
+  /**
+   * Ids of trajectories that the archive has no whole copy of, because they were deleted during the export, and of
+   * branches of these.
+   *
+   * @generated from field: repeated string left_out_ids = 7;
+   */
+  leftOutIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.ImportArchiveResponse.
+ * Use `create(ImportArchiveResponseSchema)` to create a new message.
+ */
+export declare const ImportArchiveResponseSchema: GenMessage<ImportArchiveResponse>;
+
+/**
  * Something that is wrong with stored rows.
  *
  * @generated from message anabranch.v1.StorageFault
@@ -466,7 +603,7 @@ export enum StorageCheck {
 export declare const StorageCheckSchema: GenEnum<StorageCheck>;
 
 /**
- * For operators: works on the whole database, with the data of all namespaces.
+ * For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
  * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.AdminService
@@ -518,6 +655,32 @@ export declare const AdminService: GenService<{
     methodKind: "server_streaming";
     input: typeof VacuumDatabaseRequestSchema;
     output: typeof VacuumDatabaseResponseSchema;
+  },
+  /**
+   * Exports everything of the caller's namespace, of a run, or one trajectory, and returns the bytes of the archive
+   * (`docs/archive.md`). Reads by pages beside the writers. A branch brings its ancestors up to the branch points.
+   * What is deleted meanwhile is left out, and the archive lists it.
+   * Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.AdminService.ExportArchive
+   */
+  exportArchive: {
+    methodKind: "server_streaming";
+    input: typeof ExportArchiveRequestSchema;
+    output: typeof ExportArchiveResponseSchema;
+  },
+  /**
+   * Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
+   * imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
+   * can be repeated. What was imported before an error stays.
+   * Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.AdminService.ImportArchive
+   */
+  importArchive: {
+    methodKind: "client_streaming";
+    input: typeof ImportArchiveRequestSchema;
+    output: typeof ImportArchiveResponseSchema;
   },
 }>;
 

@@ -471,6 +471,14 @@ export enum ErrorReason {
   CLAIMS_TOO_LARGE = 65,
 
   /**
+   * FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and size.
+   * Metadata: `trajectory_id`, `step_number`, `name`, `digest`, `pruned_time`.
+   *
+   * @generated from enum value: ERROR_REASON_STATE_PRUNED = 66;
+   */
+  STATE_PRUNED = 66,
+
+  /**
    * FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres.
    *
    * @generated from enum value: ERROR_REASON_SQLITE_ONLY = 69;
@@ -483,6 +491,29 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_VACUUM_UNAVAILABLE = 70;
    */
   VACUUM_UNAVAILABLE = 70,
+
+  /**
+   * INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an export.
+   * Metadata: `place`.
+   *
+   * @generated from enum value: ERROR_REASON_ARCHIVE_INVALID = 71;
+   */
+  ARCHIVE_INVALID = 71,
+
+  /**
+   * ALREADY_EXISTS. Another resource with the id, the name or the number is stored. Metadata: `resource`.
+   *
+   * @generated from enum value: ERROR_REASON_IMPORT_CONFLICT = 72;
+   */
+  IMPORT_CONFLICT = 72,
+
+  /**
+   * ABORTED. Another import of the same trajectory has begun, or the import was idle for a day. Metadata:
+   * `trajectory_id`.
+   *
+   * @generated from enum value: ERROR_REASON_IMPORT_SUPERSEDED = 73;
+   */
+  IMPORT_SUPERSEDED = 73,
 }
 
 /**

@@ -3222,6 +3222,13 @@ export declare type WatchRunRequest = Message<"anabranch.v1.WatchRunRequest"> & 
    * @generated from field: bool rollouts = 4;
    */
   rollouts: boolean;
+
+  /**
+   * If true, metric series are sent too: all of the run and its stages, at most the first 10,000.
+   *
+   * @generated from field: bool series = 5;
+   */
+  series: boolean;
 };
 
 /**
@@ -3277,6 +3284,13 @@ export declare type WatchRunResponse = Message<"anabranch.v1.WatchRunResponse"> 
    * @generated from field: repeated anabranch.v1.Rollout rollouts = 6;
    */
   rollouts: Rollout[];
+
+  /**
+   * Metric series that were written or belong to the snapshot. Only with `series`.
+   *
+   * @generated from field: repeated anabranch.v1.WatchedSeries series = 7;
+   */
+  series: WatchedSeries[];
 };
 
 /**
@@ -3284,6 +3298,62 @@ export declare type WatchRunResponse = Message<"anabranch.v1.WatchRunResponse"> 
  * Use `create(WatchRunResponseSchema)` to create a new message.
  */
 export declare const WatchRunResponseSchema: GenMessage<WatchRunResponse>;
+
+/**
+ * A metric series of a watched run. ReadMetrics with `start_metric_step` = `changed_from` returns what has changed.
+ *
+ * @generated from message anabranch.v1.WatchedSeries
+ */
+export declare type WatchedSeries = Message<"anabranch.v1.WatchedSeries"> & {
+  /**
+   * Id of the stage. Empty for a series of the run itself.
+   *
+   * @generated from field: string stage_id = 1;
+   */
+  stageId: string;
+
+  /**
+   * Key of the series.
+   *
+   * @generated from field: string key = 2;
+   */
+  key: string;
+
+  /**
+   * Number of points, NaN included.
+   *
+   * @generated from field: int64 point_count = 3;
+   */
+  pointCount: bigint;
+
+  /**
+   * Last metric_step.
+   *
+   * @generated from field: int64 last_metric_step = 4;
+   */
+  lastMetricStep: bigint;
+
+  /**
+   * Value at `last_metric_step`.
+   *
+   * @generated from field: double last_value = 5;
+   */
+  lastValue: number;
+
+  /**
+   * Points at this metric_step and later ones may be new or changed since the series was last sent. Earlier ones are
+   * not. The first metric_step in a snapshot, and after the server may have lost a hint of a change.
+   *
+   * @generated from field: int64 changed_from = 6;
+   */
+  changedFrom: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchedSeries.
+ * Use `create(WatchedSeriesSchema)` to create a new message.
+ */
+export declare const WatchedSeriesSchema: GenMessage<WatchedSeries>;
 
 /**
  * Request of WatchRuns.
@@ -4336,7 +4406,7 @@ export declare const RunService: GenService<{
    * Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
    * Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
    * are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
-   * sent. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
+   * sent. Metric series have no revision: the last message about a series counts. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
    * SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RunService.WatchRun

@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { AppendError } from "./trajectory_service_pb.js";
 
 /**
  * Describes the file anabranch/v1/server_service.proto.
@@ -62,6 +63,88 @@ export declare type GetServerInfoResponse = Message<"anabranch.v1.GetServerInfoR
 export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse>;
 
 /**
+ * Request of Watch.
+ *
+ * @generated from message anabranch.v1.WatchRequest
+ */
+export declare type WatchRequest = Message<"anabranch.v1.WatchRequest"> & {
+  /**
+   * The watches, 1 to 64.
+   *
+   * @generated from field: repeated anabranch.v1.WatchCall watches = 1;
+   */
+  watches: WatchCall[];
+};
+
+/**
+ * Describes the message anabranch.v1.WatchRequest.
+ * Use `create(WatchRequestSchema)` to create a new message.
+ */
+export declare const WatchRequestSchema: GenMessage<WatchRequest>;
+
+/**
+ * One watch of a Watch call.
+ *
+ * @generated from message anabranch.v1.WatchCall
+ */
+export declare type WatchCall = Message<"anabranch.v1.WatchCall"> & {
+  /**
+   * The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns` or
+   * `anabranch.v1.TrajectoryService/WatchTree`.
+   *
+   * @generated from field: string method = 1;
+   */
+  method: string;
+
+  /**
+   * The encoded request of the method, at most 16 KiB. An invalid one ends the watch with INVALID_REQUEST.
+   *
+   * @generated from field: bytes request = 2;
+   */
+  request: Uint8Array;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchCall.
+ * Use `create(WatchCallSchema)` to create a new message.
+ */
+export declare const WatchCallSchema: GenMessage<WatchCall>;
+
+/**
+ * A message of the Watch stream.
+ *
+ * @generated from message anabranch.v1.WatchResponse
+ */
+export declare type WatchResponse = Message<"anabranch.v1.WatchResponse"> & {
+  /**
+   * Index of the watch in the request, from 0.
+   *
+   * @generated from field: int32 watch = 1;
+   */
+  watch: number;
+
+  /**
+   * An encoded message of the method's stream, at most 1 MiB. Unset if `error` is set.
+   *
+   * @generated from field: bytes response = 2;
+   */
+  response: Uint8Array;
+
+  /**
+   * Why the watch has ended, with the errors of its method.
+   *
+   * @generated from field: anabranch.v1.AppendError error = 3;
+   */
+  error?: AppendError | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchResponse.
+ * Use `create(WatchResponseSchema)` to create a new message.
+ */
+export declare const WatchResponseSchema: GenMessage<WatchResponse>;
+
+/**
  * Describes the server.
  * Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
@@ -78,6 +161,19 @@ export declare const ServerService: GenService<{
     methodKind: "unary";
     input: typeof GetServerInfoRequestSchema;
     output: typeof GetServerInfoResponseSchema;
+  },
+  /**
+   * Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
+   * connections to a server for all windows together. A watch that fails for its own resource or request ends with
+   * `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
+   * watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+   *
+   * @generated from rpc anabranch.v1.ServerService.Watch
+   */
+  watch: {
+    methodKind: "server_streaming";
+    input: typeof WatchRequestSchema;
+    output: typeof WatchResponseSchema;
   },
 }>;
 

@@ -3,12 +3,14 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_anabranch_v1_trajectory_service } from "./trajectory_service_pb.js";
+import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
 
 /**
  * Describes the file anabranch/v1/server_service.proto.
  */
 export const file_anabranch_v1_server_service = /*@__PURE__*/
-  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKqAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEAoIZmVhdHVyZXMYAiADKAkSPwoGbGltaXRzGAMgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRotCgtMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBMm4KDVNlcnZlclNlcnZpY2USXQoNR2V0U2VydmVySW5mbxIiLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBojLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2UiA5ACAWIGcHJvdG8z");
+  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKqAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEAoIZmVhdHVyZXMYAiADKAkSPwoGbGltaXRzGAMgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRotCgtMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIkQKDFdhdGNoUmVxdWVzdBI0Cgd3YXRjaGVzGAEgAygLMhcuYW5hYnJhbmNoLnYxLldhdGNoQ2FsbEIKukgHkgEECAEQQCKuAQoJV2F0Y2hDYWxsEoQBCgZtZXRob2QYASABKAlCdLpIcXJvUiBhbmFicmFuY2gudjEuUnVuU2VydmljZS9XYXRjaFJ1blIhYW5hYnJhbmNoLnYxLlJ1blNlcnZpY2UvV2F0Y2hSdW5zUihhbmFicmFuY2gudjEuVHJhamVjdG9yeVNlcnZpY2UvV2F0Y2hUcmVlEhoKB3JlcXVlc3QYAiABKAxCCbpIBnoEGICAASJaCg1XYXRjaFJlc3BvbnNlEg0KBXdhdGNoGAEgASgFEhAKCHJlc3BvbnNlGAIgASgMEigKBWVycm9yGAMgASgLMhkuYW5hYnJhbmNoLnYxLkFwcGVuZEVycm9yMrcBCg1TZXJ2ZXJTZXJ2aWNlEl0KDUdldFNlcnZlckluZm8SIi5hbmFicmFuY2gudjEuR2V0U2VydmVySW5mb1JlcXVlc3QaIy5hbmFicmFuY2gudjEuR2V0U2VydmVySW5mb1Jlc3BvbnNlIgOQAgESRwoFV2F0Y2gSGi5hbmFicmFuY2gudjEuV2F0Y2hSZXF1ZXN0GhsuYW5hYnJhbmNoLnYxLldhdGNoUmVzcG9uc2UiA5ACATABYgZwcm90bzM", [file_anabranch_v1_trajectory_service, file_buf_validate_validate]);
 
 /**
  * Describes the message anabranch.v1.GetServerInfoRequest.
@@ -23,6 +25,27 @@ export const GetServerInfoRequestSchema = /*@__PURE__*/
  */
 export const GetServerInfoResponseSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_server_service, 1);
+
+/**
+ * Describes the message anabranch.v1.WatchRequest.
+ * Use `create(WatchRequestSchema)` to create a new message.
+ */
+export const WatchRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 2);
+
+/**
+ * Describes the message anabranch.v1.WatchCall.
+ * Use `create(WatchCallSchema)` to create a new message.
+ */
+export const WatchCallSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 3);
+
+/**
+ * Describes the message anabranch.v1.WatchResponse.
+ * Use `create(WatchResponseSchema)` to create a new message.
+ */
+export const WatchResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 4);
 
 /**
  * Describes the server.

@@ -761,7 +761,8 @@ export declare const StateService: GenService<{
    * Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
    * sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
    * less than 4 KiB.
-   * Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
+   * Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
+   * SLOW_READER.
    *
    * @generated from rpc anabranch.v1.StateService.GetState
    */
@@ -783,7 +784,9 @@ export declare const StateService: GenService<{
   },
   /**
    * Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+   * Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
+   * SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.StateService.ReadStates
    */
@@ -808,7 +811,7 @@ export declare const StateService: GenService<{
   /**
    * Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
    * which their bytes differ at equal offsets.
-   * Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+   * Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
    *
    * @generated from rpc anabranch.v1.StateService.DiffStates
    */

@@ -523,6 +523,14 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
    * @generated from field: anabranch.v1.Tensor tensor = 8;
    */
   tensor?: Tensor | undefined;
+
+  /**
+   * Output only; ignored in requests. When retention removed the state named by `state_digest` from this content, in
+   * whole seconds, by the clock of the database. Unset: it was not removed.
+   *
+   * @generated from field: google.protobuf.Timestamp pruned_time = 9;
+   */
+  prunedTime?: Timestamp | undefined;
 };
 
 /**
@@ -564,8 +572,8 @@ export declare type Tensor = Message<"anabranch.v1.Tensor"> & {
   data?: Uint8Array | undefined;
 
   /**
-   * SHA-256 of a stored state that has the items, 64 lower-case hex characters. Its size is not compared with `shape`. A
-   * state that steps have inline with less than 4 KiB must be put first (PutState).
+   * SHA-256 of a stored state that has the items, 64 lower-case hex characters. Must have as many bytes as `dtype` and
+   * `shape` say. A state that steps have inline with less than 4 KiB must be put first (PutState).
    *
    * @generated from field: optional string state_digest = 4;
    */
@@ -621,6 +629,22 @@ export declare type StepState = Message<"anabranch.v1.StepState"> & {
    * @generated from field: int64 size = 5;
    */
   size: bigint;
+
+  /**
+   * Output only; ignored in requests. When retention removed the content of the state, in whole seconds, by the clock of
+   * the database. Unset: the content is stored. AttachState with the same digest and media type restores it.
+   *
+   * @generated from field: google.protobuf.Timestamp pruned_time = 6;
+   */
+  prunedTime?: Timestamp | undefined;
+
+  /**
+   * Output only; ignored in requests. When AttachState added the state to the step, or restored it, by the clock of the
+   * database. Unset: the state came with the step, or a version without this field attached it.
+   *
+   * @generated from field: google.protobuf.Timestamp attach_time = 7;
+   */
+  attachTime?: Timestamp | undefined;
 };
 
 /**

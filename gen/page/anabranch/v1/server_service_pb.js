@@ -3,12 +3,13 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_anabranch_v1_trajectory_service } from "./trajectory_service_pb.js";
 
 /**
  * Describes the file anabranch/v1/server_service.proto.
  */
 export const file_anabranch_v1_server_service = /*@__PURE__*/
-  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKqAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEAoIZmVhdHVyZXMYAiADKAkSPwoGbGltaXRzGAMgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRotCgtMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBMm4KDVNlcnZlclNlcnZpY2USXQoNR2V0U2VydmVySW5mbxIiLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBojLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2UiA5ACAUIcUAFaGGFuYWJyYW5jaC92MTthbmFicmFuY2h2MWIGcHJvdG8z");
+  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKqAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEAoIZmVhdHVyZXMYAiADKAkSPwoGbGltaXRzGAMgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRotCgtMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIjgKDFdhdGNoUmVxdWVzdBIoCgd3YXRjaGVzGAEgAygLMhcuYW5hYnJhbmNoLnYxLldhdGNoQ2FsbCIsCglXYXRjaENhbGwSDgoGbWV0aG9kGAEgASgJEg8KB3JlcXVlc3QYAiABKAwiWgoNV2F0Y2hSZXNwb25zZRINCgV3YXRjaBgBIAEoBRIQCghyZXNwb25zZRgCIAEoDBIoCgVlcnJvchgDIAEoCzIZLmFuYWJyYW5jaC52MS5BcHBlbmRFcnJvcjK3AQoNU2VydmVyU2VydmljZRJdCg1HZXRTZXJ2ZXJJbmZvEiIuYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiMuYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZSIDkAIBEkcKBVdhdGNoEhouYW5hYnJhbmNoLnYxLldhdGNoUmVxdWVzdBobLmFuYWJyYW5jaC52MS5XYXRjaFJlc3BvbnNlIgOQAgEwAUIcUAFaGGFuYWJyYW5jaC92MTthbmFicmFuY2h2MWIGcHJvdG8z", [file_anabranch_v1_trajectory_service]);
 
 /**
  * Describes the message anabranch.v1.GetServerInfoRequest.
@@ -23,6 +24,27 @@ export const GetServerInfoRequestSchema = /*@__PURE__*/
  */
 export const GetServerInfoResponseSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_server_service, 1);
+
+/**
+ * Describes the message anabranch.v1.WatchRequest.
+ * Use `create(WatchRequestSchema)` to create a new message.
+ */
+export const WatchRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 2);
+
+/**
+ * Describes the message anabranch.v1.WatchCall.
+ * Use `create(WatchCallSchema)` to create a new message.
+ */
+export const WatchCallSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 3);
+
+/**
+ * Describes the message anabranch.v1.WatchResponse.
+ * Use `create(WatchResponseSchema)` to create a new message.
+ */
+export const WatchResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 4);
 
 /**
  * Describes the server.

@@ -306,6 +306,114 @@ class VacuumDatabaseResponse(google.protobuf.message.Message):
 Global___VacuumDatabaseResponse: typing_extensions.TypeAlias = VacuumDatabaseResponse
 
 @typing.final
+class ExportArchiveRequest(google.protobuf.message.Message):
+    """Request of ExportArchive. Without any field, the whole namespace is exported."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: builtins.int
+    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
+    """Id of a run, which is exported with its trajectories, groups and rollouts. Optional."""
+    trajectory_id: builtins.str
+    """Id of a trajectory, which is exported with its ancestors. Optional."""
+    def __init__(
+        self,
+        *,
+        run_id: builtins.str = ...,
+        trajectory_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["run_id", b"run_id", "trajectory_id", b"trajectory_id"]) -> None: ...
+
+Global___ExportArchiveRequest: typing_extensions.TypeAlias = ExportArchiveRequest
+
+@typing.final
+class ExportArchiveResponse(google.protobuf.message.Message):
+    """A message of the ExportArchive stream."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHUNK_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    chunk: builtins.bytes
+    """The next bytes of the archive, at most 256 KiB. The end of the stream is the end of the archive."""
+    steps: builtins.int
+    """Number of steps that were read so far."""
+    def __init__(
+        self,
+        *,
+        chunk: builtins.bytes = ...,
+        steps: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunk", b"chunk", "steps", b"steps"]) -> None: ...
+
+Global___ExportArchiveResponse: typing_extensions.TypeAlias = ExportArchiveResponse
+
+@typing.final
+class ImportArchiveRequest(google.protobuf.message.Message):
+    """A message of the ImportArchive stream."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    CHUNK_FIELD_NUMBER: builtins.int
+    chunk: builtins.bytes
+    """The next bytes of the archive, at most 256 KiB."""
+    def __init__(
+        self,
+        *,
+        chunk: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["chunk", b"chunk"]) -> None: ...
+
+Global___ImportArchiveRequest: typing_extensions.TypeAlias = ImportArchiveRequest
+
+@typing.final
+class ImportArchiveResponse(google.protobuf.message.Message):
+    """Response of ImportArchive. Counts what this call has stored."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    STATES_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    PRESENT_TRAJECTORIES_FIELD_NUMBER: builtins.int
+    LEFT_OUT_IDS_FIELD_NUMBER: builtins.int
+    trajectories: builtins.int
+    """Number of trajectories, hidden ancestors included."""
+    steps: builtins.int
+    """Number of their own steps."""
+    states: builtins.int
+    """Number of states in the archive that are not stored with steps, stored before or not."""
+    runs: builtins.int
+    """Number of runs."""
+    rollouts: builtins.int
+    """Number of rollouts."""
+    present_trajectories: builtins.int
+    """Number of trajectories that were stored already, with the same steps."""
+    @property
+    def left_out_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of trajectories that the archive has no whole copy of, because they were deleted during the export, and of
+        branches of these.
+        """
+
+    def __init__(
+        self,
+        *,
+        trajectories: builtins.int = ...,
+        steps: builtins.int = ...,
+        states: builtins.int = ...,
+        runs: builtins.int = ...,
+        rollouts: builtins.int = ...,
+        present_trajectories: builtins.int = ...,
+        left_out_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["left_out_ids", b"left_out_ids", "present_trajectories", b"present_trajectories", "rollouts", b"rollouts", "runs", b"runs", "states", b"states", "steps", b"steps", "trajectories", b"trajectories"]) -> None: ...
+
+Global___ImportArchiveResponse: typing_extensions.TypeAlias = ImportArchiveResponse
+
+@typing.final
 class StorageFault(google.protobuf.message.Message):
     """Something that is wrong with stored rows."""
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """For operators: works on the whole database, with the data of all namespaces.
+    """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -56,10 +56,20 @@ class AdminServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseResponse.FromString,
                 _registered_method=True)
+        self.ExportArchive = channel.unary_stream(
+                '/anabranch.v1.AdminService/ExportArchive',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.ExportArchiveRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ExportArchiveResponse.FromString,
+                _registered_method=True)
+        self.ImportArchive = channel.stream_unary(
+                '/anabranch.v1.AdminService/ImportArchive',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
-    """For operators: works on the whole database, with the data of all namespaces.
+    """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -98,6 +108,26 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ExportArchive(self, request, context):
+        """Exports everything of the caller's namespace, of a run, or one trajectory, and returns the bytes of the archive
+        (`docs/archive.md`). Reads by pages beside the writers. A branch brings its ancestors up to the branch points.
+        What is deleted meanwhile is left out, and the archive lists it.
+        Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportArchive(self, request_iterator, context):
+        """Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
+        imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
+        can be repeated. What was imported before an error stays.
+        Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -121,6 +151,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseResponse.SerializeToString,
             ),
+            'ExportArchive': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportArchive,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ExportArchiveRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.ExportArchiveResponse.SerializeToString,
+            ),
+            'ImportArchive': grpc.stream_unary_rpc_method_handler(
+                    servicer.ImportArchive,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveResponse.SerializeToString,
+            ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
             'anabranch.v1.AdminService', rpc_method_handlers)
@@ -130,7 +170,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """For operators: works on the whole database, with the data of all namespaces.
+    """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -232,6 +272,60 @@ class AdminService(object):
             '/anabranch.v1.AdminService/VacuumDatabase',
             anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseRequest.SerializeToString,
             anabranch_dot_v1_dot_admin__service__pb2.VacuumDatabaseResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportArchive(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.AdminService/ExportArchive',
+            anabranch_dot_v1_dot_admin__service__pb2.ExportArchiveRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.ExportArchiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportArchive(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/anabranch.v1.AdminService/ImportArchive',
+            anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -89,8 +89,40 @@ _AdminServiceVacuumDatabaseType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType]):
-    """For operators: works on the whole database, with the data of all namespaces.
+_AdminServiceExportArchiveType = typing_extensions.TypeVar(
+    '_AdminServiceExportArchiveType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.ExportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ExportArchiveResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.ExportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ExportArchiveResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.ExportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ExportArchiveResponse,
+    ],
+)
+
+_AdminServiceImportArchiveType = typing_extensions.TypeVar(
+    '_AdminServiceImportArchiveType',
+    grpc.StreamUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ImportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ImportArchiveResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ImportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ImportArchiveResponse,
+    ],
+    default=grpc.StreamUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ImportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ImportArchiveResponse,
+    ],
+)
+
+class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType, _AdminServiceExportArchiveType, _AdminServiceImportArchiveType]):
+    """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -112,6 +144,14 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
             anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
             anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.ExportArchiveRequest,
+            anabranch.v1.admin_service_pb2.ExportArchiveResponse,
+        ],
+        grpc.StreamUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.ImportArchiveRequest,
+            anabranch.v1.admin_service_pb2.ImportArchiveResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -131,6 +171,14 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
             anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.ExportArchiveRequest,
+            anabranch.v1.admin_service_pb2.ExportArchiveResponse,
+        ],
+        grpc.aio.StreamUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.ImportArchiveRequest,
+            anabranch.v1.admin_service_pb2.ImportArchiveResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -157,6 +205,20 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
     Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
     """
 
+    ExportArchive: _AdminServiceExportArchiveType
+    """Exports everything of the caller's namespace, of a run, or one trajectory, and returns the bytes of the archive
+    (`docs/archive.md`). Reads by pages beside the writers. A branch brings its ancestors up to the branch points.
+    What is deleted meanwhile is left out, and the archive lists it.
+    Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING.
+    """
+
+    ImportArchive: _AdminServiceImportArchiveType
+    """Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
+    imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
+    can be repeated. What was imported before an error stays.
+    Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
+    """
+
 AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
@@ -174,10 +236,18 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
         anabranch.v1.admin_service_pb2.VacuumDatabaseRequest,
         anabranch.v1.admin_service_pb2.VacuumDatabaseResponse,
     ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.ExportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ExportArchiveResponse,
+    ],
+    grpc.aio.StreamUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ImportArchiveRequest,
+        anabranch.v1.admin_service_pb2.ImportArchiveResponse,
+    ],
 ]
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
-    """For operators: works on the whole database, with the data of all namespaces.
+    """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -222,6 +292,30 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         """Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
         writers. Ends when the space that was free when the call began is returned.
         Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
+    def ExportArchive(
+        self,
+        request: anabranch.v1.admin_service_pb2.ExportArchiveRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.admin_service_pb2.ExportArchiveResponse], collections.abc.AsyncIterator[anabranch.v1.admin_service_pb2.ExportArchiveResponse]]:
+        """Exports everything of the caller's namespace, of a run, or one trajectory, and returns the bytes of the archive
+        (`docs/archive.md`). Reads by pages beside the writers. A branch brings its ancestors up to the branch points.
+        What is deleted meanwhile is left out, and the archive lists it.
+        Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT, STATE_CORRUPT, SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
+    def ImportArchive(
+        self,
+        request_iterator: _MaybeAsyncIterator[anabranch.v1.admin_service_pb2.ImportArchiveRequest],
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.admin_service_pb2.ImportArchiveResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.ImportArchiveResponse]]:
+        """Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
+        imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
+        can be repeated. What was imported before an error stays.
+        Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

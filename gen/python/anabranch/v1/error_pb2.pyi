@@ -203,10 +203,24 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
     rollouts that would be created, from the first on, fit).
     """
+    ERROR_REASON_STATE_PRUNED: _ErrorReason.ValueType  # 66
+    """FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and size.
+    Metadata: `trajectory_id`, `step_number`, `name`, `digest`, `pruned_time`.
+    """
     ERROR_REASON_SQLITE_ONLY: _ErrorReason.ValueType  # 69
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
     ERROR_REASON_VACUUM_UNAVAILABLE: _ErrorReason.ValueType  # 70
     """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served."""
+    ERROR_REASON_ARCHIVE_INVALID: _ErrorReason.ValueType  # 71
+    """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an export.
+    Metadata: `place`.
+    """
+    ERROR_REASON_IMPORT_CONFLICT: _ErrorReason.ValueType  # 72
+    """ALREADY_EXISTS. Another resource with the id, the name or the number is stored. Metadata: `resource`."""
+    ERROR_REASON_IMPORT_SUPERSEDED: _ErrorReason.ValueType  # 73
+    """ABORTED. Another import of the same trajectory has begun, or the import was idle for a day. Metadata:
+    `trajectory_id`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -397,8 +411,22 @@ ERROR_REASON_CLAIMS_TOO_LARGE: ErrorReason.ValueType  # 65
 """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
 rollouts that would be created, from the first on, fit).
 """
+ERROR_REASON_STATE_PRUNED: ErrorReason.ValueType  # 66
+"""FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and size.
+Metadata: `trajectory_id`, `step_number`, `name`, `digest`, `pruned_time`.
+"""
 ERROR_REASON_SQLITE_ONLY: ErrorReason.ValueType  # 69
 """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 ERROR_REASON_VACUUM_UNAVAILABLE: ErrorReason.ValueType  # 70
 """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served."""
+ERROR_REASON_ARCHIVE_INVALID: ErrorReason.ValueType  # 71
+"""INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an export.
+Metadata: `place`.
+"""
+ERROR_REASON_IMPORT_CONFLICT: ErrorReason.ValueType  # 72
+"""ALREADY_EXISTS. Another resource with the id, the name or the number is stored. Metadata: `resource`."""
+ERROR_REASON_IMPORT_SUPERSEDED: ErrorReason.ValueType  # 73
+"""ABORTED. Another import of the same trajectory has begun, or the import was idle for a day. Metadata:
+`trajectory_id`.
+"""
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

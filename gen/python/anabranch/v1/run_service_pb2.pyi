@@ -2846,6 +2846,7 @@ class WatchRunRequest(google.protobuf.message.Message):
     ALL_STAGES_FIELD_NUMBER: builtins.int
     UNTIL_TERMINAL_FIELD_NUMBER: builtins.int
     ROLLOUTS_FIELD_NUMBER: builtins.int
+    SERIES_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """Id of the run."""
     all_stages: builtins.bool
@@ -2856,6 +2857,8 @@ class WatchRunRequest(google.protobuf.message.Message):
     """
     rollouts: builtins.bool
     """If true, groups and rollouts are sent too: those of open stages, or with `all_stages` those of all stages."""
+    series: builtins.bool
+    """If true, metric series are sent too: all of the run and its stages, at most the first 10,000."""
     def __init__(
         self,
         *,
@@ -2863,8 +2866,9 @@ class WatchRunRequest(google.protobuf.message.Message):
         all_stages: builtins.bool = ...,
         until_terminal: builtins.bool = ...,
         rollouts: builtins.bool = ...,
+        series: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["all_stages", b"all_stages", "rollouts", b"rollouts", "run_id", b"run_id", "until_terminal", b"until_terminal"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all_stages", b"all_stages", "rollouts", b"rollouts", "run_id", b"run_id", "series", b"series", "until_terminal", b"until_terminal"]) -> None: ...
 
 Global___WatchRunRequest: typing_extensions.TypeAlias = WatchRunRequest
 
@@ -2880,6 +2884,7 @@ class WatchRunResponse(google.protobuf.message.Message):
     CAUGHT_UP_FIELD_NUMBER: builtins.int
     GROUPS_FIELD_NUMBER: builtins.int
     ROLLOUTS_FIELD_NUMBER: builtins.int
+    SERIES_FIELD_NUMBER: builtins.int
     caught_up: builtins.bool
     """True if the snapshot is complete. Also sent at least every 15 seconds as a sign of life."""
     @property
@@ -2902,6 +2907,10 @@ class WatchRunResponse(google.protobuf.message.Message):
     def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Rollout]:
         """Rollouts that changed or belong to the snapshot. Only with `rollouts`."""
 
+    @property
+    def series(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WatchedSeries]:
+        """Metric series that were written or belong to the snapshot. Only with `series`."""
+
     def __init__(
         self,
         *,
@@ -2911,11 +2920,52 @@ class WatchRunResponse(google.protobuf.message.Message):
         caught_up: builtins.bool = ...,
         groups: collections.abc.Iterable[anabranch.v1.rollout_pb2.Group] | None = ...,
         rollouts: collections.abc.Iterable[anabranch.v1.rollout_pb2.Rollout] | None = ...,
+        series: collections.abc.Iterable[Global___WatchedSeries] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["progress", b"progress", "run", b"run"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "groups", b"groups", "progress", b"progress", "rollouts", b"rollouts", "run", b"run", "stages", b"stages"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "groups", b"groups", "progress", b"progress", "rollouts", b"rollouts", "run", b"run", "series", b"series", "stages", b"stages"]) -> None: ...
 
 Global___WatchRunResponse: typing_extensions.TypeAlias = WatchRunResponse
+
+@typing.final
+class WatchedSeries(google.protobuf.message.Message):
+    """A metric series of a watched run. ReadMetrics with `start_metric_step` = `changed_from` returns what has changed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    POINT_COUNT_FIELD_NUMBER: builtins.int
+    LAST_METRIC_STEP_FIELD_NUMBER: builtins.int
+    LAST_VALUE_FIELD_NUMBER: builtins.int
+    CHANGED_FROM_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
+    """Id of the stage. Empty for a series of the run itself."""
+    key: builtins.str
+    """Key of the series."""
+    point_count: builtins.int
+    """Number of points, NaN included."""
+    last_metric_step: builtins.int
+    """Last metric_step."""
+    last_value: builtins.float
+    """Value at `last_metric_step`."""
+    changed_from: builtins.int
+    """Points at this metric_step and later ones may be new or changed since the series was last sent. Earlier ones are
+    not. The first metric_step in a snapshot, and after the server may have lost a hint of a change.
+    """
+    def __init__(
+        self,
+        *,
+        stage_id: builtins.str = ...,
+        key: builtins.str = ...,
+        point_count: builtins.int = ...,
+        last_metric_step: builtins.int = ...,
+        last_value: builtins.float = ...,
+        changed_from: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changed_from", b"changed_from", "key", b"key", "last_metric_step", b"last_metric_step", "last_value", b"last_value", "point_count", b"point_count", "stage_id", b"stage_id"]) -> None: ...
+
+Global___WatchedSeries: typing_extensions.TypeAlias = WatchedSeries
 
 @typing.final
 class WatchRunsRequest(google.protobuf.message.Message):

@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+import anabranch.v1.trajectory_service_pb2
 import builtins
 import collections.abc
 import google.protobuf.descriptor
@@ -80,3 +81,76 @@ class GetServerInfoResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["features", b"features", "limits", b"limits", "version", b"version"]) -> None: ...
 
 Global___GetServerInfoResponse: typing_extensions.TypeAlias = GetServerInfoResponse
+
+@typing.final
+class WatchRequest(google.protobuf.message.Message):
+    """Request of Watch."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WATCHES_FIELD_NUMBER: builtins.int
+    @property
+    def watches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WatchCall]:
+        """The watches, 1 to 64."""
+
+    def __init__(
+        self,
+        *,
+        watches: collections.abc.Iterable[Global___WatchCall] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["watches", b"watches"]) -> None: ...
+
+Global___WatchRequest: typing_extensions.TypeAlias = WatchRequest
+
+@typing.final
+class WatchCall(google.protobuf.message.Message):
+    """One watch of a Watch call."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    METHOD_FIELD_NUMBER: builtins.int
+    REQUEST_FIELD_NUMBER: builtins.int
+    method: builtins.str
+    """The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns` or
+    `anabranch.v1.TrajectoryService/WatchTree`.
+    """
+    request: builtins.bytes
+    """The encoded request of the method, at most 16 KiB. An invalid one ends the watch with INVALID_REQUEST."""
+    def __init__(
+        self,
+        *,
+        method: builtins.str = ...,
+        request: builtins.bytes = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["method", b"method", "request", b"request"]) -> None: ...
+
+Global___WatchCall: typing_extensions.TypeAlias = WatchCall
+
+@typing.final
+class WatchResponse(google.protobuf.message.Message):
+    """A message of the Watch stream."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    WATCH_FIELD_NUMBER: builtins.int
+    RESPONSE_FIELD_NUMBER: builtins.int
+    ERROR_FIELD_NUMBER: builtins.int
+    watch: builtins.int
+    """Index of the watch in the request, from 0."""
+    response: builtins.bytes
+    """An encoded message of the method's stream, at most 1 MiB. Unset if `error` is set."""
+    @property
+    def error(self) -> anabranch.v1.trajectory_service_pb2.AppendError:
+        """Why the watch has ended, with the errors of its method."""
+
+    def __init__(
+        self,
+        *,
+        watch: builtins.int = ...,
+        response: builtins.bytes = ...,
+        error: anabranch.v1.trajectory_service_pb2.AppendError | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["error", b"error"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["error", b"error", "response", b"response", "watch", b"watch"]) -> None: ...
+
+Global___WatchResponse: typing_extensions.TypeAlias = WatchResponse

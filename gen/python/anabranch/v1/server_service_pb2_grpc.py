@@ -41,6 +41,11 @@ class ServerServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_server__service__pb2.GetServerInfoRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_server__service__pb2.GetServerInfoResponse.FromString,
                 _registered_method=True)
+        self.Watch = channel.unary_stream(
+                '/anabranch.v1.ServerService/Watch',
+                request_serializer=anabranch_dot_v1_dot_server__service__pb2.WatchRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_server__service__pb2.WatchResponse.FromString,
+                _registered_method=True)
 
 
 class ServerServiceServicer(object):
@@ -56,6 +61,16 @@ class ServerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Watch(self, request, context):
+        """Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
+        connections to a server for all windows together. A watch that fails for its own resource or request ends with
+        `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
+        watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ServerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -63,6 +78,11 @@ def add_ServerServiceServicer_to_server(servicer, server):
                     servicer.GetServerInfo,
                     request_deserializer=anabranch_dot_v1_dot_server__service__pb2.GetServerInfoRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_server__service__pb2.GetServerInfoResponse.SerializeToString,
+            ),
+            'Watch': grpc.unary_stream_rpc_method_handler(
+                    servicer.Watch,
+                    request_deserializer=anabranch_dot_v1_dot_server__service__pb2.WatchRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_server__service__pb2.WatchResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -94,6 +114,33 @@ class ServerService(object):
             '/anabranch.v1.ServerService/GetServerInfo',
             anabranch_dot_v1_dot_server__service__pb2.GetServerInfoRequest.SerializeToString,
             anabranch_dot_v1_dot_server__service__pb2.GetServerInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Watch(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.ServerService/Watch',
+            anabranch_dot_v1_dot_server__service__pb2.WatchRequest.SerializeToString,
+            anabranch_dot_v1_dot_server__service__pb2.WatchResponse.FromString,
             options,
             channel_credentials,
             insecure,

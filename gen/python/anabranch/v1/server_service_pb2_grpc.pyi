@@ -41,7 +41,23 @@ _ServerServiceGetServerInfoType = typing_extensions.TypeVar(
     ],
 )
 
-class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType]):
+_ServerServiceWatchType = typing_extensions.TypeVar(
+    '_ServerServiceWatchType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.server_service_pb2.WatchRequest,
+        anabranch.v1.server_service_pb2.WatchResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.server_service_pb2.WatchRequest,
+        anabranch.v1.server_service_pb2.WatchResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.server_service_pb2.WatchRequest,
+        anabranch.v1.server_service_pb2.WatchResponse,
+    ],
+)
+
+class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType, _ServerServiceWatchType]):
     """Describes the server.
     Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -52,6 +68,10 @@ class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType]):
             anabranch.v1.server_service_pb2.GetServerInfoRequest,
             anabranch.v1.server_service_pb2.GetServerInfoResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.server_service_pb2.WatchRequest,
+            anabranch.v1.server_service_pb2.WatchResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -60,6 +80,10 @@ class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType]):
             anabranch.v1.server_service_pb2.GetServerInfoRequest,
             anabranch.v1.server_service_pb2.GetServerInfoResponse,
         ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.server_service_pb2.WatchRequest,
+            anabranch.v1.server_service_pb2.WatchResponse,
+        ],
     ], channel: grpc.aio.Channel) -> None: ...
 
     GetServerInfo: _ServerServiceGetServerInfoType
@@ -67,10 +91,21 @@ class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType]):
     here instead of constants.
     """
 
+    Watch: _ServerServiceWatchType
+    """Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
+    connections to a server for all windows together. A watch that fails for its own resource or request ends with
+    `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
+    watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+    """
+
 ServerServiceAsyncStub: typing_extensions.TypeAlias = ServerServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.server_service_pb2.GetServerInfoRequest,
         anabranch.v1.server_service_pb2.GetServerInfoResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.server_service_pb2.WatchRequest,
+        anabranch.v1.server_service_pb2.WatchResponse,
     ],
 ]
 
@@ -87,6 +122,18 @@ class ServerServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.server_service_pb2.GetServerInfoResponse, collections.abc.Awaitable[anabranch.v1.server_service_pb2.GetServerInfoResponse]]:
         """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits from
         here instead of constants.
+        """
+
+    @abc.abstractmethod
+    def Watch(
+        self,
+        request: anabranch.v1.server_service_pb2.WatchRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.server_service_pb2.WatchResponse], collections.abc.AsyncIterator[anabranch.v1.server_service_pb2.WatchResponse]]:
+        """Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
+        connections to a server for all windows together. A watch that fails for its own resource or request ends with
+        `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
+        watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
         """
 
 def add_ServerServiceServicer_to_server(servicer: ServerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

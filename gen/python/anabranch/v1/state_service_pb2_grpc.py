@@ -92,7 +92,8 @@ class StateServiceServicer(object):
         """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
         sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
         less than 4 KiB.
-        Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
+        Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
+        SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,7 +109,9 @@ class StateServiceServicer(object):
 
     def ReadStates(self, request, context):
         """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
+        SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,7 +130,7 @@ class StateServiceServicer(object):
     def DiffStates(self, request, context):
         """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
         which their bytes differ at equal offsets.
-        Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+        Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

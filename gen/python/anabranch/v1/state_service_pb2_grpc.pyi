@@ -217,7 +217,8 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
     sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
     less than 4 KiB.
-    Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
+    Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
+    SLOW_READER.
     """
 
     HasStates: _StateServiceHasStatesType
@@ -227,7 +228,9 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
 
     ReadStates: _StateServiceReadStatesType
     """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+    Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
+    SERVER_DRAINING.
     """
 
     ReadStatesByDigest: _StateServiceReadStatesByDigestType
@@ -240,7 +243,7 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     DiffStates: _StateServiceDiffStatesType
     """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
     which their bytes differ at equal offsets.
-    Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+    Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
     """
 
     GetStorageUsage: _StateServiceGetStorageUsageType
@@ -306,7 +309,8 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
         sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
         less than 4 KiB.
-        Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT, SLOW_READER.
+        Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
+        SLOW_READER.
         """
 
     @abc.abstractmethod
@@ -326,7 +330,9 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.ReadStatesResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.ReadStatesResponse]]:
         """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
+        SERVER_DRAINING.
         """
 
     @abc.abstractmethod
@@ -349,7 +355,7 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.state_service_pb2.DiffStatesResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.DiffStatesResponse]]:
         """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
         which their bytes differ at equal offsets.
-        Errors: STATE_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
+        Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
         """
 
     @abc.abstractmethod

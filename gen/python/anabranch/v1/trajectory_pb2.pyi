@@ -546,6 +546,7 @@ class Content(google.protobuf.message.Message):
     MEDIA_TYPE_FIELD_NUMBER: builtins.int
     SIZE_FIELD_NUMBER: builtins.int
     TENSOR_FIELD_NUMBER: builtins.int
+    PRUNED_TIME_FIELD_NUMBER: builtins.int
     text: builtins.str
     """Text. May be empty. Text with U+0000 is rejected; send it as `data`."""
     json: builtins.str
@@ -568,6 +569,12 @@ class Content(google.protobuf.message.Message):
     def tensor(self) -> Global___Tensor:
         """An array of numbers, or of text of fixed length."""
 
+    @property
+    def pruned_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Output only; ignored in requests. When retention removed the state named by `state_digest` from this content, in
+        whole seconds, by the clock of the database. Unset: it was not removed.
+        """
+
     def __init__(
         self,
         *,
@@ -579,9 +586,10 @@ class Content(google.protobuf.message.Message):
         media_type: builtins.str = ...,
         size: builtins.int = ...,
         tensor: Global___Tensor | None = ...,
+        pruned_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "state_digest", b"state_digest", "tensor", b"tensor", "text", b"text", "uri", b"uri"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "media_type", b"media_type", "size", b"size", "state_digest", b"state_digest", "tensor", b"tensor", "text", b"text", "uri", b"uri"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "pruned_time", b"pruned_time", "state_digest", b"state_digest", "tensor", b"tensor", "text", b"text", "uri", b"uri"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_data", b"_data", "_json", b"_json", "_state_digest", b"_state_digest", "_text", b"_text", "_uri", b"_uri", "data", b"data", "json", b"json", "media_type", b"media_type", "pruned_time", b"pruned_time", "size", b"size", "state_digest", b"state_digest", "tensor", b"tensor", "text", b"text", "uri", b"uri"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_data", b"_data"]) -> typing.Literal["data"] | None: ...
     @typing.overload
@@ -616,8 +624,8 @@ class Tensor(google.protobuf.message.Message):
     namespace. It is returned as `state_digest`.
     """
     state_digest: builtins.str
-    """SHA-256 of a stored state that has the items, 64 lower-case hex characters. Its size is not compared with `shape`. A
-    state that steps have inline with less than 4 KiB must be put first (PutState).
+    """SHA-256 of a stored state that has the items, 64 lower-case hex characters. Must have as many bytes as `dtype` and
+    `shape` say. A state that steps have inline with less than 4 KiB must be put first (PutState).
     """
     @property
     def shape(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
@@ -653,6 +661,8 @@ class StepState(google.protobuf.message.Message):
     DIGEST_FIELD_NUMBER: builtins.int
     MEDIA_TYPE_FIELD_NUMBER: builtins.int
     SIZE_FIELD_NUMBER: builtins.int
+    PRUNED_TIME_FIELD_NUMBER: builtins.int
+    ATTACH_TIME_FIELD_NUMBER: builtins.int
     name: builtins.str
     """Name of the state, 1 to 64 bytes, unique within the step. Default: `env`."""
     data: builtins.bytes
@@ -669,6 +679,18 @@ class StepState(google.protobuf.message.Message):
     """
     size: builtins.int
     """Output only; ignored in requests. Size in bytes."""
+    @property
+    def pruned_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Output only; ignored in requests. When retention removed the content of the state, in whole seconds, by the clock of
+        the database. Unset: the content is stored. AttachState with the same digest and media type restores it.
+        """
+
+    @property
+    def attach_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """Output only; ignored in requests. When AttachState added the state to the step, or restored it, by the clock of the
+        database. Unset: the state came with the step, or a version without this field attached it.
+        """
+
     def __init__(
         self,
         *,
@@ -677,9 +699,11 @@ class StepState(google.protobuf.message.Message):
         digest: builtins.str = ...,
         media_type: builtins.str = ...,
         size: builtins.int = ...,
+        pruned_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        attach_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_data", b"_data", "data", b"data"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_data", b"_data", "data", b"data", "digest", b"digest", "media_type", b"media_type", "name", b"name", "size", b"size"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_data", b"_data", "attach_time", b"attach_time", "data", b"data", "pruned_time", b"pruned_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_data", b"_data", "attach_time", b"attach_time", "data", b"data", "digest", b"digest", "media_type", b"media_type", "name", b"name", "pruned_time", b"pruned_time", "size", b"size"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_data", b"_data"]) -> typing.Literal["data"] | None: ...
 
 Global___StepState: typing_extensions.TypeAlias = StepState

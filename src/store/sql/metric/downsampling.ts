@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { MeasuredSeries, MetricPoints, SeriesExtent } from '../../contract/metric.ts';
+import type { MeasuredSeries, MetricPoints, SeriesExtent } from '../../../domain/metric.ts';
 import type { Engine, SeriesPoint } from '../engine.ts';
 import { chunksOf, padded } from '../statement_shapes.ts';
 import type { ReadScope } from '../transaction.ts';

@@ -1,6 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
 import { runNotFound, stageNotFound } from '../../../domain/errors.ts';
-import { tupleKey } from '../../../domain/tuple_key.ts';
 import type {
   MetricPoints,
   MetricRange,
@@ -8,13 +7,14 @@ import type {
   Series,
   SeriesExtent,
   SeriesFilter,
-} from '../../contract/metric.ts';
+} from '../../../domain/metric.ts';
+import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { Engine } from '../engine.ts';
 import { keepRun } from '../run/keys.ts';
 import { CHUNK, chunksOf, inPowersOfTwo, padded } from '../statement_shapes.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { bindReal, readReal } from '../values.ts';
-import { type PointBatch, pointBatch, type SeriesName } from './point_batch.ts';
+import { type PointBatch, pointBatch, type SeriesName, writtenIn } from './point_batch.ts';
 
 export async function logMetrics(
   engine: Engine,
@@ -23,9 +23,13 @@ export async function logMetrics(
   points: readonly NewMetricPoint[],
 ): Promise<void> {
   const batch = pointBatch(namespace, runId, points);
-  if (await engine.upsertPoints(batch)) return;
-  // The run was deleted, or a series is new.
-  await writeIn(engine, namespace, async (tx) => {
+  if (!(await engine.upsertPoints(batch))) await logNewSeries(engine, batch);
+  engine.announce([writtenIn(batch)]);
+}
+
+/** Stores points if a series is new. Errors: RUN_NOT_FOUND, also if the run was deleted, STAGE_NOT_FOUND. */
+function logNewSeries(engine: Engine, batch: PointBatch): Promise<void> {
+  return writeIn(engine, batch.namespace, async (tx) => {
     await makeSeries(tx, batch);
     if (!(await engine.upsertPoints(batch, tx.db))) throw new Error('a series created in this transaction is missing');
   });
@@ -161,8 +165,8 @@ export async function measureSeries(
   const extents = new Map<bigint, SeriesExtent>();
   for (const some of chunksOf(series)) {
     for (const row of await measure(scope, some, range)) {
-      const { points, nans } = await countRest(scope, row, range);
-      extents.set(row.key, { points, nans, firstStep: row.firstStep, lastStep: row.lastStep });
+      const { key, countedTo: _, ...extent } = row;
+      extents.set(key, { ...extent, ...(await countRest(scope, row, range)) });
     }
   }
   return extents;
@@ -184,18 +188,24 @@ async function measure(
   range: MetricRange,
 ): Promise<Window[]> {
   const points = engine.table('metric_points');
-  const { rows } = await sql<{ key: bigint; counted: string | null; last_step: bigint | null }>`
+  const { rows } = await sql<{
+    key: bigint;
+    counted: string | null;
+    last_step: bigint | null;
+    last_value: number | string | null;
+  }>`
     select m.key,
       (select count(*) || ' ' || count(case when w.value = 'NaN' then 1 end) || ' ' || min(w.metric_step) || ' ' || max(w.metric_step)
         from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${WINDOW}) as w) as counted,
-      (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step
+      (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step,
+      (select p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step desc limit 1) as last_value
     from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
     db,
   );
-  return rows.flatMap(({ key, counted, last_step }) => {
-    if (counted === null || last_step === null) return [];
+  return rows.flatMap(({ key, counted, last_step, last_value }) => {
+    if (counted === null || last_step === null || last_value === null) return [];
     const [count = 0n, nans = 0n, firstStep = 0n, countedTo = 0n] = counted.split(' ').map(BigInt);
-    return [{ key, points: count, nans, firstStep, lastStep: last_step, countedTo }];
+    return [{ key, points: count, nans, firstStep, lastStep: last_step, lastValue: readReal(last_value), countedTo }];
   });
 }
 

@@ -1,4 +1,5 @@
-import type { NewMetricPoint } from '../../contract/metric.ts';
+import { type SeriesChange, seriesMark } from '../../../domain/change.ts';
+import type { NewMetricPoint } from '../../../domain/metric.ts';
 
 /**
  * Distinct points of one call, in order of identity, as lists of equal length. `places` holds the index of each point's
@@ -47,6 +48,21 @@ export function pointBatch(namespace: string, runId: string, points: readonly Ne
     }
   }
   return batch;
+}
+
+/** Returns what a batch writes. */
+export function writtenIn({ runId, series, places, metricSteps }: PointBatch): SeriesChange {
+  const lowest = new Map<number, bigint>();
+  let last = -1;
+  for (const [i, place] of places.entries()) {
+    // The first point of a series has its lowest step.
+    if (place === last) continue;
+    last = place;
+    const [mark, step] = [seriesMark(series[place]!), metricSteps[i]!];
+    const known = lowest.get(mark);
+    if (known === undefined || step < known) lowest.set(mark, step);
+  }
+  return { runId, lowest, ofOthers: undefined };
 }
 
 /** Returns one entry per series, in no particular order. */

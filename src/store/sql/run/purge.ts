@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { discardGivenUp } from '../archive/discarded_imports.ts';
 import type { Engine } from '../engine.ts';
 import { lockTrees } from '../named_locks.ts';
 import { purgeEnvironments, purgeGroups, purgeRollouts } from '../rollout/purge.ts';
@@ -16,7 +17,7 @@ export function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
 }
 
 async function purgeSome(engine: Engine, limit: number): Promise<boolean> {
-  for (const purge of [purgeTrajectories, markLate, purgeRuns, purgeExperiments]) {
+  for (const purge of [discardGivenUp, purgeTrajectories, markLate, purgeRuns, purgeExperiments]) {
     if ((await purge(engine, limit)) > 0) return true;
   }
   return false;

@@ -1,9 +1,9 @@
 import { createHash, hash } from 'node:crypto';
-import { constants, type ZstdOptions, zstdCompress, zstdDecompressSync } from 'node:zlib';
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { NewState } from '../../../domain/step.ts';
+import { compress, decompress } from '../zstd.ts';
 import { type ChainPlace, WHOLE } from './chain.ts';
 
 /** Stored form of the bytes of states: unchanged, or compressed if that saves space. */
@@ -17,18 +17,6 @@ const WORTH_COMPRESSING = 2048;
 
 /** Larger data is compressed only if this many first bytes can be. So images and archives are stored unchanged. */
 const SAMPLE_BYTES = 64 * 1024;
-
-/** Smallest piece of output that Node accepts. */
-const MIN_PIECE_BYTES = 64;
-
-/** Level 1 finds almost nothing in a dictionary. The window covers an inline state and its dictionary. */
-const PARAMS = { [constants.ZSTD_c_compressionLevel]: 3, [constants.ZSTD_c_windowLog]: 21 };
-
-function compress(data: Uint8Array, options: ZstdOptions): Promise<Uint8Array> {
-  return new Promise((resolve, reject) => {
-    zstdCompress(data, options, (error, bytes) => (error === null ? resolve(bytes) : reject(error)));
-  });
-}
 
 export interface EncodingOptions {
   /** Must be passed to `decodeBytes` too. */
@@ -44,10 +32,9 @@ export async function encodeBytes(
 ): Promise<EncodedBytes> {
   const raw = { encoding: 'raw', data } as const;
   if (data.length < WORTH_COMPRESSING) return raw;
-  const options = { params: PARAMS, ...(dictionary === undefined ? {} : { dictionary }) };
   const sample = data.subarray(0, SAMPLE_BYTES);
-  if (!isCompressible && !isSmaller(await compress(sample, options), sample)) return raw;
-  const whole = await compress(data, options);
+  if (!isCompressible && !isSmaller(await compress(sample, dictionary), sample)) return raw;
+  const whole = await compress(data, dictionary);
   return isSmaller(whole, data) ? { encoding: 'zstd', data: whole } : raw;
 }
 
@@ -87,12 +74,9 @@ export function decodeBytes(
 ): Uint8Array {
   let bytes = data;
   if (encoding === 'zstd') {
-    // The stored size may be damaged too, so the limit of a row bounds the memory.
-    const maxOutputLength = Math.min(Math.max(size, MIN_PIECE_BYTES), LIMITS.inlineStateBytes);
-    // All output is one piece. The default of 16 KiB takes five times as long.
-    const options = { maxOutputLength, chunkSize: maxOutputLength };
     try {
-      bytes = zstdDecompressSync(data, dictionary === undefined ? options : { ...options, dictionary });
+      // The stored size may be damaged too, so the limit of a row bounds the memory.
+      bytes = decompress(data, Math.min(size, LIMITS.inlineStateBytes), dictionary);
     } catch (cause) {
       throw stateCorrupt(state, cause);
     }

@@ -20,7 +20,7 @@ export async function collectStates(engine: Engine, ttlHours: number, limit: num
 async function collectUnreferenced(engine: Engine, ttlHours: number, limit: number): Promise<number> {
   const candidates = await engine.db
     .selectFrom('states')
-    .select(['key', 'namespace', 'digest', 'version', 'upload', 'depth'])
+    .select(['key', 'namespace', 'digest', 'version', 'renew_time', 'upload', 'depth'])
     .where('referenced', '=', 0)
     .where('collected', '=', 0)
     .where('renew_time', '<', engine.hoursAgo(ttlHours))
@@ -38,7 +38,7 @@ async function collectUnreferenced(engine: Engine, ttlHours: number, limit: numb
   let collected = 0;
   // Dependents before their bases.
   const deepestFirst = candidates.filter(({ key }) => !referenced.has(key)).sort((a, b) => Number(b.depth - a.depth));
-  for (const candidate of deepestFirst) if (await collectState(engine, candidate, ttlHours)) collected += 1;
+  for (const candidate of deepestFirst) if (await collectState(engine, candidate)) collected += 1;
   return collected;
 }
 
@@ -47,6 +47,7 @@ interface Candidate {
   readonly namespace: string;
   readonly digest: Uint8Array;
   readonly version: bigint;
+  readonly renew_time: string;
   readonly upload: string | null;
   readonly depth: bigint;
 }
@@ -79,8 +80,7 @@ async function markReferenced(engine: Engine, { key, version }: Candidate): Prom
  */
 async function collectState(
   engine: Engine,
-  { namespace, digest, version, upload }: Candidate,
-  ttlHours: number,
+  { namespace, digest, version, renew_time, upload }: Candidate,
 ): Promise<boolean> {
   const outcome = await write(engine, async (tx) => {
     const query = tx.db
@@ -90,7 +90,7 @@ async function collectState(
       .where('digest', '=', digest)
       .where('version', '=', version)
       .where('referenced', '=', 0)
-      .where('renew_time', '<', engine.hoursAgo(ttlHours));
+      .where('renew_time', '=', renew_time);
     if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 'changed';
     if (!(await deleteUnlessBase(tx, namespace, digest))) {
       await tx.db

@@ -1,5 +1,6 @@
 import { stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
+import { formatInstant, parseInstant } from '../../../domain/instant.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import { padded } from '../statement_shapes.ts';
@@ -180,9 +181,19 @@ function stateRow(
     upload: null,
     referenced: 1,
     version: 0n,
-    renew_time: now,
+    renew_time: neverRenewed(now),
   };
 }
+
+/**
+ * S2: neither PutState nor HasStates has renewed a state that came with a step, so its retention time is over. Still, no
+ * row has the same time as a former one of its digest.
+ */
+function neverRenewed(now: string): string {
+  return formatInstant(parseInstant(now) - CENTURY, 6);
+}
+
+const CENTURY = 36_525n * 24n * 3600n * 1_000_000_000n;
 
 /** Returns the rows to be locked, in the order of locks. */
 function withBases(states: readonly ReferredState[]): LockedState[] {

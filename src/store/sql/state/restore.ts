@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { AnabranchError, stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { LIMITS } from '../../../domain/limits.ts';
-import type { RestoredState } from '../../contract/state.ts';
+import type { RestoredState } from '../../../domain/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import type { ReadScope } from '../transaction.ts';

@@ -1,6 +1,6 @@
 import { type AppendDecision, decideAppend, type Head } from '../../../domain/append.ts';
 import type { Caller } from '../../../domain/caller.ts';
-import { AnabranchError, stateNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
+import { AnabranchError, trajectoryNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
@@ -25,7 +25,7 @@ import { rangesOver } from './number_ranges.ts';
 import { segmentsOver } from './read_stored.ts';
 import { type Sums, sumColumns } from './running_sums.ts';
 import { SegmentCursor } from './stored_segment.ts';
-import { StepWriter } from './writer.ts';
+import { StepWriter, sizesOf } from './writer.ts';
 
 /** A stored step that a batch repeats. */
 interface RepeatedStep {
@@ -156,10 +156,10 @@ class Group {
     }
     const before = { ...head };
     const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.bytes);
-    const missing = this.#missing(namespace, decision, inline);
-    if (missing !== undefined) {
+    const fault = this.#faultOf(namespace, decision, inline);
+    if (fault !== undefined) {
       Object.assign(head, before);
-      throw stateNotFound(missing);
+      throw fault;
     }
     if (decision.epoch !== undefined) {
       member.locked = { ...locked, writerId: head.writerId, writerEpoch: decision.epoch };
@@ -218,11 +218,11 @@ class Group {
     await recordStatuses(this.#tx, seals);
   }
 
-  #missing(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): Digest | undefined {
-    const here = digestsOf(inline);
+  #faultOf(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): AnabranchError | undefined {
+    const here = sizesOf(inline);
     for (const step of decision.appended) {
-      const digest = this.#writer.missingState(namespace, step, here);
-      if (digest !== undefined) return digest;
+      const fault = this.#writer.faultOf(namespace, step, here);
+      if (fault !== undefined) return fault;
     }
     return undefined;
   }
@@ -323,12 +323,6 @@ async function findStates(referred: ReferredStates, batches: readonly AppendBatc
     }
   }
   await Promise.all([...digests].map(([namespace, wanted]) => referred.find(namespace, wanted)));
-}
-
-function digestsOf(states: readonly { readonly digest: Digest }[]): ReadonlySet<Digest> {
-  const digests = new Set<Digest>();
-  for (const { digest } of states) digests.add(digest);
-  return digests;
 }
 
 function uniqueRefs(batches: readonly AppendBatch[]): TrajectoryRef[] {

@@ -7,8 +7,10 @@ import {
   stepNotFound,
   trajectoryNotFound,
 } from '../../../domain/errors.ts';
+import { parseInstant } from '../../../domain/instant.ts';
 import { LIMITS } from '../../../domain/limits.ts';
-import { isSmall, type StateRef } from '../../../domain/step.ts';
+import { withAttached } from '../../../domain/pruning.ts';
+import { isKept, isSmall, type StateRef } from '../../../domain/step.ts';
 import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AttachedState } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
@@ -19,7 +21,7 @@ import type { SegmentRow } from '../tables/steps.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import { scopeOf, type Transaction, writeAs } from '../transaction.ts';
-import { readDigest } from '../values.ts';
+import { readDigest, readOptionalTime } from '../values.ts';
 import { segmentsOver } from './read_stored.ts';
 import { withRun } from './step_runs.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
@@ -69,16 +71,17 @@ function attachEncoded(
     const there = states.find((state) => state.name === name);
     if (there !== undefined) {
       if (there.digest !== digest || there.mediaType !== mediaType) throw stateConflict(stepNumber, name);
-      return { state: there, duplicate: true };
-    }
-    if (states.length >= LIMITS.statesPerStep) throw tooManyStates(stepNumber, states.length);
-    if (bytes + refBytes(sent) > STEP_WITH_STATES_BYTES) throw stepTooLarge(stepNumber);
+      if (isKept(there)) return { state: there, duplicate: true };
+      await deletePruned(tx, row.ref, stepNumber, name);
+    } else if (states.length >= LIMITS.statesPerStep) throw tooManyStates(stepNumber, states.length);
+    if (there === undefined && bytes + refBytes(sent) > STEP_WITH_STATES_BYTES) throw stepTooLarge(stepNumber);
     const referred = new ReferredStates(tx);
     const looked = isSmall(sent) ? [] : [digest];
     await inOneRoundTrip([tx.readNow(), referred.find(caller.namespace, looked)]);
     const writer = new StepWriter(tx, referred);
     if (data === undefined && !referred.sizes(caller.namespace).has(digest)) throw stateNotFound(digest);
-    const state = writer.attach(caller.namespace, row.ref, stepNumber, sent, inline);
+    const attached = { ...sent, attachTime: parseInstant(tx.now) };
+    const state = writer.attach(caller.namespace, row.ref, stepNumber, attached, inline);
     await writer.write();
     await addStateName(tx, row.ref, segment, stepNumber, name);
     return { state, duplicate: false };
@@ -102,7 +105,7 @@ const STEP_WITH_STATES_BYTES = LIMITS.messageBytes - 1024;
 
 /** Returns an upper bound of the encoded size of a reference to a state. */
 function refBytes({ name, mediaType }: StateRef): number {
-  return 96 + Buffer.byteLength(name) + Buffer.byteLength(mediaType);
+  return 128 + Buffer.byteLength(name) + Buffer.byteLength(mediaType);
 }
 
 /**
@@ -119,18 +122,31 @@ async function statesOf(
   while (steps.stepNumber < stepNumber && steps.next());
   const attached = await tx.db
     .selectFrom('attached_states')
-    .select(['name', 'digest', 'media_type', 'size'])
+    .select(['name', 'digest', 'media_type', 'size', 'pruned_time', 'attach_time'])
     .where('tree', '=', ref.tree)
     .where('trajectory', '=', ref.key)
     .where('step_number', '=', stepNumber)
     .execute();
-  const states = attached.map(({ name, digest, media_type: mediaType, size }): StateRef => {
-    return { name, digest: readDigest(digest), mediaType, size: Number(size) };
+  const added = attached.map(({ name, digest, media_type: mediaType, size, ...times }): StateRef => {
+    const [prunedTime, attachTime] = [readOptionalTime(times.pruned_time), readOptionalTime(times.attach_time)];
+    return { name, digest: readDigest(digest), mediaType, size: Number(size), prunedTime, attachTime };
   });
+  const states = withAttached(steps.read('BASIC').states, added);
   return {
-    states: [...steps.read('BASIC').states, ...states],
+    states,
     bytes: states.reduce((sum, state) => sum + refBytes(state), steps.frameBytes),
   };
+}
+
+/** S13: a pruned state that was attached is attached anew. One that came with the step keeps its mark there. */
+async function deletePruned(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint, name: string): Promise<void> {
+  await tx.db
+    .deleteFrom('attached_states')
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where('step_number', '=', stepNumber)
+    .where('name', '=', name)
+    .execute();
 }
 
 /** Names of states are found by the segment, whether they came with the step or were attached. */

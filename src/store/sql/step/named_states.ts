@@ -1,4 +1,5 @@
-import { contentStates, type StateRef } from '../../../domain/step.ts';
+import { withAttached } from '../../../domain/pruning.ts';
+import { contentStates, isKept, type StateRef } from '../../../domain/step.ts';
 import { SmallStates } from '../../../domain/step_codec/small_states.ts';
 import type { NamedState, StepView } from '../../contract/step.ts';
 import { verified } from '../state/bytes.ts';
@@ -43,10 +44,10 @@ export class NamedStates {
         small === undefined || small.states.length === 0 ? new Map() : statesByStep({ ...segment, ...small });
     }
     const step = at.read(this.#view);
-    const states = [...(this.#small.get(at.stepNumber) ?? step.states), ...attached];
+    const states = withAttached(this.#small.get(at.stepNumber) ?? step.states, attached);
     return [
       ...contentStates(step).map((digest) => ({ digest })),
-      ...states.filter(({ size }) => size <= this.#inlineBytes).map(checked),
+      ...states.filter((state) => isKept(state) && state.size <= this.#inlineBytes).map(checked),
     ];
   }
 }

@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
+import { parseInstant } from '../../../domain/instant.ts';
 import type { StateRef } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
@@ -63,6 +64,8 @@ type StoredRow =
       key: number,
       name: string,
       size: number,
+      prunedTime: string | null,
+      attachTime: string | null,
       ...NoSegment,
       mediaType: string,
       digest: string,
@@ -78,7 +81,7 @@ type SegmentColumns = [
   bodyBytes: number | null,
   body: Uint8Array,
 ];
-type NoSegment = [null, null, null, null, null, null, null];
+type NoSegment = [null, null, null, null, null];
 
 /**
  * Reads segments in order of step number, and the states that were attached to their steps. One statement reads both:
@@ -93,7 +96,7 @@ export async function readStored(
       s.commit_time, s.commits, s.reward_sum, s.checksum, s.encoding, s.body_bytes, s.body, null, null, ${withStates ? sql`s.states, s.states_bytes` : sql`null, null`}
     ${segments}
     union all
-    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, null, null, null, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}, ${withStates ? sql`a.data` : sql`null`}, null
+    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, a.pruned_time, cast(a.attach_time as text), null, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}, ${withStates ? sql`a.data` : sql`null`}, null
     ${attached}
     order by 1`);
   const found: OwnedSegment[] = [];
@@ -102,13 +105,16 @@ export async function readStored(
     const number = from + BigInt(row[0]);
     const key = BigInt(row[2]);
     if (row[1] === null) {
-      const [, , , name, size, , , , , , , , mediaType, digest, data] = row;
+      const [, , , name, size, pruned, attached, , , , , , mediaType, digest, data] = row;
       const place = tupleKey(key, number);
       states ??= new Map();
       const there = states.get(place) ?? [];
       // The ranges of a list can overlap, if rows were merged since it found them.
       if (there.every((state) => state.name !== name)) {
-        states.set(place, [...there, { name, digest, mediaType, size, ...(data === null ? {} : { data }) }]);
+        states.set(place, [
+          ...there,
+          { name, digest, mediaType, size, ...bytesOrMark(data, pruned), ...timeOf(attached) },
+        ]);
       }
       continue;
     }
@@ -147,6 +153,15 @@ export async function readStored(
     found.push(small === null ? owned : { ...owned, small: { states: small, states_bytes } });
   }
   return { segments: found, attached: states };
+}
+
+function bytesOrMark(data: Uint8Array | null, pruned: string | null): Pick<StateRef, 'data' | 'prunedTime'> {
+  if (pruned !== null) return { prunedTime: parseInstant(pruned) };
+  return data === null ? {} : { data };
+}
+
+function timeOf(attached: string | null): Pick<StateRef, 'attachTime'> {
+  return attached === null ? {} : { attachTime: parseInstant(attached) };
 }
 
 /** Selects the stored segments of a trajectory that have own steps of [from, to), in order. */

@@ -1,6 +1,6 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Instant } from '../../../domain/instant.ts';
-import { addOwnReward, addReward, isSmall } from '../../../domain/step.ts';
+import { addOwnReward, addReward, isKept, isSmall } from '../../../domain/step.ts';
 import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
 import { SmallStates, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { withStateSizes } from '../../../domain/step_codec/state_sizes.ts';
@@ -8,7 +8,7 @@ import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { bindOptionalReal, bindReal, readReal } from '../values.ts';
-import { commitColumns, commitRuns } from './commits.ts';
+import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from './commits.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
 import { largerReward, STEP_BYTES, type Sums, smallerReward } from './running_sums.ts';
 import { labelName, NO_RUNS, runsUntil, StepRuns } from './step_runs.ts';
@@ -19,6 +19,17 @@ import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 export interface StepOwner extends TrajectoryRef {
   readonly namespace: string;
   readonly writerEpoch: bigint;
+  /** Set if the steps were stored before, in another database. */
+  readonly restored?: RestoredSteps | undefined;
+}
+
+/** What was stored with steps after a client had sent them. */
+export interface RestoredSteps {
+  commitOf(stepNumber: bigint): { readonly writerEpoch: bigint; readonly commitTime: string };
+  /** Names of the states that were attached to the step, without pruned ones. */
+  attachedTo(stepNumber: bigint): readonly string[];
+  /** Bytes of the step after its length, as the client sent it. Undefined if no marks of pruned states were added. */
+  sentBytes(stepNumber: bigint): number | undefined;
 }
 
 /** Sizes of stored states by digest. */
@@ -62,6 +73,7 @@ export class SegmentBuilder {
   readonly #rewards: (number | string | null)[] = [];
   #ends: Record<number, number> | undefined;
   #metrics: Map<string, MetricSum> | undefined;
+  #commits: CommitRun[] | undefined;
   #minReward: number | undefined;
   #maxReward: number | undefined;
   #bytes = 0;
@@ -106,6 +118,8 @@ export class SegmentBuilder {
     }
     for (const state of step.states) {
       this.#states.push(state);
+      // Only a step that is verified or imported can have a pruned state.
+      if (!isKept(state)) continue;
       this.#stateNames ??= new StepRuns();
       this.#stateNames.add(index, state.name);
     }
@@ -113,7 +127,24 @@ export class SegmentBuilder {
       this.#labels ??= new StepRuns();
       this.#labels.add(index, labelName(key, value));
     }
-    this.#sums = sumsAfter(this.#sums, step, frame.length);
+    if (this.#owner.restored !== undefined) this.#restore(index, step.stepNumber, this.#owner.restored);
+    this.#sums = sumsAfter(this.#sums, step, this.#owner.restored?.sentBytes(step.stepNumber) ?? frame.length);
+  }
+
+  #restore(index: number, stepNumber: bigint, restored: RestoredSteps): void {
+    for (const name of restored.attachedTo(stepNumber)) {
+      this.#stateNames ??= new StepRuns();
+      this.#stateNames.add(index, name);
+    }
+    const { writerEpoch, commitTime } = restored.commitOf(stepNumber);
+    this.#commits ??= [];
+    this.#commits.push([index, Number(writerEpoch), commitTime]);
+  }
+
+  #commitColumns(commitTime: string): StoredCommits {
+    if (this.#commits !== undefined) return commitColumns(this.#commits);
+    const { writerEpoch } = this.#owner;
+    return { writer_epoch: writerEpoch, commit_time: commitTime, commits: null, last_commit_time: null };
   }
 
   row(commitTime: string): SegmentRow {
@@ -124,8 +155,7 @@ export class SegmentBuilder {
       first_step_number: this.#first,
       next_step_number: this.#first + BigInt(this.#frames.length),
       namespace: this.#owner.namespace,
-      writer_epoch: this.#owner.writerEpoch,
-      commit_time: commitTime,
+      ...this.#commitColumns(commitTime),
       reward_sum: bindReal(this.#before.rewardSum),
       byte_sum: this.#before.byteSum,
       rewards: JSON.stringify(this.#rewards),
@@ -133,8 +163,6 @@ export class SegmentBuilder {
       max_reward: bindOptionalReal(this.#maxReward),
       ends: this.#ends === undefined ? '{}' : JSON.stringify(this.#ends),
       metric_sums: this.#metrics === undefined ? '{}' : JSON.stringify(Object.fromEntries(this.#metrics)),
-      commits: null,
-      last_commit_time: null,
       ...plainBody(this.#first, body),
       state_names: this.#stateNames?.toJson() ?? NO_RUNS,
       labels: this.#labels?.toJson() ?? NO_RUNS,

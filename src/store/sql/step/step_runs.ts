@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
+import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { Engine } from '../engine.ts';
 
 /**
@@ -65,6 +66,19 @@ export function readRuns(json: string): readonly StepRun[] {
 /** Returns the column of a segment whose step `index` has one more state. */
 export function withRun(json: string, name: string, index: number): string {
   return JSON.stringify([...readRuns(json), [name, index, index + 1]]);
+}
+
+/** Returns the column without these names at these indexes. */
+export function withoutRuns(
+  json: string,
+  removed: Iterable<readonly [index: number, names: readonly string[]]>,
+): string {
+  const gone = new Set([...removed].flatMap(([index, names]) => names.map((name) => tupleKey(name, BigInt(index)))));
+  const kept = new StepRuns();
+  for (const [name, from, to] of readRuns(json)) {
+    for (let index = from; index < to; index += 1) if (!gone.has(tupleKey(name, BigInt(index)))) kept.add(index, name);
+  }
+  return kept.toJson();
 }
 
 /** Returns the column of the first `count` steps. */

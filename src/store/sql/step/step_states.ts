@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { clipRanges, type OwnedRange } from '../../../domain/lineage.ts';
 import { stateDigest } from '../../../domain/state_digest.ts';
+import { isKept } from '../../../domain/step.ts';
 import type { OwnedState, OwnedStep, StepPlace } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
@@ -181,7 +182,7 @@ function statesIn(row: NamedRow, name: string): OwnedState[] {
   const owner = { key: row.trajectory, id: row.id };
   const found: OwnedState[] = [];
   for (const { stepNumber, states } of smallStatesIn(row, row.lo, row.hi)) {
-    const state = states.find((each) => each.name === name);
+    const state = states.find((each) => each.name === name && isKept(each));
     if (state !== undefined) found.push({ owner, stepNumber, state });
   }
   return found;
@@ -216,7 +217,7 @@ async function attachedIn(
     select a.trajectory, a.step_number, a.digest, a.media_type, a.size, a.data
     from g cross join ${engine.table('attached_states')} as a
     where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
-      and a.name = ${name} and a.namespace = ${namespace}`.execute(engine.db);
+      and a.name = ${name} and a.namespace = ${namespace} and a.pruned_time is null`.execute(engine.db);
   return found.rows.map(({ trajectory, step_number: stepNumber, digest, media_type: mediaType, size, data }) => {
     const state = {
       name,
@@ -251,7 +252,7 @@ export async function readSmallStates(
   const steps = segment === undefined ? [] : smallStatesIn(segment, stepNumber, stepNumber + 1n);
   const sent = new Set<string>();
   for (const { states } of steps) {
-    for (const state of states) {
+    for (const state of states.filter(isKept)) {
       sent.add(state.name);
       if (names.includes(state.name)) addVerified(found, state);
     }

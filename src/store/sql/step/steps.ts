@@ -100,7 +100,11 @@ export async function readOutlines(
     const { rows } = await readPage(scope, tree, lineage, { from: next, to, maxBytes: OUTLINE_BYTES });
     const before = outlines.length;
     forEachStep({ rows, from: next, maxBytes: OUTLINE_BYTES, cutAt: undefined }, ({ at }) => {
-      outlines.push({ stepNumber: at.stepNumber, reward: at.reward, frameHash: hash('sha256', at.frame, 'hex') });
+      outlines.push({
+        stepNumber: at.stepNumber,
+        reward: at.reward,
+        frameHash: hash('sha256', at.unmarkedFrame, 'hex'),
+      });
     });
     if (outlines.length === before) break;
     next += BigInt(outlines.length - before);

@@ -1,6 +1,7 @@
-import { constants, crc32, zstdCompress, zstdDecompressSync } from 'node:zlib';
+import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import type { SegmentRow } from '../tables/steps.ts';
+import { compress, decompress } from '../zstd.ts';
 
 /** Values of `segments.encoding`. Steps are messages `Step`, each after its length, in this version of the format. */
 export const PLAIN = 1n;
@@ -9,9 +10,6 @@ export const COMPRESSED = 2n;
 
 /** The columns that hold the encoded steps of a row. */
 export type StoredBody = Pick<SegmentRow, 'body' | 'encoding' | 'body_bytes' | 'checksum'>;
-
-/** Level 3 is the default of zstd. Higher levels take far longer and save little. */
-const LEVEL = { params: { [constants.ZSTD_c_compressionLevel]: 3 } };
 
 /** Length of the encoded steps of a row `s` of `segments`. */
 export const BODY_BYTES = sql<bigint>`coalesce(s.body_bytes, octet_length(s.body))`;
@@ -41,12 +39,6 @@ async function compressIfSmaller(bytes: Uint8Array): Promise<Uint8Array | undefi
   return packed.length > bytes.length * 0.9 ? undefined : packed;
 }
 
-function compress(bytes: Uint8Array): Promise<Uint8Array> {
-  return new Promise((resolve, reject) => {
-    zstdCompress(bytes, LEVEL, (error, packed) => (error === null ? resolve(packed) : reject(error)));
-  });
-}
-
 /** The columns that hold the small states of a row. */
 export type StoredStates = Pick<SegmentRow, 'states' | 'states_bytes'>;
 
@@ -60,20 +52,19 @@ export async function compressedStates(states: Uint8Array): Promise<StoredStates
 /** Returns the small states. Damaged bytes become others of the same length, which match no digest. */
 export function readStates({ states, states_bytes: length }: StoredStates): Uint8Array {
   if (length === null) return states;
-  return decompress(states, length) ?? new Uint8Array(Number(length)).fill(1);
+  return unpacked(states, length) ?? new Uint8Array(Number(length)).fill(1);
 }
 
 /** Returns the encoded steps, or undefined if their bytes are damaged. */
 export function readBody(first: bigint, stored: StoredBody): Uint8Array | undefined {
-  const body = stored.encoding === PLAIN ? stored.body : decompress(stored.body, stored.body_bytes ?? 0n);
+  const body = stored.encoding === PLAIN ? stored.body : unpacked(stored.body, stored.body_bytes ?? 0n);
   return body !== undefined && checksumOf(first, body) === stored.checksum ? body : undefined;
 }
 
-/** The output is as long as it was, so that damaged bytes cannot take more memory. */
-function decompress(packed: Uint8Array, bytes: bigint): Uint8Array | undefined {
-  const length = Number(bytes);
+/** Returns at most as many bytes as there were, so that damaged ones cannot take more memory. */
+function unpacked(packed: Uint8Array, bytes: bigint): Uint8Array | undefined {
   try {
-    return zstdDecompressSync(packed, { maxOutputLength: length, chunkSize: Math.max(length, 64) });
+    return decompress(packed, Number(bytes));
   } catch {
     return undefined;
   }

@@ -1,11 +1,12 @@
 import { AnabranchError } from '../../../domain/errors.ts';
+import { mayHaveMarks, withAttached, withoutMarks } from '../../../domain/pruning.ts';
 import { addReward, type StateRef, type Step, type StoredStep } from '../../../domain/step.ts';
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
 import { forwardStep, readReward } from '../../../domain/step_codec/forward.ts';
 import { StepFrames } from '../../../domain/step_codec/frames.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
-import type { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
-import type { Commit } from '../../../domain/step_codec/write.ts';
+import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
+import { type Commit, writeStep } from '../../../domain/step_codec/write.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import type { StepView } from '../../contract/step.ts';
 import type { SegmentRow } from '../tables/steps.ts';
@@ -91,6 +92,14 @@ export class SegmentCursor {
     return this.#body.subarray(this.#begin, this.#frames.to);
   }
 
+  /** The same without the marks of pruned states (S13): what the client sent. */
+  get unmarkedFrame(): Uint8Array {
+    const { frame } = this;
+    return mayHaveMarks(Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength))
+      ? frameOf(withoutMarks(this.read('FULL')))
+      : frame;
+  }
+
   get frameBytes(): number {
     return this.#frames.to - this.#begin;
   }
@@ -118,6 +127,16 @@ export class SegmentCursor {
   }
 }
 
+/** Encodes a step after its length. */
+export function frameOf(step: Step): Uint8Array {
+  const out = new WireWriter(4096);
+  writeStep(out, step);
+  const bytes = out.take();
+  out.clear();
+  out.delimited(bytes);
+  return out.take();
+}
+
 /** Returns the current step as it is returned to clients, with the states that were attached to it. */
 export function storedStep(
   steps: SegmentCursor,
@@ -125,7 +144,7 @@ export function storedStep(
   view: StepView,
 ): StoredStep {
   const step = steps.read(view);
-  const states = attached === undefined ? step.states : sortStates([...step.states, ...attached]);
+  const states = attached === undefined ? step.states : sortStates(withAttached(step.states, attached));
   return { ...step, states, ...steps.commit, rewardSum: steps.rewardSum };
 }
 

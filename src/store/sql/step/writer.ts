@@ -1,10 +1,12 @@
+import { type AnabranchError, invalidField, stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
-import { isSmall, type StateRef } from '../../../domain/step.ts';
+import { formatInstant, type Instant } from '../../../domain/instant.ts';
+import { hasRow, isSmall, type StateRef, type TensorState } from '../../../domain/step.ts';
 import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
-import { ATTACHED_STATES, SEGMENTS, STATE_REFS, STEP_SCORES } from '../tables/steps.ts';
+import { ATTACHED_STATES, SEGMENTS, type SegmentRow, STATE_REFS, STEP_SCORES } from '../tables/steps.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
@@ -37,9 +39,22 @@ export class StepWriter {
   }
 
   /** Returns the first digest of a step that is neither stored nor inline. */
-  missingState(namespace: string, step: PackedStep, inline: ReadonlySet<Digest>): Digest | undefined {
+  missingState(namespace: string, step: PackedStep, inline: Pick<ReadonlySet<Digest>, 'has'>): Digest | undefined {
     const sizes = this.#referred.sizes(namespace);
     return rowStates(step).find((digest) => !inline.has(digest) && !sizes.has(digest));
+  }
+
+  /**
+   * Returns why a step cannot be stored: it names a state that is neither stored nor inline, or a state that does not
+   * have the size of a tensor. `inline` has the sizes of inline states.
+   */
+  faultOf(namespace: string, step: PackedStep, inline: ReadonlyMap<Digest, number>): AnabranchError | undefined {
+    const missing = this.missingState(namespace, step, inline);
+    if (missing !== undefined) return stateNotFound(missing);
+    const stored = this.#referred.sizes(namespace);
+    const sizeOf = (digest: Digest) => inline.get(digest) ?? stored.get(digest);
+    const wrong = step.tensorStates.find(({ digest, bytes }) => sizeOf(digest) !== bytes);
+    return wrong && tensorSizeWrong(step.stepNumber, wrong, sizeOf(wrong.digest));
   }
 
   /** Adds accepted steps in order. Returns the sums after them. */
@@ -64,7 +79,7 @@ export class StepWriter {
     return sums;
   }
 
-  /** Adds a state to a stored step (W10). Returns the reference. */
+  /** Adds a state to a stored step (W10). One that was pruned elsewhere (S13) has no bytes. Returns the reference. */
   attach(
     namespace: string,
     ref: TrajectoryRef,
@@ -73,17 +88,21 @@ export class StepWriter {
     inline: readonly EncodedState[],
   ): StateRef {
     this.#referred.add(namespace, inline);
-    const { name, digest, mediaType, data } = state;
+    const { name, digest, mediaType, data, attachTime, prunedTime } = state;
     const small = isSmall(state) ? data : undefined;
-    const size = small?.length ?? this.#referTo(namespace, ref, stepNumber, name, digest);
+    const size = hasRow(state)
+      ? this.#referTo(namespace, ref, stepNumber, name, digest)
+      : (small?.length ?? state.size);
     this.#attachedStates.push({
       ...placeOf(namespace, ref, stepNumber, name),
       digest: bindDigest(digest),
       media_type: mediaType,
       size: BigInt(size),
       data: small ?? null,
+      pruned_time: timeOrNull(prunedTime),
+      attach_time: timeOrNull(attachTime),
     });
-    return { name, digest, mediaType, size };
+    return { name, digest, mediaType, size, attachTime };
   }
 
   /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
@@ -91,17 +110,24 @@ export class StepWriter {
     for (const segment of this.#open.values()) this.#segments.push(segment.row(this.#tx.now));
     this.#open.clear();
     await this.#referred.write(wait);
+    const finished = this.finished(this.#segments);
+    const segments = finished instanceof Promise ? await finished : finished;
     await Promise.all([
-      this.#tx.engine.insertRows(this.#tx.db, SEGMENTS, this.#segments),
+      this.#tx.engine.insertRows(this.#tx.db, SEGMENTS, segments),
       this.#tx.engine.insertRows(this.#tx.db, STATE_REFS, this.#stateRefs),
       this.#tx.engine.insertRows(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
       this.#tx.engine.insertRows(this.#tx.db, STEP_SCORES, this.#scores),
     ]);
   }
 
+  /** Returns the rows of steps as they are inserted. */
+  protected finished(segments: readonly SegmentRow[]): readonly SegmentRow[] | Promise<readonly SegmentRow[]> {
+    return segments;
+  }
+
   #addStates(namespace: string, ref: TrajectoryRef, { stepNumber, states, contentStates }: PackedStep): void {
     for (const state of states) {
-      if (!isSmall(state)) this.#referTo(namespace, ref, stepNumber, state.name, state.digest);
+      if (hasRow(state)) this.#referTo(namespace, ref, stepNumber, state.name, state.digest);
     }
     for (const digest of contentStates) this.#referTo(namespace, ref, stepNumber, OF_CONTENT, digest);
   }
@@ -119,6 +145,25 @@ export class StepWriter {
     this.#stateRefs.push({ ...placeOf(namespace, ref, stepNumber, name), state: bindDigest(digest) });
     return this.#referred.use(namespace, digest);
   }
+}
+
+function timeOrNull(time: Instant | undefined): string | null {
+  return time === undefined ? null : formatInstant(time, 6);
+}
+
+/** Returns the sizes of inline states. */
+export function sizesOf(inline: readonly EncodedState[]): ReadonlyMap<Digest, number> {
+  const sizes = new Map<Digest, number>();
+  for (const { digest, size } of inline) sizes.set(digest, size);
+  return sizes;
+}
+
+/** FM4: the items of a tensor have as many bytes as dtype and shape say. */
+function tensorSizeWrong(stepNumber: bigint, { digest, bytes }: TensorState, size: number | undefined): AnabranchError {
+  return invalidField(
+    'tensor.state_digest',
+    `must name a state of ${bytes} bytes in step ${stepNumber}, as dtype and shape say; state ${digest} has ${size}`,
+  );
 }
 
 /** Stored as the name of a reference by a content. No state has an empty name. */

@@ -68,6 +68,18 @@ export const DELETED_TRAJECTORIES = table('deleted_trajectories', {
   delete_time: time,
 });
 
+/**
+ * Trajectories that imports have begun. They are hidden until all their steps are stored. A hidden ancestor stays listed
+ * until the branch that needs it is imported.
+ */
+export const TRAJECTORY_IMPORTS = table('trajectory_imports', {
+  tree: int,
+  trajectory: int,
+  namespace: text,
+  /** Time of the last import of steps. Imports that were given up are removed by it. */
+  renew_time: time,
+});
+
 export const TAGS = table('tags', {
   tree: int,
   trajectory: int,

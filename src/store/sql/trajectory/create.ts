@@ -1,11 +1,4 @@
-import {
-  AnabranchError,
-  invalidField,
-  stateNotFound,
-  stepNotFound,
-  tagNotFound,
-  trajectoryNotFound,
-} from '../../../domain/errors.ts';
+import { AnabranchError, invalidField, stepNotFound, tagNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import { depthFault } from '../../../domain/lineage.ts';
 import { rowStates } from '../../../domain/step_codec/packed_step.ts';
@@ -17,7 +10,7 @@ import { ReferredStates } from '../state/referred_states.ts';
 import { recordStatus } from '../status/status_changes.ts';
 import { NO_SUMS, type Sums, sumColumns } from '../step/running_sums.ts';
 import { placeKey, sumsAt } from '../step/sums_at.ts';
-import { StepWriter } from '../step/writer.ts';
+import { StepWriter, sizesOf } from '../step/writer.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { inOneRoundTrip } from '../together.ts';
@@ -75,9 +68,8 @@ async function writeRoot(
   const referred = new ReferredStates(tx);
   await referred.find(tx.namespace, rowStates(root));
   const writer = new StepWriter(tx, referred);
-  const here = new Set(inline.map(({ digest }) => digest));
-  const missing = writer.missingState(tx.namespace, root, here);
-  if (missing !== undefined) throw stateNotFound(missing);
+  const fault = writer.faultOf(tx.namespace, root, sizesOf(inline));
+  if (fault !== undefined) throw fault;
   const sums = writer.add({ ...ref, namespace: tx.namespace, writerEpoch: 0n, scoredMetrics }, NO_SUMS, [root], inline);
   await writer.write();
   return sums;

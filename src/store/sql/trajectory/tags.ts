@@ -4,7 +4,8 @@ import type { Page } from '../../contract/page.ts';
 import type { Tag } from '../../contract/tag.ts';
 import { visibleById } from '../by_id.ts';
 import type { Db, Engine } from '../engine.ts';
-import { type ReadScope, writeIn } from '../transaction.ts';
+import { type NamespaceTransaction, type ReadScope, writeIn } from '../transaction.ts';
+import { ownerIn } from './lineage.ts';
 
 interface NewTag {
   readonly name: string;
@@ -20,8 +21,8 @@ export async function setTag(
   { name, stepNumber, expected }: NewTag,
 ): Promise<Tag> {
   return writeIn(engine, namespace, async (tx) => {
-    const query = visible(tx, trajectoryId);
-    const row = await engine.lock(query, 'write').executeTakeFirst();
+    await lockOwner(tx, trajectoryId, stepNumber);
+    const row = await engine.lock(visible(tx, trajectoryId), 'write').executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(trajectoryId);
     if (stepNumber >= row.next_step_number) throw stepNotFound(trajectoryId, stepNumber, row.next_step_number);
     const there = await tagOf(tx.db, row, name);
@@ -43,6 +44,16 @@ export async function setTag(
         .execute();
     return readTag(trajectoryId, await tagOf(tx.db, row, name), name);
   });
+}
+
+/** S14: pruning locks the owner of a step, and must see the tag or come first. Owners are locked before their branches. */
+async function lockOwner(tx: NamespaceTransaction, trajectoryId: string, stepNumber: bigint): Promise<void> {
+  const row = await visible(tx, trajectoryId).select('branch_point').executeTakeFirst();
+  if (row === undefined || row.branch_point === null || stepNumber > row.branch_point) return;
+  const owner = await ownerIn(tx, row, stepNumber);
+  if (owner === undefined) return;
+  const locked = tx.db.selectFrom('trajectories').select('key').where('tree', '=', row.tree).where('key', '=', owner);
+  await tx.engine.lock(locked, 'keep').execute();
 }
 
 export async function getTag(scope: ReadScope, trajectoryId: string, name: string): Promise<Tag> {

@@ -35,6 +35,7 @@ export interface AttachedPart {
   readonly digest: Uint8Array;
   readonly size: bigint;
   readonly data: Uint8Array | null;
+  readonly pruned_time: string | null;
 }
 
 export interface ScorePart {
@@ -86,7 +87,7 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
     compiled<RefPart>(sql`select r.step_number, r.name, r.namespace, s.namespace as state_namespace, s.digest, s.size,
         s.collected
       from ${engine.table('state_refs')} as r left join ${states} as s on s.key = r.state where ${within('r')}`),
-    compiled<AttachedPart>(sql`select a.namespace, a.step_number, a.name, a.digest, a.size, a.data
+    compiled<AttachedPart>(sql`select a.namespace, a.step_number, a.name, a.digest, a.size, a.data, a.pruned_time
       from ${engine.table('attached_states')} as a where ${within('a')}`),
     compiled<ScorePart>(sql`select p.namespace, p.step_number, p.metric, p.value
       from ${engine.table('step_scores')} as p where ${within('p')}`),

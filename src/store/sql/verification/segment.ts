@@ -1,7 +1,7 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { stateDigest } from '../../../domain/state_digest.ts';
-import { contentStates, type StateRef, type Step } from '../../../domain/step.ts';
+import { contentStates, isKept, type StateRef, type Step } from '../../../domain/step.ts';
 import { SmallStates } from '../../../domain/step_codec/small_states.ts';
 import type { StorageCheck } from '../../../domain/verification.ts';
 import { commitRuns } from '../step/commits.ts';
@@ -54,7 +54,10 @@ export function checkSegment(
       bytes += at.frameBytes;
       const step = at.read('FULL');
       const withBytes = step.states.map((state) => withData(state, small, report));
-      builder.add({ ...step, states: withBytes, contentStates: [], contentData: [], bytes: at.bytes }, at.frame);
+      builder.add(
+        { ...step, states: withBytes, contentStates: [], tensorStates: [], contentData: [], bytes: at.bytes },
+        at.unmarkedFrame,
+      );
       found.push(foundStep(step, withBytes));
     }
     if (bytes !== bytesOf(row)) report('STEPS', `${bytesOf(row) - bytes} bytes follow the last step`);
@@ -72,6 +75,7 @@ export function checkSegment(
 function withData(state: StateRef, small: SmallStates, report: Report): StateRef {
   const data = small.next(state.size);
   if (data === undefined) return state;
+  if (!isKept(state)) report('STATES', `the pruned state "${state.name}" still has bytes`, state.digest);
   if (stateDigest(data) !== state.digest) {
     report('STATES', `the bytes of the small state "${state.name}" do not match its digest`, state.digest);
   }
@@ -80,7 +84,7 @@ function withData(state: StateRef, small: SmallStates, report: Report): StateRef
 
 function foundStep(step: Step, states: readonly StateRef[]): FoundStep {
   const rows = states
-    .filter(({ data }) => data === undefined)
+    .filter((state) => state.data === undefined && isKept(state))
     .map(({ name, digest, size }) => ({ name, digest, size }));
   const contents = contentStates(step).map((digest) => ({ name: '', digest, size: undefined }));
   return { stepNumber: step.stepNumber, states: [...rows, ...contents], metrics: step.metrics };

@@ -1,0 +1,22 @@
+import type { Content, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { visible } from '../format.ts';
+
+/** Longer actions and observations are cut. */
+const SUMMARY_LENGTH = 140;
+
+/** Returns the actions of a step in a line. */
+export function summaryOf(step: Step): string {
+  const actions = step.actions.map(({ type, name, content }) => lineOf(name || type, content));
+  return actions.filter((text) => text !== '').join(' · ') || 'observation';
+}
+
+/** Returns the observations of a step in a line. Empty if it has none. */
+export function observationsOf(step: Step): string {
+  return step.observations.map(({ type, content }) => lineOf(type, content)).join(' · ');
+}
+
+function lineOf(name: string, content: Content | undefined): string {
+  const text = content?.text ?? content?.json ?? content?.uri ?? content?.mediaType ?? '';
+  const start = text.length > SUMMARY_LENGTH ? `${text.slice(0, SUMMARY_LENGTH)} …` : text;
+  return visible([name, start].filter((part) => part !== '').join(' '));
+}

@@ -1,0 +1,91 @@
+import { hash } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { constants, createZstdDecompress } from 'node:zlib';
+import { type ArchivePart, archiveInvalid } from '../domain/archive.ts';
+import { AnabranchError } from '../domain/errors.ts';
+import { ByteQueue } from './byte_queue.ts';
+import { BLOCK, readHeader, type TarEntry } from './tar_header.ts';
+
+/** 8 MiB: four times the window of what exports write. A larger one would take the reader's memory. */
+const PARAMS = { [constants.ZSTD_d_windowLogMax]: 23 };
+
+/** Bytes of an entry that is read as a whole. Exports write far smaller ones. */
+const MOST_BYTES = 64 * 1024 * 1024;
+
+/** Bytes of a piece of a state. */
+const PIECE_BYTES = 256 * 1024;
+
+const RECORDS = /^records\/[0-9]{8,}\.([0-9a-f]{64})\.jsonl$/;
+const STEPS = /^steps\/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\/(0|[1-9][0-9]{0,18})\.([0-9a-f]{64})\.binpb$/;
+const STATE = /^(states|small_states)\/([0-9a-f]{64})$/;
+
+/**
+ * Returns the parts of an archive while its bytes arrive. Keeps one part in memory, and writes no file: names of entries
+ * are only compared with those that exports write. Errors: ARCHIVE_INVALID, and those of the chunks.
+ */
+export async function* readArchive(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ArchivePart, void, undefined> {
+  const zstd = createZstdDecompress({ params: PARAMS, chunkSize: 64 * 1024 });
+  let failure: unknown;
+  const received = pipeline(Readable.from(chunks, { objectMode: true }), zstd).catch((error: unknown) => {
+    failure = error;
+  });
+  try {
+    yield* readTar(new ByteQueue(zstd as AsyncIterable<Buffer>));
+  } catch (error) {
+    if (error instanceof AnabranchError) throw error;
+    await received;
+    throw isDecoding(failure ?? error)
+      ? archiveInvalid('its bytes', 'they are no zstd, or are cut off', error)
+      : (failure ?? error);
+  } finally {
+    zstd.destroy();
+    await received;
+  }
+}
+
+/** Errors of zlib have a code and a number. Others come from where the chunks come from. */
+function isDecoding(error: unknown): boolean {
+  const { code } = error as { readonly code?: unknown };
+  return typeof code === 'string' && /^(ZSTD_|Z_|ERR_ZLIB|ERR_STREAM_PREMATURE)/.test(code);
+}
+
+async function* readTar(input: ByteQueue): AsyncGenerator<ArchivePart, void, undefined> {
+  for (let last = 'the beginning'; ; ) {
+    const header = await input.take(BLOCK);
+    const entry = header === undefined ? { fault: 'the archive is cut off' } : readHeader(header);
+    if (entry === 'end') return input.drain();
+    if ('fault' in entry) throw archiveInvalid(`the entry after ${last}`, entry.fault);
+    yield* readEntry(entry, input);
+    const padding = (BLOCK - (entry.size % BLOCK)) % BLOCK;
+    if (padding > 0) await whole(input, entry.name, padding);
+    last = entry.name;
+  }
+}
+
+async function* readEntry({ name, size }: TarEntry, input: ByteQueue): AsyncGenerator<ArchivePart, void, undefined> {
+  const [state, records, steps] = [STATE.exec(name), RECORDS.exec(name), STEPS.exec(name)];
+  if (state !== null) {
+    const [, folder, digest] = state;
+    for (let offset = 0; offset < size || offset === 0; ) {
+      const bytes = await whole(input, name, Math.min(size - offset, PIECE_BYTES));
+      yield { kind: 'state', digest: digest!, size, small: folder === 'small_states', offset, bytes };
+      offset += Math.max(bytes.length, 1);
+    }
+    return;
+  }
+  if (records === null && steps === null)
+    throw archiveInvalid(`the entry ${JSON.stringify(name)}`, 'no entry has such a name');
+  if (size > MOST_BYTES) throw archiveInvalid(name, `it has ${size} bytes, and at most ${MOST_BYTES} are allowed`);
+  const bytes = await whole(input, name, size);
+  const digest = records?.[1] ?? steps?.[3];
+  if (hash('sha256', bytes, 'hex') !== digest) throw archiveInvalid(name, 'its bytes have another digest');
+  if (records !== null) yield { kind: 'records', text: bytes.toString('utf8') };
+  else yield { kind: 'steps', trajectoryId: steps![1]!, firstStepNumber: BigInt(steps![2]!), bytes };
+}
+
+async function whole(input: ByteQueue, name: string, size: number): Promise<Buffer> {
+  const bytes = await input.take(size);
+  if (bytes === undefined) throw archiveInvalid(name, 'it is cut off');
+  return bytes;
+}

@@ -1,0 +1,65 @@
+import { hash } from 'node:crypto';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { constants, createZstdCompress } from 'node:zlib';
+import type { ArchivePart } from '../domain/archive.ts';
+import { BLOCK, writeHeader } from './tar_header.ts';
+
+/** The window bounds the memory of readers. Level 3 is the default of zstd. */
+const PARAMS = {
+  [constants.ZSTD_c_compressionLevel]: 3,
+  [constants.ZSTD_c_windowLog]: 21,
+  [constants.ZSTD_c_checksumFlag]: 1,
+};
+
+/** Bytes that are given on at once. */
+const CHUNK_BYTES = 256 * 1024;
+
+/**
+ * Returns the bytes of an archive with these parts, in chunks of at most 256 KiB. Parts are requested as the bytes are
+ * read. Errors: those of the parts.
+ */
+export async function* writeArchive(parts: AsyncIterable<ArchivePart>): AsyncGenerator<Uint8Array, void, undefined> {
+  const zstd = createZstdCompress({ params: PARAMS, chunkSize: CHUNK_BYTES });
+  let failure: unknown;
+  const written = pipeline(Readable.from(blocks(parts), { objectMode: true }), zstd).catch((error: unknown) => {
+    failure = error;
+  });
+  try {
+    for await (const chunk of zstd as AsyncIterable<Buffer>) yield chunk;
+  } catch (error) {
+    await written;
+    throw failure ?? error;
+  } finally {
+    zstd.destroy();
+    await written;
+  }
+}
+
+async function* blocks(parts: AsyncIterable<ArchivePart>): AsyncGenerator<Uint8Array, void, undefined> {
+  let records = 0;
+  for await (const part of parts) {
+    if (part.kind === 'state') {
+      if (part.offset === 0) {
+        yield writeHeader({ name: `${part.small ? 'small_states' : 'states'}/${part.digest}`, size: part.size });
+      }
+      if (part.bytes.length > 0) yield part.bytes;
+      if (part.offset + part.bytes.length === part.size) yield padding(part.size);
+      continue;
+    }
+    const bytes = part.kind === 'records' ? Buffer.from(part.text) : part.bytes;
+    const digest = hash('sha256', bytes, 'hex');
+    const name =
+      part.kind === 'records'
+        ? `records/${String(++records).padStart(8, '0')}.${digest}.jsonl`
+        : `steps/${part.trajectoryId}/${part.firstStepNumber}.${digest}.binpb`;
+    yield writeHeader({ name, size: bytes.length });
+    yield bytes;
+    yield padding(bytes.length);
+  }
+  yield new Uint8Array(2 * BLOCK);
+}
+
+function padding(size: number): Uint8Array {
+  return new Uint8Array((BLOCK - (size % BLOCK)) % BLOCK);
+}

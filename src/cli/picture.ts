@@ -1,0 +1,82 @@
+import { writeFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { Command, Option } from 'commander';
+import { itemOf } from '../../page/src/tree/item.ts';
+import { readValues } from '../../page/src/tree/read_values.ts';
+import { rootOf } from '../../page/src/tree/rows.ts';
+import { spread } from '../../page/src/tree/series.ts';
+import { labelOf, SUM } from '../../page/src/tree/value.ts';
+import { type AnabranchClient, reasonOf } from '../client/index.ts';
+import { type CliContext, CliError } from './context.ts';
+import { createFile } from './new_file.ts';
+import { type Part, type Theme, treePicture } from './picture/tree_picture.ts';
+import { parsePlotted, VALUE_DOC } from './plotted_value.ts';
+import { addExperimentOption, findRun, isId } from './run_reference.ts';
+import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import { parseStepReference, parseWhole } from './step_reference.ts';
+import { readTree } from './tree.ts';
+
+interface PictureFlags extends ServerFlags {
+  readonly output?: string;
+  readonly experiment?: string;
+  readonly value: string;
+  readonly label?: string;
+  readonly show: Part;
+  readonly theme: Theme;
+  readonly rows: string;
+}
+
+const EXAMPLES = `
+Examples:
+  anabranch picture 0199f3a2-7c11-7d2e-8a4b-0123456789ab -o tree.svg
+  anabranch picture main -o tree.svg --value metric:loss --theme dark    the tree of a run's main trajectory
+  anabranch picture ID --value observation:/2 --show plot > plot.svg     a number in the observations, by JSON Pointer`;
+
+/** Creates the command that draws a tree as the page does. */
+export function pictureCommand(cli: CliContext): Command {
+  const command = new Command('picture')
+    .description('Draw a tree as SVG: a value of its trajectories over their steps, and a lane for each of them.')
+    .argument('<TRAJECTORY|RUN>', 'id of any trajectory of the tree, or id or name of a run')
+    .option('-o, --output <FILE>', 'the file to create; an existing one is not replaced (default: standard output)')
+    .option('--value <VALUE>', VALUE_DOC, SUM)
+    .option('--label <TEXT>', 'name of the value in the picture')
+    .addOption(new Option('--show <PART>', 'draw this').choices(['both', 'plot', 'lanes']).default('both'))
+    .addOption(new Option('--theme <THEME>', 'colours').choices(['light', 'dark']).default('light'))
+    .option('--rows <N>', 'draw lanes of at most this many trajectories', '60');
+  addExperimentOption(command);
+  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+    .addHelpText('after', EXAMPLES)
+    .action((argument: string, flags: PictureFlags) => draw(cli, argument, flags));
+}
+
+async function draw(cli: CliContext, argument: string, flags: PictureFlags): Promise<void> {
+  const { show: part, theme, output } = flags;
+  const value = parsePlotted(flags.value);
+  const rows = Number(parseWhole('--rows', flags.rows, 1n, 1000n));
+  await withServerOnExisting(cli, flags, async ({ client }) => {
+    const items = (await readNodes(cli, client, argument, flags.experiment)).map(itemOf);
+    const treeId = rootOf(items)?.id ?? '';
+    const series = part === 'lanes' ? new Map() : await readValues(client, { treeId }, value, cli.signal);
+    if (part !== 'lanes' && items.length > 1 && spread(items, series) < 1e-6) {
+      await write(cli.stderr, `All lines of ${labelOf(value)} coincide. --value plots another value.\n`);
+    }
+    const svg = treePicture({ items, series, label: flags.label ?? labelOf(value), theme, part, rows });
+    if (output === undefined) await write(cli.stdout, svg);
+    else await createFile(resolve(cli.cwd, output), (path) => writeFile(path, svg, { flag: 'wx' }));
+  });
+}
+
+/** Returns the tree of a trajectory, or the tree of a run's main trajectory. */
+async function readNodes(cli: CliContext, client: AnabranchClient, argument: string, experiment: string | undefined) {
+  const [first = ''] = argument.split('@', 1);
+  if (isId(first)) {
+    try {
+      return await readTree(client, parseStepReference(argument).trajectoryId);
+    } catch (error) {
+      if (reasonOf(error) !== 'TRAJECTORY_NOT_FOUND' || first !== argument) throw error;
+    }
+  }
+  const run = await findRun(cli, client, { argument, experiment });
+  if (run.mainTrajectoryId === '') throw new CliError(`The run ${run.name} has no main trajectory.`);
+  return readTree(client, run.mainTrajectoryId);
+}

@@ -1,0 +1,118 @@
+/** Reads the rows that `anabranch table` writes. */
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { StepScope } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { AnabranchClient, TrajectoryReadOptions } from '../client/index.ts';
+import { type Column, TableError } from '../tables/column.ts';
+import { readRolloutRows, readRunIds, readStepRows, readTrajectoryRows } from '../tables/read.ts';
+import { LARGE_STEP_COLUMNS, ROLLOUT_COLUMNS, STEP_COLUMNS, TRAJECTORY_COLUMNS } from '../tables/sources.ts';
+import { selectColumns, type TableTarget, writeTable } from '../tables/write.ts';
+import { CliError } from './context.ts';
+import type { Progress } from './progress_bar.ts';
+import type { Selection } from './table_selection.ts';
+
+export const ROW_KINDS = ['steps', 'trajectories', 'rollouts'] as const;
+export type RowKind = (typeof ROW_KINDS)[number];
+
+interface Wanted {
+  readonly kind: RowKind;
+  /** Names of columns. Default: all. */
+  readonly columns: readonly string[] | undefined;
+  /** Leaves out inherited steps. */
+  readonly own: boolean;
+  readonly selection: Selection;
+  /** Undefined if nobody looks. */
+  readonly progress: Progress | undefined;
+}
+
+/** Writes the selected rows. Errors: CliError, and those of the server and the file system. */
+export async function writeRows(client: AnabranchClient, target: TableTarget, wanted: Wanted): Promise<number> {
+  const { kind, own, selection, progress } = wanted;
+  const options = trajectoryOptions(selection);
+  if (kind === 'steps') {
+    const columns = named(STEP_COLUMNS, wanted);
+    const isSmall = columns.every(({ name }) => !LARGE_STEP_COLUMNS.includes(name));
+    const total = progress === undefined ? 0 : await countSteps(client, options, own);
+    const steps = own ? StepScope.OWN : StepScope.LINEAGE;
+    const rows = readStepRows(client, { ...options, steps, view: isSmall ? View.BASIC : View.FULL });
+    return write(target, columns, counted(rows, progress, total));
+  }
+  if (kind === 'trajectories') {
+    const rows = readTrajectoryRows(client, { ...options, view: View.FULL });
+    return write(target, named(TRAJECTORY_COLUMNS, wanted), counted(rows, progress));
+  }
+  const rows = readRolloutRows(client, runIdsOf(client, selection), rolloutOptions(selection));
+  return write(target, named(ROLLOUT_COLUMNS, wanted), counted(rows, progress));
+}
+
+function named<Source>(columns: readonly Column<Source>[], { columns: names }: Wanted): readonly Column<Source>[] {
+  try {
+    return selectColumns(columns, names);
+  } catch (error) {
+    if (!(error instanceof TableError)) throw error;
+    throw new CliError(`--columns: ${error.message}.`, { exitCode: 2, cause: error });
+  }
+}
+
+function trajectoryOptions({ trajectoryId, runId, experimentId, filters, signal }: Selection): TrajectoryReadOptions {
+  const { minReward, maxReward } = filters;
+  return {
+    ...(trajectoryId === undefined ? {} : { trajectoryIds: [trajectoryId] }),
+    ...(runId === undefined ? {} : { runId }),
+    ...(experimentId === undefined ? {} : { experimentId }),
+    ...sharedFilters(filters),
+    ...(minReward === undefined ? {} : { minRewardSum: minReward }),
+    ...(maxReward === undefined ? {} : { maxRewardSum: maxReward }),
+    signal,
+  };
+}
+
+function rolloutOptions({ filters, signal }: Selection) {
+  const { minReward, maxReward } = filters;
+  return {
+    ...sharedFilters(filters),
+    ...(minReward === undefined ? {} : { minReward }),
+    ...(maxReward === undefined ? {} : { maxReward }),
+    signal,
+  };
+}
+
+function sharedFilters({ task: taskId = '', status = [], label = {} }: Selection['filters']) {
+  return { taskId, statuses: [...status], labels: { ...label } };
+}
+
+/** Returns the ids of the selected runs. */
+async function* runIdsOf(client: AnabranchClient, { trajectoryId, runId, experimentId, signal }: Selection) {
+  if (trajectoryId !== undefined) {
+    throw new CliError('--rows rollouts: a trajectory has none. Name a run or an --experiment.', { exitCode: 2 });
+  }
+  if (runId === undefined) yield* readRunIds(client, experimentId ?? '', signal);
+  else yield runId;
+}
+
+async function countSteps(client: AnabranchClient, options: TrajectoryReadOptions, own: boolean): Promise<number> {
+  let count = 0;
+  for await (const { nextStepNumber, branchPoint } of readTrajectoryRows(client, { ...options, view: View.BASIC })) {
+    count += Number(nextStepNumber) - (own && branchPoint !== undefined ? Number(branchPoint) + 1 : 0);
+  }
+  return count;
+}
+
+/** Shows how many rows were taken. */
+async function* counted<Row>(rows: AsyncIterable<Row>, progress: Progress | undefined, total = 0) {
+  let done = 0;
+  for await (const row of rows) {
+    yield row;
+    done += 1;
+    progress?.show(done, Math.max(done, total));
+  }
+}
+
+/** Returns the number of rows. */
+async function write<Source>(target: TableTarget, columns: readonly Column<Source>[], rows: AsyncIterable<Source>) {
+  try {
+    return await writeTable(target, columns, rows);
+  } catch (error) {
+    if (error instanceof TableError) throw new CliError(error.message, { cause: error });
+    throw error;
+  }
+}

@@ -1,0 +1,62 @@
+/** What a hint names: the row key of a trajectory or run that changed, or metric series that were written. */
+export type Change = bigint | SeriesChange;
+
+/** Points of metric series of a run that were written. */
+export interface SeriesChange {
+  readonly runId: string;
+  /** The lowest step that was written, by `seriesMark`. */
+  readonly lowest: ReadonlyMap<number, bigint>;
+  /** The lowest step that was written in a series that `lowest` does not list. Undefined: `lowest` lists all series. */
+  readonly ofOthers: bigint | undefined;
+}
+
+/**
+ * Returns a short mark of a series of a run. Two series can have the same mark: then a hint for one also names the
+ * other one, which costs one needless read.
+ */
+export function seriesMark({ stageId, name }: { readonly stageId: string | undefined; readonly name: string }): number {
+  // FNV-1a.
+  let hash = 0x81_1c_9d_c5;
+  const text = `${stageId ?? ''} ${name}`;
+  for (let at = 0; at < text.length; at += 1) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01_00_01_93);
+  return hash >>> 0;
+}
+
+/** More series of one hint are summarised as one, because a notification of Postgres has less than 8,000 bytes. */
+const MOST_LISTED = 64;
+
+/** Returns a hint as text without commas and colons. */
+export function changeText(change: Change): string {
+  if (typeof change === 'bigint') return change.toString(36);
+  const { runId, lowest, ofOthers } = change;
+  const listed = lowest.size > MOST_LISTED ? [] : [...lowest];
+  const steps = [...(ofOthers === undefined ? [] : [ofOthers]), ...(lowest.size > MOST_LISTED ? lowest.values() : [])];
+  const others = steps.length === 0 ? '' : steps.reduce((least, step) => (step < least ? step : least)).toString(36);
+  return ['series', runId, others, ...listed.map(([mark, step]) => `${mark.toString(36)}.${step.toString(36)}`)].join(
+    '~',
+  );
+}
+
+/** Parses `changeText`. Returns undefined for other text, which means that anything may have changed. */
+export function parseChange(text: string): Change | undefined {
+  if (!text.startsWith('series~')) return parseInteger(text);
+  const [, runId = '', others = '', ...listed] = text.split('~');
+  const ofOthers = others === '' ? undefined : parseInteger(others);
+  if (others !== '' && ofOthers === undefined) return undefined;
+  const lowest = new Map<number, bigint>();
+  for (const each of listed) {
+    const [mark, step] = each.split('.').map(parseInteger);
+    if (mark === undefined || step === undefined) return undefined;
+    lowest.set(Number(mark), step);
+  }
+  return { runId, lowest, ofOthers };
+}
+
+/** Parses an integer of 64 bits in base 36. */
+function parseInteger(text: string): bigint | undefined {
+  const [, sign, digits] = /^(-?)([0-9a-z]{1,13})$/.exec(text) ?? [];
+  if (digits === undefined) return undefined;
+  let value = 0n;
+  for (const digit of digits) value = value * 36n + BigInt(Number.parseInt(digit, 36));
+  return sign === '-' ? -value : value;
+}

@@ -1,0 +1,400 @@
+import { randomUUID } from 'node:crypto';
+import { sql } from 'kysely';
+import { archiveInvalid, importConflict, importSuperseded } from '../../../domain/archive.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
+import { depthFault } from '../../../domain/lineage.ts';
+import { hasRow, isKept, type NewState } from '../../../domain/step.ts';
+import { rowStates } from '../../../domain/step_codec/packed_step.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import { byId } from '../by_id.ts';
+import type { Engine } from '../engine.ts';
+import type { EncodedState } from '../state/bytes.ts';
+import type { StateEncoder } from '../state/encoder.ts';
+import { ReferredStates } from '../state/referred_states.ts';
+import { NO_SUMS, type Sums, sumColumns } from '../step/running_sums.ts';
+import { placeKey, sumsAt } from '../step/sums_at.ts';
+import { STATUS_CHANGES } from '../tables/changes.ts';
+import type { RowOf } from '../tables/table.ts';
+import { TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from '../tables/trajectories.ts';
+import { type Belonging, lockBelonging } from '../trajectory/belonging.ts';
+import { type NamespaceTransaction, scopeOf, writeIn } from '../transaction.ts';
+import { isSet, readList } from '../values.ts';
+import { discardImport } from './discarded_imports.ts';
+import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
+import type { ImportedStep } from './imported_steps.ts';
+import { rowsIn } from './nested_rows.ts';
+import { NOUNS, plainColumns } from './nouns.ts';
+import { RestoredWriter } from './restored_writer.ts';
+import { type AttachedToStep, StepsDigest, stepChunks } from './step_chunks.ts';
+import { type ArchiveRecord, countOf, fromRecord, textOf } from './values.ts';
+
+/** What all trajectories of an import share. */
+export interface ImportParts {
+  readonly engine: Engine;
+  readonly encoder: StateEncoder;
+  readonly namespace: string;
+  /** Returns a row key that is greater than `above`. */
+  nextKey(above: bigint): Promise<bigint>;
+}
+
+interface Parent {
+  readonly tree: bigint;
+  readonly key: bigint;
+  readonly depth: bigint;
+}
+
+/** Steps with everything that arrived for them. */
+export interface StepsToImport {
+  readonly steps: readonly ImportedStep[];
+  readonly attached: readonly AttachedToStep[];
+  readonly inline: readonly NewState[];
+}
+
+/**
+ * Imports one trajectory, whole or not at all. A trajectory of one part of steps is written in one transaction. For
+ * larger ones, bounded transactions write hidden rows, and the last one shows them. What an interrupted import left is
+ * removed by the next import of the trajectory, or by maintenance after a day.
+ */
+export class TrajectoryImport {
+  readonly id: string;
+  readonly #parts: ImportParts;
+  readonly #record: ArchiveRecord;
+  readonly #line: string;
+  readonly #digest = new StepsDigest();
+  readonly #begin: bigint;
+  readonly #hidden: boolean;
+  #parent: Parent | undefined;
+  #ref: TrajectoryRef | undefined;
+  /** The trajectory is stored already: its steps are only compared. */
+  #stored: TrajectoryRef | undefined;
+  #next: bigint;
+  #sums: Sums = NO_SUMS;
+  #held: StepsToImport | undefined;
+  #isStaged = false;
+  #isIdentical = false;
+
+  constructor(parts: ImportParts, record: ArchiveRecord, line: string) {
+    this.#parts = parts;
+    this.#record = record;
+    this.#line = line;
+    this.id = textOf(record, 'id');
+    this.#hidden = record.hidden === true;
+    this.#begin = record.branch_point === null ? 0n : countOf(record, 'branch_point') + 1n;
+    this.#next = this.#begin;
+    if ((record.parent === null) !== (record.branch_point === null)) {
+      throw archiveInvalid(this.#place, 'it has a parent without branch point, or the reverse');
+    }
+  }
+
+  get #place(): string {
+    return `trajectory ${this.id}`;
+  }
+
+  get isStored(): boolean {
+    return this.#stored !== undefined;
+  }
+
+  /** The stored trajectory is equal in everything that archives have. */
+  get isIdentical(): boolean {
+    return this.#isIdentical;
+  }
+
+  get steps(): bigint {
+    return this.#next - this.#begin;
+  }
+
+  /** Returns false if the trajectory cannot be imported because its parent was left out. */
+  async prepare(): Promise<boolean> {
+    const { engine, namespace, nextKey } = this.#parts;
+    const scope = scopeOf(engine, namespace);
+    for (;;) {
+      const row = await byId(scope, 'trajectories', this.id)
+        .select(['tree', 'key', 'hidden', 'purging', 'trimming', 'next_step_number', 'branch_point', 'create_time'])
+        .executeTakeFirst();
+      if (row === undefined) break;
+      if (!isSet(row.hidden) || (this.#hidden && (await this.#isWhole(row)))) {
+        this.#stored = row;
+        return true;
+      }
+      if (!(await discardImport(engine, row))) {
+        throw importConflict(
+          `Trajectory ${this.id}`,
+          'its id belongs to a deleted trajectory whose steps are still needed or being removed',
+        );
+      }
+    }
+    if (this.#record.parent !== null) {
+      this.#parent = await this.#findParent(textOf(this.#record, 'parent'));
+      if (this.#parent === undefined) return false;
+    }
+    const key = await nextKey(this.#parent?.key ?? 0n);
+    this.#ref = { tree: this.#parent?.tree ?? key, key };
+    this.#sums = await this.#startSums();
+    return true;
+  }
+
+  /** Whether a hidden trajectory has the steps that the archive has. */
+  async #isWhole(
+    row: TrajectoryRef & { readonly next_step_number: bigint; readonly purging: unknown },
+  ): Promise<boolean> {
+    return row.next_step_number >= this.#end && !isSet(row.purging as bigint);
+  }
+
+  get #end(): bigint {
+    return countOf(this.#record, 'next_step_number');
+  }
+
+  /** Adds the next steps. Errors: ARCHIVE_INVALID, IMPORT_SUPERSEDED, STATE_NOT_FOUND, STORAGE_FULL. */
+  async add(part: StepsToImport): Promise<void> {
+    const first = part.steps[0]?.packed.stepNumber;
+    if (first !== this.#next)
+      throw archiveInvalid(this.#place, `step ${first ?? 'none'} follows step ${this.#next - 1n}`);
+    if (part.attached.some(({ stepNumber }) => stepNumber < first || stepNumber >= first + BigInt(part.steps.length))) {
+      throw archiveInvalid(this.#place, 'a state is attached to a step of another part');
+    }
+    this.#digest.add({ first, frames: part.steps.map(({ frame }) => frame), attached: part.attached });
+    this.#next += BigInt(part.steps.length);
+    if (this.#stored !== undefined) return;
+    if (this.#held !== undefined) await this.#flush(this.#held);
+    this.#held = part;
+  }
+
+  /** Ends the trajectory. Errors: as `add`, IMPORT_CONFLICT. */
+  async finish(end: ArchiveRecord): Promise<void> {
+    const steps = this.#digest.finish();
+    if (this.#next !== this.#end)
+      throw archiveInvalid(this.#place, `its steps end at ${this.#next}, not at ${this.#end}`);
+    if (end.steps_digest !== steps || end.digest !== trajectoryDigest(this.#line, steps)) {
+      throw archiveInvalid(this.#place, 'it does not match its digest');
+    }
+    if (this.#stored !== undefined) return this.#compare(this.#stored, steps);
+    await this.#encoded(this.#held?.inline ?? [], async (inline) => {
+      await writeIn(this.#parts.engine, this.#parts.namespace, async (tx) => {
+        if (this.#isStaged) await this.#lockStaged(tx);
+        else await this.#insert(tx, false);
+        const sums = this.#held === undefined ? this.#sums : await this.#write(tx, this.#held, inline);
+        await this.#show(tx, sums);
+      });
+    });
+    this.#parts.engine.announce([this.#ref!.key]);
+  }
+
+  /** Removes the rows that were written so far. */
+  async discard(): Promise<void> {
+    // The call may have ended.
+    if (this.#isStaged) await discardImport(this.#parts.engine.within(undefined), this.#ref!);
+  }
+
+  /** States that arrived and were not stored with steps. */
+  get heldStates(): readonly NewState[] {
+    return this.#held?.inline ?? [];
+  }
+
+  async #compare({ tree, key }: TrajectoryRef, digest: string): Promise<void> {
+    const { engine, namespace } = this.#parts;
+    const stored = new StepsDigest();
+    let next = this.#begin;
+    const scope = scopeOf(engine, namespace);
+    for await (const chunk of stepChunks(scope, { tree, key }, this.#begin, this.#end)) {
+      stored.add(chunk);
+      next = chunk.next;
+    }
+    if (next === this.#end && stored.finish() === digest) {
+      const there = await trajectoryRecord(scope, { tree, key, end: this.#end, hidden: this.#hidden });
+      this.#isIdentical = there?.line === this.#line;
+      return;
+    }
+    throw importConflict(`Trajectory ${this.id}`, 'a trajectory with this id is stored, and has other steps');
+  }
+
+  async #findParent(id: string): Promise<Parent | undefined> {
+    const scope = scopeOf(this.#parts.engine, this.#parts.namespace);
+    const query = byId(scope, 'trajectories', id).select([
+      'id',
+      'tree',
+      'key',
+      'depth',
+      'branch_point',
+      'next_step_number',
+    ]);
+    const row = await query.where('purging', '=', 0).executeTakeFirst();
+    const ownBegin = row?.branch_point == null ? 0n : row.branch_point + 1n;
+    if (row === undefined || this.#begin > row.next_step_number) return undefined;
+    if (this.#begin <= ownBegin) throw archiveInvalid(this.#place, 'its branch point is no step of its parent');
+    const fault = depthFault(row);
+    if (fault !== undefined) throw fault;
+    return row;
+  }
+
+  async #startSums(): Promise<Sums> {
+    if (this.#parent === undefined) return NO_SUMS;
+    const { engine } = this.#parts;
+    const place = { tree: this.#parent.tree, owner: this.#parent.key, stepNumber: this.#begin - 1n };
+    const sums = (await sumsAt({ engine, db: engine.db }, [place])).get(placeKey(place));
+    if (sums === undefined) throw archiveInvalid(this.#place, 'its branch point is not stored');
+    return sums;
+  }
+
+  async #flush(held: StepsToImport): Promise<void> {
+    const { engine, namespace } = this.#parts;
+    if (!this.#isStaged) {
+      // The encoder finds the states of the lineage by the row.
+      await writeIn(engine, namespace, (tx) => this.#insert(tx, true));
+      this.#isStaged = true;
+    }
+    this.#sums = await this.#encoded(held.inline, (inline) =>
+      writeIn(engine, namespace, async (tx) => {
+        await this.#lockStaged(tx);
+        const sums = await this.#write(tx, held, inline);
+        await this.#move(tx, sums, { next_step_number: held.steps.at(-1)!.packed.stepNumber + 1n });
+        await tx.db
+          .updateTable('trajectory_imports')
+          .set({ renew_time: engine.now })
+          .where('tree', '=', this.#ref!.tree)
+          .where('trajectory', '=', this.#ref!.key)
+          .execute();
+        return sums;
+      }),
+    );
+  }
+
+  /** Encodes inline states as appends do, so that they are stored as changes of earlier ones. */
+  async #encoded<T>(states: readonly NewState[], store: (inline: readonly EncodedState[]) => Promise<T>): Promise<T> {
+    const { engine, encoder, namespace } = this.#parts;
+    if (states.length > 0 && !this.#isStaged && this.#parent !== undefined) {
+      await writeIn(engine, namespace, (tx) => this.#insert(tx, true));
+      this.#isStaged = true;
+    }
+    const steps = (this.#held?.steps ?? []).map(({ packed }) => packed);
+    const batch = { caller: { namespace }, ref: this.#ref!, steps, states };
+    const outcomes = await encoder.store(engine, [batch], async (inline) => {
+      return [{ kind: 'committed' as const, result: await store(inline.flat()) }];
+    });
+    return outcomes[0]!.result;
+  }
+
+  /** Writes steps. Returns the sums after them. */
+  async #write(tx: NamespaceTransaction, part: StepsToImport, inline: readonly EncodedState[]): Promise<Sums> {
+    const { namespace } = this.#parts;
+    const { steps, attached } = part;
+    const [first, ref] = [steps[0]!.packed.stepNumber, this.#ref!];
+    const referred = new ReferredStates(tx);
+    const named = attached.flatMap(({ state }) => (hasRow(state) ? [state.digest] : []));
+    await referred.find(namespace, [...steps.flatMap(({ packed }) => rowStates(packed)), ...named]);
+    await tx.readNow();
+    const writer = new RestoredWriter(tx, referred);
+    const here = new Set(inline.map(({ digest }) => digest));
+    const names = Map.groupBy(attached, ({ stepNumber }) => stepNumber);
+    const owner = {
+      ...{ ...ref, namespace, writerEpoch: countOf(this.#record, 'writer_epoch') },
+      scoredMetrics: readList(textOf(this.#record, 'scored_metrics')),
+      restored: {
+        commitOf: (number: bigint) => steps[Number(number - first)]!,
+        attachedTo: (number: bigint) =>
+          (names.get(number) ?? []).filter(({ state }) => isKept(state)).map(({ state }) => state.name),
+        sentBytes: (number: bigint) => steps[Number(number - first)]!.sentBytes,
+      },
+    };
+    const sizes = referred.sizes(namespace);
+    const missing =
+      steps.flatMap(({ packed }) => writer.missingState(namespace, packed, here) ?? [])[0] ??
+      named.find((digest) => !here.has(digest) && !sizes.has(digest));
+    if (missing !== undefined) throw archiveInvalid(this.#place, `the bytes of state ${missing} are missing`);
+    let sums = this.#sums;
+    // The first call adds the states.
+    for (const [i, { packed, rewardSum }] of steps.entries()) {
+      sums = writer.add(owner, sums, [packed], i === 0 ? inline : []);
+      if (!Object.is(sums.rewardSum, rewardSum)) {
+        throw archiveInvalid(`step ${packed.stepNumber} of ${this.#place}`, 'its reward sum is wrong');
+      }
+    }
+    for (const { stepNumber, state } of attached) writer.attach(namespace, ref, stepNumber, state, []);
+    await writer.write();
+    return sums;
+  }
+
+  /** Inserts the row, with its history. */
+  async #insert(tx: NamespaceTransaction, isStaged: boolean): Promise<void> {
+    const record = this.#record;
+    const { tree, key } = this.#ref!;
+    const belonging = await this.#belonging(tx);
+    if (this.#parent !== undefined) await this.#keepParent(tx, this.#parent);
+    const columns = plainColumns(NOUNS.trajectory).map((column) => {
+      return [column.name, fromRecord(column, record[column.name], this.#place)];
+    });
+    const row = {
+      ...Object.fromEntries(columns),
+      ...{ tree, key, namespace: tx.namespace, uid: randomUUID(), parent: this.#parent?.key ?? null, ...belonging },
+      ...{ depth: this.#parent === undefined ? 0n : this.#parent.depth + 1n, hidden: 1, purging: 0, trimming: 0 },
+      // An import that is discarded is no deletion.
+      created_by_open: 0,
+      ...{ merged_to: this.#begin, next_step_number: this.#begin, ...sumColumns(this.#sums) },
+    } as unknown as RowOf<typeof TRAJECTORIES>;
+    await tx.engine.insertRows(tx.db, TRAJECTORIES, [row]);
+    const entity = { tree, entity_kind: 'TRAJECTORY', entity: key, namespace: tx.namespace };
+    await tx.engine.insertRows(tx.db, STATUS_CHANGES, rowsIn(record, 'history', 'status_change', entity));
+    if (isStaged || this.#hidden) {
+      const now = await tx.readNow();
+      const begun = { tree, trajectory: key, namespace: tx.namespace, renew_time: now };
+      await tx.engine.insertRows(tx.db, TRAJECTORY_IMPORTS, [begun]);
+    }
+  }
+
+  async #belonging(tx: NamespaceTransaction): Promise<Belonging> {
+    try {
+      return await lockBelonging(tx, textOrNone(this.#record.run), textOrNone(this.#record.experiment));
+    } catch (error) {
+      if (!(error instanceof AnabranchError) || !NOT_STORED.has(error.reason)) throw error;
+      throw archiveInvalid(this.#place, 'its run or its experiment is not stored', error);
+    }
+  }
+
+  /** Locks the parent against deletion. */
+  async #keepParent(tx: NamespaceTransaction, { tree, key }: Parent): Promise<void> {
+    const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
+    const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
+    if (row === undefined || isSet(row.purging))
+      throw importConflict(`Trajectory ${this.id}`, 'its parent was deleted meanwhile');
+  }
+
+  /** Locks the row, if this import still owns it. */
+  async #lockStaged(tx: NamespaceTransaction): Promise<void> {
+    const { tree, key } = this.#ref!;
+    const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
+    const row = await tx.engine.lock(query, 'write').executeTakeFirst();
+    if (row === undefined || isSet(row.purging)) throw importSuperseded(this.id);
+  }
+
+  async #show(tx: NamespaceTransaction, sums: Sums): Promise<void> {
+    const { tree, key } = this.#ref!;
+    const end = { next_step_number: this.#end, hidden: this.#hidden ? (1 as const) : (0 as const) };
+    const created_by_open = this.#record.created_by_open === true ? (1 as const) : (0 as const);
+    await this.#move(tx, sums, { ...end, merged_to: this.#end, created_by_open });
+    const owner = { tree, trajectory: key, namespace: tx.namespace };
+    await tx.engine.insertRows(tx.db, TAGS, rowsIn(this.#record, 'tags', 'tag', owner));
+    if (this.#hidden) return;
+    // Its hidden ancestors are needed from now on.
+    await sql`with recursive chain(key, parent) as (
+        select t.key, t.parent from ${tx.engine.table('trajectories')} as t where t.tree = ${tree} and t.key = ${key}
+        union all
+        select t.key, t.parent from chain as c cross join ${tx.engine.table('trajectories')} as t
+        where t.tree = ${tree} and t.key = c.parent)
+      delete from ${tx.engine.table('trajectory_imports')}
+      where tree = ${tree} and trajectory in (select key from chain)`.execute(tx.db);
+  }
+
+  async #move(tx: NamespaceTransaction, sums: Sums, columns: object): Promise<void> {
+    await tx.db
+      .updateTable('trajectories')
+      .set({ ...sumColumns(sums), ...columns })
+      .where('tree', '=', this.#ref!.tree)
+      .where('key', '=', this.#ref!.key)
+      .execute();
+  }
+}
+
+const NOT_STORED: ReadonlySet<string> = new Set(['RUN_NOT_FOUND', 'EXPERIMENT_NOT_FOUND', 'INVALID_REQUEST']);
+
+function textOrNone(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
+}

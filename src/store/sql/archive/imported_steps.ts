@@ -1,0 +1,100 @@
+import { archiveInvalid, type StepsPart } from '../../../domain/archive.ts';
+import type { Digest } from '../../../domain/ids.ts';
+import { formatInstant, type Instant, parseInstant } from '../../../domain/instant.ts';
+import { hasValidMarks, mayHaveMarks, withoutMarks } from '../../../domain/pruning.ts';
+import { isKept, type StateRef } from '../../../domain/step.ts';
+import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
+import { StepFrames } from '../../../domain/step_codec/frames.ts';
+import { type PackedStep, packStep } from '../../../domain/step_codec/packed_step.ts';
+import { readStep } from '../../../domain/step_codec/read.ts';
+import { readServerFields } from '../../../domain/step_codec/server_fields.ts';
+import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
+import { frameOf } from '../step/stored_segment.ts';
+import type { AttachedToStep } from './step_chunks.ts';
+import { type ArchiveRecord, countOf, listOf, textOf } from './values.ts';
+
+/** A step of an archive, checked, with what the server had set. */
+export interface ImportedStep {
+  readonly packed: PackedStep;
+  readonly frame: Uint8Array;
+  /** Bytes of the step after its length, as the client sent it. Undefined if the step has no marks (S13). */
+  readonly sentBytes: number | undefined;
+  readonly writerEpoch: bigint;
+  readonly commitTime: string;
+  readonly rewardSum: number;
+}
+
+/**
+ * Decodes the steps of a part and encodes them again, which must yield the same bytes. `small`: the states that are
+ * stored with them. Errors: ARCHIVE_INVALID.
+ */
+export function readSteps(
+  { trajectoryId, firstStepNumber, bytes }: StepsPart,
+  small: ReadonlyMap<Digest, Uint8Array>,
+): ImportedStep[] {
+  const steps: ImportedStep[] = [];
+  const out = new WireWriter(4096);
+  try {
+    const frames = new StepFrames(bytes);
+    for (let begin = 0; frames.next(); begin = frames.to) {
+      const { from, to } = frames;
+      const { sentTo, writerEpoch, commitTime, rewardSum } = readServerFields(bytes, from, to);
+      const read = readStep(bytes, from, sentTo);
+      const packed = packStep(out, { ...read, states: read.states.map((state) => withBytes(state, small)) });
+      if (read.stepNumber !== firstStepNumber + BigInt(steps.length))
+        throw new DamagedStep(`step ${read.stepNumber} is not the next one`);
+      if (Buffer.compare(packed.bytes, bytes.subarray(from, sentTo)) !== 0)
+        throw new DamagedStep('its encoding is not canonical');
+      if (!hasValidMarks(read))
+        throw new DamagedStep('the time of a pruned state is not in whole seconds from 1978 on');
+      const frame = bytes.subarray(begin, to);
+      const sentBytes = mayHaveMarks(Buffer.from(packed.bytes)) ? frameOf(withoutMarks(read)).length : undefined;
+      steps.push({ packed, frame, sentBytes, writerEpoch, commitTime: formatInstant(commitTime, 6), rewardSum });
+    }
+  } catch (error) {
+    if (!(error instanceof DamagedStep)) throw error;
+    const next = firstStepNumber + BigInt(steps.length);
+    throw archiveInvalid(`step ${next} of trajectory ${trajectoryId}`, error.message, error);
+  }
+  return steps;
+}
+
+function withBytes(state: StateRef, small: ReadonlyMap<Digest, Uint8Array>): StateRef {
+  const data = isKept(state) ? small.get(state.digest) : undefined;
+  return data === undefined ? state : { ...state, data };
+}
+
+/** A state that an older version attached has no time, and a state that is stored was not pruned. */
+function timeIn(record: ArchiveRecord, column: 'attach_time' | 'pruned_time'): Instant | undefined {
+  const text = record[column];
+  if (text === undefined || text === null) return undefined;
+  try {
+    return parseInstant(String(text));
+  } catch {
+    throw archiveInvalid('record "attached_states"', 'a state has an invalid time');
+  }
+}
+
+/** Reads the states that were attached to the next steps. Errors: ARCHIVE_INVALID. */
+export function readAttached(record: ArchiveRecord, small: ReadonlyMap<Digest, Uint8Array>): AttachedToStep[] {
+  return listOf(record, 'states').map((each) => {
+    const digest = textOf(each, 'digest');
+    const data = each.small === true ? small.get(digest) : undefined;
+    if (each.small === true && each.pruned_time !== undefined) {
+      throw archiveInvalid(`state ${digest}`, 'it was pruned, and cannot have bytes');
+    }
+    if (each.small === true && data === undefined) throw archiveInvalid(`state ${digest}`, 'its bytes are missing');
+    if (typeof each.size !== 'number' || !/^[0-9a-f]{64}$/.test(digest)) {
+      throw archiveInvalid('record "attached_states"', 'a state has no digest or size');
+    }
+    const state = {
+      name: textOf(each, 'name'),
+      digest,
+      mediaType: textOf(each, 'media_type'),
+      size: each.size,
+      attachTime: timeIn(each, 'attach_time'),
+      prunedTime: timeIn(each, 'pruned_time'),
+    };
+    return { stepNumber: countOf(each, 'step_number'), state: data === undefined ? state : { ...state, data } };
+  });
+}

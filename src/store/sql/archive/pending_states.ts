@@ -1,0 +1,121 @@
+import { archiveInvalid, type StatePart } from '../../../domain/archive.ts';
+import type { Digest } from '../../../domain/ids.ts';
+import { LIMITS } from '../../../domain/limits.ts';
+import { createStateHasher, type StateHasher } from '../../../domain/state_digest.ts';
+import type { NewState } from '../../../domain/step.ts';
+import type { StateUpload } from '../../contract/state.ts';
+import type { Engine } from '../engine.ts';
+import { findStates, Upload } from '../state/states.ts';
+
+/** Bytes of states that may wait for the steps that name them. An export has far fewer between two parts of steps. */
+const MOST_BYTES = 192 * 1024 * 1024;
+
+/** A state whose pieces are arriving. */
+interface Arriving {
+  readonly digest: Digest;
+  readonly size: number;
+  readonly hasher: StateHasher;
+  /** Undefined for a state that is uploaded, or stored already. */
+  readonly data: Buffer | undefined;
+  readonly upload: StateUpload | undefined;
+  at: number;
+}
+
+/**
+ * The states of an archive: those that can be inline wait for the steps that name them, so that they are stored with
+ * these; larger ones are stored at once. The digest of each is verified.
+ */
+export class PendingStates {
+  readonly #engine: Engine;
+  readonly #namespace: string;
+  #arriving: Arriving | undefined;
+  #inline = new Map<Digest, NewState>();
+  #small = new Map<Digest, Uint8Array>();
+  #bytes = 0;
+  /** Number of states with rows of their own so far. */
+  count = 0n;
+
+  constructor(engine: Engine, namespace: string) {
+    this.#engine = engine;
+    this.#namespace = namespace;
+  }
+
+  /** Errors: ARCHIVE_INVALID, STORAGE_FULL. */
+  async add({ digest, size, small, offset, bytes }: StatePart): Promise<void> {
+    const place = `state ${digest}`;
+    if (small && (size >= LIMITS.smallStateBytes || size !== bytes.length)) {
+      throw archiveInvalid(place, `it has ${size} bytes, and is not small`);
+    }
+    if (size > LIMITS.stateBytes)
+      throw archiveInvalid(place, `it has ${size} bytes, at most ${LIMITS.stateBytes} are allowed`);
+    const state = offset === 0 ? await this.#begin(digest, size) : this.#arriving;
+    if (state?.digest !== digest || state.at !== offset || offset + bytes.length > size) {
+      throw archiveInvalid(place, 'its pieces are not in order');
+    }
+    this.#arriving = state;
+    state.hasher.update(bytes);
+    state.data?.set(bytes, offset);
+    await state.upload?.write(bytes);
+    state.at += bytes.length;
+    if (state.at === size) await this.#end(state, small);
+  }
+
+  /** Returns the states that arrived since the last call. Errors: ARCHIVE_INVALID. */
+  take(): { readonly inline: NewState[]; readonly small: ReadonlyMap<Digest, Uint8Array> } {
+    this.refuseUnfinished();
+    const taken = { inline: [...this.#inline.values()], small: this.#small };
+    [this.#inline, this.#small, this.#bytes] = [new Map(), new Map(), 0];
+    return taken;
+  }
+
+  /** Errors: ARCHIVE_INVALID. */
+  refuseUnfinished(): void {
+    if (this.#arriving === undefined) return;
+    throw archiveInvalid(`state ${this.#arriving.digest}`, 'it ends before its size');
+  }
+
+  /** Stores states that no imported step has brought, because later steps of the archive may name them. */
+  async keep(states: readonly NewState[]): Promise<void> {
+    const digests = states.map(({ digest }) => digest);
+    const stored = new Set(
+      (await findStates(this.#engine, this.#namespace, digests, true)).map(({ digest }) => digest),
+    );
+    for (const { digest, data } of states) {
+      if (stored.has(digest)) continue;
+      const upload = new Upload(this.#engine, this.#namespace, undefined);
+      await upload.write(data);
+      await upload.finish();
+    }
+  }
+
+  /** Deletes what was uploaded of a state that did not arrive whole. */
+  async abort(): Promise<void> {
+    await this.#arriving?.upload?.abort();
+  }
+
+  async #begin(digest: Digest, size: number): Promise<Arriving> {
+    this.refuseUnfinished();
+    const isInline = size <= LIMITS.inlineStateBytes;
+    const isStored = !isInline && (await findStates(this.#engine, this.#namespace, [digest], true)).length > 0;
+    return {
+      digest,
+      size,
+      hasher: createStateHasher(),
+      data: isInline ? Buffer.alloc(size) : undefined,
+      upload: isInline || isStored ? undefined : new Upload(this.#engine, this.#namespace, undefined),
+      at: 0,
+    };
+  }
+
+  async #end({ digest, hasher, data, upload }: Arriving, small: boolean): Promise<void> {
+    if (hasher.digest() !== digest) throw archiveInvalid(`state ${digest}`, 'its bytes have another digest');
+    this.#arriving = undefined;
+    await upload?.finish();
+    if (!small) this.count += 1n;
+    if (data === undefined) return;
+    this.#bytes += data.length;
+    if (this.#bytes > MOST_BYTES) throw archiveInvalid(`state ${digest}`, 'too many states come before steps');
+    if (small) this.#small.set(digest, data);
+    else this.#inline.set(digest, { digest, data });
+  }
+}

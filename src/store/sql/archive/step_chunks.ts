@@ -1,0 +1,195 @@
+import { createHash } from 'node:crypto';
+import { sql } from 'kysely';
+import type { Digest } from '../../../domain/ids.ts';
+import { formatInstant, type Instant } from '../../../domain/instant.ts';
+import type { StateRef } from '../../../domain/step.ts';
+import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
+import { writeCommit, writeRewardSum } from '../../../domain/step_codec/write.ts';
+import { compareText } from '../../../domain/text_order.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import { verified } from '../state/bytes.ts';
+import { smallStatesIn } from '../step/named_states.ts';
+import { attachedTo } from '../step/read_stored.ts';
+import { type PageSegment, readPage } from '../step/steps.ts';
+import { SegmentCursor } from '../step/stored_segment.ts';
+import type { ReadScope } from '../transaction.ts';
+import { readDigest } from '../values.ts';
+
+/** Bounds of a chunk: steps, and bytes of rows of steps. */
+const CHUNK_STEPS = 256n;
+const CHUNK_BYTES = 256 * 1024;
+
+/** A state with a row of its own that steps of a chunk refer to. */
+export interface RowState {
+  readonly stepNumber: bigint;
+  readonly key: bigint;
+  readonly digest: Digest;
+  readonly size: number;
+}
+
+export interface AttachedToStep {
+  readonly stepNumber: bigint;
+  readonly state: StateRef;
+}
+
+/** Consecutive own steps of a trajectory, as archives have them. */
+export interface StepChunk {
+  readonly first: bigint;
+  readonly next: bigint;
+  /** By step: the message after its length. */
+  readonly frames: readonly Uint8Array[];
+  /** In order of step. */
+  readonly attached: readonly AttachedToStep[];
+  /** The bytes of states that are stored with the steps, each digest once. */
+  readonly small: ReadonlyMap<Digest, Uint8Array>;
+  /** In order of step. */
+  readonly rowStates: readonly RowState[];
+}
+
+/**
+ * Reads own steps [begin, end) of a trajectory in bounded chunks. Ends early if steps are missing, because the trajectory
+ * was deleted meanwhile. Errors: STEP_CORRUPT, STATE_CORRUPT.
+ */
+export async function* stepChunks(
+  scope: ReadScope,
+  { tree, key }: TrajectoryRef,
+  begin: bigint,
+  end: bigint,
+): AsyncGenerator<StepChunk, void, undefined> {
+  const lineage = [{ key, from: begin, to: end }];
+  for (let from = begin; from < end; ) {
+    const to = from + CHUNK_STEPS < end ? from + CHUNK_STEPS : end;
+    const read = () => readPage(scope, tree, lineage, { from, to, maxBytes: CHUNK_BYTES, withStates: true });
+    const { page, states } = await withRowStates(read, () => rowStatesOf(scope, { tree, key }, { from, to }));
+    const chunk = new ChunkBuilder(from, states);
+    for (const row of page.rows) {
+      if (row.begin !== chunk.next) break;
+      chunk.addRow(row);
+    }
+    if (chunk.next === from) return;
+    for (let at = from; at < chunk.next; at += 1n) chunk.attach(at, attachedTo(page.attached, key, at) ?? []);
+    yield chunk;
+    from = chunk.next;
+  }
+}
+
+/**
+ * Reads a page between two readings of the states that its steps refer to, until both are the same: then no state was
+ * pruned or attached in between.
+ */
+export async function withRowStates<Page>(
+  readPage: () => Promise<Page>,
+  readStates: () => Promise<RowState[]>,
+): Promise<{ readonly page: Page; readonly states: readonly RowState[] }> {
+  for (let before = await readStates(); ; ) {
+    const page = await readPage();
+    const states = await readStates();
+    const isSame = ({ stepNumber, key }: RowState, i: number) =>
+      before[i]?.stepNumber === stepNumber && before[i].key === key;
+    if (states.length === before.length && states.every(isSame)) return { page, states };
+    before = states;
+  }
+}
+
+class ChunkBuilder implements StepChunk {
+  readonly first: bigint;
+  next: bigint;
+  readonly frames: Uint8Array[] = [];
+  readonly attached: AttachedToStep[] = [];
+  readonly small = new Map<Digest, Uint8Array>();
+  readonly #step = new WireWriter(4096);
+  readonly #frame = new WireWriter(4096);
+
+  readonly #rowStates: readonly RowState[];
+
+  constructor(first: bigint, rowStates: readonly RowState[]) {
+    this.first = first;
+    this.next = first;
+    this.#rowStates = rowStates;
+  }
+
+  get rowStates(): readonly RowState[] {
+    return this.#rowStates.filter(({ stepNumber }) => stepNumber < this.next);
+  }
+
+  addRow({ segment, small, begin, end }: PageSegment): void {
+    for (const at = new SegmentCursor(segment); this.next < end && at.next(); ) {
+      if (at.stepNumber < begin) continue;
+      at.forward(this.#step, 'FULL');
+      writeCommit(this.#step, at.commit);
+      writeRewardSum(this.#step, at.rewardSum);
+      this.#frame.delimited(this.#step.take());
+      this.frames.push(this.#frame.take());
+      this.next += 1n;
+    }
+    if (small === undefined || small.states.length === 0) return;
+    for (const { states } of smallStatesIn({ ...segment, ...small }, begin, end))
+      for (const each of states) this.#keep(each);
+  }
+
+  attach(stepNumber: bigint, states: readonly StateRef[]): void {
+    for (const state of states.toSorted((a, b) => compareText(a.name, b.name))) {
+      this.attached.push({ stepNumber, state });
+      this.#keep(state);
+    }
+  }
+
+  #keep({ digest, data }: StateRef): void {
+    if (data !== undefined && !this.small.has(digest)) this.small.set(digest, verified(data, digest));
+  }
+}
+
+/** Returns the states with rows of their own that own steps [from, to) refer to, in order of step. */
+async function rowStatesOf(
+  { engine, db }: ReadScope,
+  { tree, key }: TrajectoryRef,
+  { from, to }: { readonly from: bigint; readonly to: bigint },
+): Promise<RowState[]> {
+  const { rows } = await sql<{ step_number: bigint; key: bigint; digest: Uint8Array; size: bigint }>`
+    select r.step_number, s.key, s.digest, s.size
+    from ${engine.table('state_refs')} as r cross join ${engine.table('states')} as s
+    where r.tree = ${tree} and r.trajectory = ${key} and r.step_number >= ${from} and r.step_number < ${to}
+      and s.key = r.state
+    order by r.step_number, r.name, s.key`.execute(db);
+  return rows.map(({ step_number: stepNumber, key: state, digest, size }) => {
+    return { stepNumber, key: state, digest: readDigest(digest), size: Number(size) };
+  });
+}
+
+/** The record of the states that were attached to the steps of a chunk. They come before the steps. */
+export function attachedRecord(trajectoryId: string, attached: readonly AttachedToStep[]): string {
+  const states = attached.map(({ stepNumber, state }) => {
+    const { name, digest, mediaType, size } = state;
+    const small = state.data !== undefined;
+    return { step_number: `${stepNumber}`, name, digest, media_type: mediaType, size, small, ...timesOf(state) };
+  });
+  return `${JSON.stringify({ record: 'attached_states', trajectory: trajectoryId, states })}\n`;
+}
+
+/** JSON leaves out a time that is not known. */
+function timesOf({ attachTime, prunedTime }: StateRef) {
+  const text = (time: Instant | undefined) => (time === undefined ? undefined : formatInstant(time, 6));
+  return { attach_time: text(attachTime), pruned_time: text(prunedTime) };
+}
+
+/** The digest of the own steps of a trajectory, with the states that were attached to them. */
+export class StepsDigest {
+  readonly #hasher = createHash('sha256');
+
+  /** Adds the next steps. `attached`: of these steps, in order of step and name. */
+  add({ first, frames, attached }: Pick<StepChunk, 'first' | 'frames' | 'attached'>): void {
+    let next = 0;
+    for (const [i, frame] of frames.entries()) {
+      this.#hasher.update(frame);
+      for (; attached[next]?.stepNumber === first + BigInt(i); next += 1) {
+        const { state } = attached[next]!;
+        const { attach_time = null, pruned_time = null } = timesOf(state);
+        this.#hasher.update(JSON.stringify([state.name, state.digest, state.mediaType, attach_time, pruned_time]));
+      }
+    }
+  }
+
+  finish(): string {
+    return this.#hasher.digest('hex');
+  }
+}

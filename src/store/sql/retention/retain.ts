@@ -1,0 +1,191 @@
+import { AnabranchError } from '../../../domain/errors.ts';
+import { type Instant, parseInstant } from '../../../domain/instant.ts';
+import {
+  addSizes,
+  decideTree,
+  type MemberDecision,
+  NOTHING,
+  type RemovedSize,
+  type Retention,
+  type RetentionPart,
+  type RetentionPolicy,
+  type SelectedStep,
+  type StatePolicy,
+  StateSelection,
+  subtractSizes,
+  type TrajectoryPolicy,
+} from '../../../domain/retention.ts';
+import type { StateStore } from '../../contract/state.ts';
+import type { Engine } from '../engine.ts';
+import { deleteTrajectory } from '../trajectory/deletion.ts';
+import { listTrajectories } from '../trajectory/list.ts';
+import { type ReadScope, scopeOf, write } from '../transaction.ts';
+import { readFacts, type SizedFacts, type StateFacts } from './facts.ts';
+import { pruneStates } from './prune.ts';
+import { sizeOfStates } from './sizes.ts';
+import { ownBeginOf, type RetainedTree, readTree, type ScopeKeys, scopeKeys, type TreeRow, treesOf } from './tree.ts';
+
+interface Retaining {
+  readonly policy: RetentionPolicy;
+  readonly asOf: Instant;
+  /** Whether what is selected is also removed, part by part. */
+  readonly apply: boolean;
+}
+
+export async function beginRetention(
+  engine: Engine,
+  namespace: string,
+  policy: RetentionPolicy,
+  { asOf, apply }: Parameters<StateStore['retain']>[2],
+): Promise<Retention> {
+  const time = asOf ?? parseInstant(await write(engine, (tx) => tx.readNow()));
+  return { asOf: time, parts: retain(engine, namespace, { policy, asOf: time, apply }) };
+}
+
+/** S14: goes through the trees of a scope, one at a time. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
+async function* retain(
+  engine: Engine,
+  namespace: string,
+  retaining: Retaining,
+): AsyncGenerator<RetentionPart, void, undefined> {
+  const scope = scopeOf(engine, namespace);
+  const { policy } = retaining;
+  const keys = await scopeKeys(scope, policy);
+  const newest = 'trajectories' in policy ? await newestOf(scope, retaining, policy.trajectories) : new Set<bigint>();
+  for await (const tree of treesOf(scope, keys)) {
+    const found = await readTree(scope, tree, keys);
+    if ('states' in policy) yield* pruneTree(scope, found, retaining, policy.states);
+    else yield* deleteFromTree(scope, found, retaining, { policy: policy.trajectories, newest, keys });
+  }
+}
+
+async function* pruneTree(
+  scope: ReadScope,
+  tree: RetainedTree,
+  { asOf, apply }: Retaining,
+  policy: StatePolicy,
+): AsyncGenerator<RetentionPart, void, undefined> {
+  for (const row of tree.rows) {
+    if (!row.isInScope) continue;
+    const ref = { tree: tree.tree, key: row.key };
+    const selection = new StateSelection<SizedFacts>(policy, asOf, tree.pinsOf(row));
+    for await (const facts of readFacts(scope, ref, [ownBeginOf(row), row.nextStepNumber], { all: false })) {
+      const selected = facts.flatMap((each) => selection.add(each) ?? []);
+      if (selected.length === 0) continue;
+      const going = selected.filter(({ pins }) => pins.length === 0);
+      const steps = going.map(({ pruning }) => pruning);
+      let size = await sizeOfStates(scope, going.flatMap(goingStates));
+      let now: readonly SelectedStep[] = selected;
+      if (apply) {
+        const kept = await pruneStates(scope.engine, scope.namespace, ref, { steps, rules: policy });
+        now = selected.map((each) => ({ ...each, pins: kept.get(each.facts.stepNumber) ?? each.pins }));
+        const staying = going.filter(({ facts: { stepNumber } }) => kept.has(stepNumber));
+        size = subtractSizes(size, await sizeOfStates(scope, staying.flatMap(goingStates)));
+      }
+      yield {
+        trajectoryId: row.id,
+        pruned: now.filter(({ pins }) => pins.length === 0).map(({ pruning }) => pruning),
+        pinned: now
+          .filter(({ pins }) => pins.length > 0)
+          .map(({ facts: { stepNumber }, pins }) => ({ stepNumber, pins })),
+        size,
+      };
+    }
+  }
+}
+
+function goingStates({ facts, pruning }: SelectedStep<SizedFacts>): StateFacts[] {
+  return facts.states.filter(({ name, mediaType }) =>
+    name === '' ? pruning.mediaTypes.includes(mediaType) : pruning.names.includes(name),
+  );
+}
+
+interface TrajectoryRule {
+  readonly policy: TrajectoryPolicy;
+  readonly newest: ReadonlySet<bigint>;
+  readonly keys: ScopeKeys;
+}
+
+/** Returns the newest trajectories that match, which stay. */
+async function newestOf(
+  scope: ReadScope,
+  { policy, asOf }: Retaining,
+  { statuses, labels, keepLast }: TrajectoryPolicy,
+): Promise<ReadonlySet<bigint>> {
+  if (keepLast === 0) return new Set();
+  const { runId, experimentId } = policy;
+  const filter = {
+    statuses,
+    labels,
+    createTimeTo: asOf + 1n,
+    ...(runId === undefined ? {} : { runId }),
+    ...(experimentId === undefined ? {} : { experimentId }),
+  };
+  const found = await listTrajectories(scope, filter, { limit: keepLast, after: undefined });
+  return new Set(found.map(({ ref }) => ref.key));
+}
+
+async function* deleteFromTree(
+  scope: ReadScope,
+  tree: RetainedTree,
+  { asOf, apply }: Retaining,
+  { policy, newest }: TrajectoryRule,
+): AsyncGenerator<RetentionPart, void, undefined> {
+  const isSelected = (row: TreeRow) =>
+    row.isInScope &&
+    !row.hidden &&
+    !newest.has(row.key) &&
+    (policy.statuses as readonly string[]).includes(row.status) &&
+    row.updateTime <= asOf - policy.olderThan &&
+    [...policy.labels].every(([key, value]) => row.labels.get(key) === value);
+  const members = tree.rows.map((row) => {
+    const { tagged, isLive } = tree.pinsOf(row);
+    return { ...row, isSelected: isSelected(row), isTagged: tagged.size > 0, isLive };
+  });
+  const rows = new Map(tree.rows.map((row) => [row.key, row]));
+  for (const decision of decideTree(members, policy)) {
+    const row = rows.get(decision.key)!;
+    const part = await partOf(scope, tree, row, decision);
+    if (part === undefined) continue;
+    // Those that go with another one are deleted by its deletion.
+    if (apply && decision.isSelected && decision.keptSteps !== undefined) await remove(scope, row.id, policy);
+    yield part;
+  }
+}
+
+async function partOf(
+  scope: ReadScope,
+  { tree }: RetainedTree,
+  row: TreeRow,
+  { keptSteps, pins, isSelected }: MemberDecision,
+): Promise<RetentionPart | undefined> {
+  const { id: trajectoryId, nextStepNumber, hidden } = row;
+  if (keptSteps === undefined) return { trajectoryId, pruned: [], pinned: [{ pins }], size: NOTHING };
+  const begin = ownBeginOf(row);
+  const deletedFrom = keptSteps === 'none' || keptSteps.upTo < begin ? begin : keptSteps.upTo;
+  // A hidden trajectory that loses nothing more.
+  if (hidden && keptSteps !== 'none' && deletedFrom >= nextStepNumber) return undefined;
+  let size: RemovedSize = { ...NOTHING, trajectories: hidden && !isSelected ? 0n : 1n };
+  const ref = { tree, key: row.key };
+  for await (const facts of readFacts(scope, ref, [deletedFrom, nextStepNumber], { all: true })) {
+    const states = await sizeOfStates(
+      scope,
+      facts.flatMap((each) => each.states),
+    );
+    const bytes = facts.reduce((sum, each) => sum + each.bytes, 0);
+    const stored = facts.reduce((sum, each) => sum + each.storedBytes, 0);
+    const steps = { ...NOTHING, logicalBytes: BigInt(bytes), storedBytes: BigInt(Math.round(stored)) };
+    size = addSizes(addSizes(size, states), { ...steps, steps: BigInt(facts.length) });
+  }
+  return { trajectoryId, deletedFrom, pruned: [], pinned: [], size };
+}
+
+/** Another caller may have deleted the trajectory, or created a branch of it. */
+async function remove({ engine, namespace }: ReadScope, id: string, { onBranches }: TrajectoryPolicy): Promise<void> {
+  try {
+    await deleteTrajectory(engine, namespace, id, onBranches);
+  } catch (error) {
+    const reason = error instanceof AnabranchError ? error.reason : undefined;
+    if (reason !== 'TRAJECTORY_NOT_FOUND' && reason !== 'HAS_BRANCHES') throw error;
+  }
+}

@@ -1,0 +1,194 @@
+/** Files with the page, opened from disk in Chromium: no server runs then. */
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import { promisify } from 'node:util';
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { runCli } from '../cli/run_cli.ts';
+import { startTestServer } from '../support/test-server.ts';
+import { accessibilityFaults, launch, openPage } from './views.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const ROWS = '[role=row]:not(.grid-head)';
+const PIXEL = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
+
+let browser: Browser;
+let folder: string;
+let main: string;
+let branch: string;
+
+beforeAll(async () => {
+  await promisify(execFile)(process.execPath, [path.join(ROOT, 'page/build.ts')]);
+  folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-file-'));
+  browser = await launch();
+  const server = await startTestServer();
+  const client = connectClient({ address: server.url });
+  const at = ['--address', server.url];
+  await plant(client);
+  const { run } = await client.runs.createRun({ name: 'a run', configJson: '{"lr":0.1}' });
+  const runId = run?.id ?? '';
+  await client.runs.logMetrics({
+    runId,
+    points: [1n, 2n, 3n].map((metricStep) => ({ metricStep, key: 'loss', value: 4.5 })),
+  });
+  const write = async (args: string[]) =>
+    expect(await runCli(['page', ...args, ...at])).toMatchObject({ code: 0, stderr: '' });
+  await write([main, '-o', path.join(folder, 'tree.html'), '--with-states']);
+  await write([`${branch}@fork`, '-o', path.join(folder, 'bare.html'), '--alone']);
+  await write(['a run', '-o', path.join(folder, 'run.html')]);
+  const picture = ['picture', main, '-o', path.join(folder, 'tree.svg'), ...at];
+  expect(await runCli(picture)).toMatchObject({ code: 0 });
+  await failures(client, at);
+  client.close();
+  await server.stop();
+});
+afterAll(async () => {
+  await browser?.close();
+  await rm(folder, { recursive: true, force: true });
+});
+
+/** A main line of ten steps with states, and two branches at step 5. */
+async function plant(client: AnabranchClient): Promise<void> {
+  const nasty = '</script><script>alert(1)</script><!--';
+  const created = await client.trajectories.createTrajectory({ name: nasty, labels: { a: nasty } });
+  main = created.trajectory?.id ?? '';
+  const grow = async (trajectoryId: string, from: number, reward: number) => {
+    for (let number = from; number < from + 5; number += 1) {
+      const state = {
+        name: 'env',
+        mediaType: 'application/json',
+        data: Buffer.from(JSON.stringify({ angle: number * reward })),
+      };
+      const picture = { name: 'screen', mediaType: 'image/png', data: Buffer.from(PIXEL, 'base64') };
+      const observations = [{ type: 'json', content: { json: `{"x":${number * reward}}` } }];
+      const step = { stepNumber: BigInt(number), reward, observations, states: [state, picture] };
+      await client.trajectories.appendStep({ trajectoryId, step });
+    }
+  };
+  await grow(main, 0, 1);
+  await grow(main, 5, 1);
+  for (const [name, reward] of [
+    ['better', 2],
+    ['worse', -1],
+  ] as const) {
+    const branched = await client.trajectories.branchTrajectory({ trajectoryId: main, stepNumber: 5n, name });
+    branch = branched.trajectory?.id ?? '';
+    await grow(branch, 6, reward);
+  }
+  await client.trajectories.setTag({ trajectoryId: branch, name: 'fork', stepNumber: 5n });
+}
+
+/** What the command refuses, while a server runs. */
+const refused: { readonly code: number; readonly stderr: string }[] = [];
+async function failures(client: AnabranchClient, at: readonly string[]): Promise<void> {
+  const file = path.join(folder, 'taken.html');
+  await writeFile(file, 'mine');
+  refused.push(await runCli(['page', main, '-o', file, ...at]));
+  refused.push(
+    await runCli(['page', '0199f3a2-7c11-7d2e-8a4b-0123456789ab', '-o', path.join(folder, 'none.html'), ...at]),
+  );
+  refused.push(await runCli(['page', main, ...at]));
+  const { trajectory } = await client.trajectories.createTrajectory({ name: 'large' });
+  for (let stepNumber = 0n; stepNumber < 130n; stepNumber += 1n) {
+    const states = [{ name: 'env', mediaType: 'application/octet-stream', data: randomBytes(200_000) }];
+    await client.trajectories.appendStep({ trajectoryId: trajectory?.id ?? '', step: { stepNumber, states } });
+  }
+  const large = path.join(folder, 'large.html');
+  refused.push(await runCli(['page', trajectory?.id ?? '', '--with-states', '-o', large, ...at]));
+}
+
+const fileOf = (name: string) => `file://${path.join(folder, name)}`;
+
+describe('a file with a tree and its states', () => {
+  it('opens from disk, and is walked by rows, steps, values and links, without a request', async () => {
+    const { page, faults } = await openPage(browser);
+    const requests: string[] = [];
+    page.on('request', (request) => requests.push(request.url().slice(0, 30)));
+    await page.goto(fileOf('tree.html'));
+    await page.waitForSelector(ROWS);
+    expect(await page.locator('h1').innerText()).toBe('</script><script>alert(1)</script><!--');
+    await expect.poll(() => page.locator(ROWS).count()).toBe(3);
+    await page.click(`${ROWS}:has-text("worse")`);
+    await page.fill('.stepper input[type=number]', '7');
+    await page.press('.stepper input[type=number]', 'Enter');
+    await page.waitForSelector('text=1 change since step 6');
+    expect(await page.locator('tr', { hasText: '/angle' }).innerText()).toMatch(/−?-?6\s.*-7/);
+    await expect
+      .poll(() => page.locator('.image img').evaluate((image: HTMLImageElement) => image.naturalWidth))
+      .toBe(1);
+    await page.selectOption('.chooser select', 'observation:/x');
+    expect(new URL(page.url()).hash).toContain('value=observation');
+    const address = page.url();
+    await page.click('text=Anabranch');
+    await page.waitForSelector('#trees');
+    await page.goBack();
+    await expect.poll(() => page.url()).toBe(address);
+    await page.reload();
+    await page.waitForSelector(ROWS);
+    expect(await page.inputValue('.stepper input[type=number]')).toBe('7');
+    expect(await accessibilityFaults(page)).toEqual([]);
+    expect(requests.filter((url) => !/^(?:file|blob):/.test(url))).toEqual([]);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
+describe('a file with a single trajectory', () => {
+  it('begins at the named step, has its ancestors only, and no states', async () => {
+    const { page, faults } = await openPage(browser, 'dark');
+    await page.goto(fileOf('bare.html'));
+    await page.waitForSelector(ROWS);
+    await expect.poll(() => page.locator(ROWS).count()).toBe(2);
+    expect(await page.inputValue('.stepper input[type=number]')).toBe('5');
+    expect(await page.locator('text=State env').count()).toBe(0);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
+describe('a file with a run', () => {
+  it('shows the run and its metrics', async () => {
+    const { page, faults } = await openPage(browser);
+    await page.goto(fileOf('run.html'));
+    await page.waitForSelector('.metric canvas');
+    expect(await page.locator('h1').innerText()).toBe('a run');
+    expect(await page.innerText('.metric')).toContain('4.5');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
+describe('anabranch picture', () => {
+  it('writes a document that a browser parses and draws, with names as text', async () => {
+    const { page, faults } = await openPage(browser);
+    await page.goto(fileOf('tree.svg'));
+    expect(await page.evaluate(() => document.documentElement.nodeName)).toBe('svg');
+    expect(await page.locator('parsererror, script').count()).toBe(0);
+    const texts = await page.locator('text').allTextContents();
+    expect(texts).toContain('@5 better');
+    expect(texts).toContain('</script><script>alert(1)</script><!--');
+    const sizes = await page
+      .locator('path')
+      .evaluateAll((paths) => paths.map((each) => each.getBoundingClientRect().width));
+    expect(sizes.filter((width) => width > 100).length).toBeGreaterThan(5);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
+describe('anabranch page', () => {
+  it('replaces no file, and names what does not exist, what is missing, and what is too large', async () => {
+    expect(refused.map(({ code }) => code)).toEqual([1, 1, 2, 1]);
+    expect(refused[0]?.stderr).toContain('exists already');
+    expect(refused[1]?.stderr).toContain('0199f3a2-7c11-7d2e-8a4b-0123456789ab');
+    expect(refused[2]?.stderr).toContain("required option '-o, --output <FILE>' not specified");
+    expect(refused[3]?.stderr).toContain('The file would be larger than 32 MiB.');
+    expect(await readFile(path.join(folder, 'taken.html'), 'utf8')).toBe('mine');
+    expect((await readdir(folder)).sort()).toEqual(['bare.html', 'run.html', 'taken.html', 'tree.html', 'tree.svg']);
+  });
+});

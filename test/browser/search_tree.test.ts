@@ -1,0 +1,54 @@
+/** Search trees: trajectories with the metrics `visits` and `value`. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openPageScene, type PageScene } from './page_scene.ts';
+import { accessibilityFaults, openPage, takeScreenshot } from './views.ts';
+
+let scene: PageScene;
+beforeAll(async () => {
+  scene = await openPageScene();
+});
+afterAll(() => scene?.close());
+
+describe('a search tree', () => {
+  it('is drawn by visits and value, beside the rows, and a cell selects its trajectory', async () => {
+    const { trajectories } = scene.client;
+    const { trajectory } = await trajectories.createTrajectory({ name: 'root' });
+    const trajectoryId = trajectory?.id ?? '';
+    await trajectories.appendStep({ trajectoryId, step: { stepNumber: 0n } });
+    const measure = (id: string, visits: number, value: number) =>
+      trajectories.updateTrajectory({
+        trajectoryId: id,
+        metrics: { visits, value },
+        updateMask: { paths: ['metrics'] },
+      });
+    await measure(trajectoryId, 10, 0.5);
+    for (const [name, visits, value] of [
+      ['often', 7.5, 0.9],
+      ['seldom', 1, -0.2],
+      ['never', Number.NaN, Number.POSITIVE_INFINITY],
+    ] as const) {
+      const made = await trajectories.branchTrajectory({ trajectoryId, stepNumber: 0n, name });
+      await measure(made.trajectory?.id ?? '', visits, value);
+    }
+    const { page, faults } = await openPage(scene.browser);
+    await page.goto(`${scene.url}/trees/${trajectoryId}`);
+    await page.locator('.icicle-cells span').nth(2).waitFor();
+    const cells = page.locator('.icicle-cells span');
+    const titles = await cells.evaluateAll((all) => all.map((each) => (each as HTMLElement).title));
+    expect(titles).toEqual([
+      'root: visits 10, value 0.5',
+      'often: visits 7.5, value 0.9',
+      'seldom: visits 1, value −0.2',
+    ]);
+    const widths = await cells.evaluateAll((all) => all.map((each) => each.getBoundingClientRect().width));
+    expect((widths[1] ?? 0) / (widths[0] ?? 1)).toBeCloseTo(0.75, 2);
+    await cells.nth(1).click();
+    await page.locator('[aria-selected=true]', { hasText: 'often' }).waitFor();
+    await page.locator('.icicle').getByRole('button', { name: 'Table' }).click();
+    await expect.poll(() => page.locator('.icicle tbody tr').count()).toBe(4);
+    expect(await accessibilityFaults(page)).toEqual([]);
+    await takeScreenshot(page, 'search-tree-light-1500');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});

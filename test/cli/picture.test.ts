@@ -1,0 +1,80 @@
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { ENGINES } from '../support/database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { LATE, MAIN_LINE, plantTree, treeId } from './grove.ts';
+import { runCli } from './run_cli.ts';
+
+describe.each(ENGINES)('anabranch picture, on %s', (engine) => {
+  let server: TestServer;
+  let client: AnabranchClient;
+  let folder: string;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-picture-'));
+    server = await startTestServer({ engine });
+    client = connectClient({ address: server.url });
+    await plantTree(client);
+  });
+  afterAll(async () => {
+    client?.close();
+    await server?.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  const picture = (...args: string[]) => runCli(['picture', ...args, '--address', server.url]);
+
+  it('draws plot and lanes of the tree of any trajectory, light and dark', async () => {
+    const light = await picture(LATE);
+    expect(light).toMatchObject({ code: 0, stderr: '' });
+    await expect(light.stdout).toMatchFileSnapshot('golden/picture.svg');
+    const dark = await picture(`${MAIN_LINE}@fork`, '--theme', 'dark');
+    await expect(dark.stdout).toMatchFileSnapshot('golden/picture.dark.svg');
+  });
+
+  it('draws one of the two, another value, and as many rows as wanted', async () => {
+    const plot = await picture(MAIN_LINE, '--show', 'plot', '--value', 'reward', '--label', 'per step');
+    await expect(plot.stdout).toMatchFileSnapshot('golden/picture.plot.svg');
+    const lanes = await picture(MAIN_LINE, '--show', 'lanes', '--rows', '2');
+    await expect(lanes.stdout).toMatchFileSnapshot('golden/picture.lanes.svg');
+    expect(lanes.stdout).toContain('>and 2 more<');
+  });
+
+  it("draws the tree of a run's main trajectory", async () => {
+    const { run } = await client.runs.createRun({ name: '<b>&"\u0001\u202e', mainTrajectory: {} });
+    const { code, stdout } = await picture(run?.id ?? '');
+    expect(code).toBe(0);
+    expect(stdout).toContain('>&lt;b&gt;&amp;&quot;\ufffd\ufffd<');
+    await client.runs.createRun({ name: 'bare' });
+    expect(await picture('bare')).toMatchObject({ code: 1, stderr: 'The run bare has no main trajectory.\n' });
+    expect(await picture(treeId(99))).toMatchObject({ code: 1, stderr: expect.stringContaining(treeId(99)) });
+  });
+
+  it('creates a file, and replaces none', async () => {
+    const file = path.join(folder, 'tree.svg');
+    expect(await picture(MAIN_LINE, '-o', file)).toEqual({ code: 0, stdout: '', stderr: '' });
+    expect(await readFile(file, 'utf8')).toMatch(/^<svg [\s\S]*<\/svg>\n$/);
+    await writeFile(file, 'mine');
+    const again = await picture(MAIN_LINE, '-o', file);
+    expect([again.code, again.stderr]).toEqual([1, expect.stringContaining('exists already')]);
+    expect(await readFile(file, 'utf8')).toBe('mine');
+  });
+
+  it('says so if all lines coincide', async () => {
+    const { code, stderr } = await picture(MAIN_LINE, '--value', 'metric:missing');
+    expect([code, stderr]).toEqual([0, 'All lines of metric missing coincide. --value plots another value.\n']);
+  });
+
+  it.each([
+    [['--value', 'nonsense'], '--value is "nonsense": expected sum, reward, metric:KEY'],
+    [['--rows', '0'], '--rows is "0": expected a whole number, 1 to 1000.'],
+    [['--theme', 'blue'], 'Allowed choices are light, dark.'],
+  ])('refuses %j', async (args, message) => {
+    const { code, stdout, stderr } = await picture(MAIN_LINE, ...args);
+    expect([code, stdout]).toEqual([2, '']);
+    expect(stderr).toContain(message);
+  });
+});

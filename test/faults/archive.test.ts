@@ -1,0 +1,146 @@
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, open, readdir, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
+import { runCli } from '../cli/run_cli.ts';
+import { archivedLines, exported } from '../store/archived.ts';
+import { openOn } from '../store/on_store.ts';
+import { expectVerified } from '../store/verified.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { requireIntact } from '../support/intact.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+import { databaseOn } from './disk/databases.ts';
+import { mountSmallDisk } from './disk/small-disk.ts';
+import { reportFigures } from './figures.ts';
+
+const ID = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6e';
+const CHUNK_BYTES = 64 * 1024;
+
+let folder: string;
+let archive: string;
+let size: number;
+let lines: string[];
+
+/** An archive of a trajectory with 30 MiB that do not compress. */
+beforeAll(async () => {
+  folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-archives-'));
+  archive = path.join(folder, 'whole.tar.zst');
+  await using database = await createMigratedDatabase('sqlite');
+  const server = await spawnServer({ database: database.url });
+  const client = connectClient({ address: server.url });
+  const writer = await openWriter(client, { trajectoryId: ID, create: { trajectory: {} } });
+  for (let i = 0; i < 120; i += 1) await writer.append({ reward: i, states: { env: randomBytes(256 * 1024) } });
+  await writer.close();
+  client.close();
+  expect((await runCli(['export', archive, '--address', server.url])).code).toBe(0);
+  await server.kill();
+  lines = await linesIn(database);
+  const file = await open(archive);
+  size = (await file.stat()).size;
+  await file.close();
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+async function linesIn(database: TestDatabase): Promise<string[]> {
+  const store = await openOn(database);
+  try {
+    await expectVerified(store);
+    return archivedLines(await exported(store, 'default'));
+  } finally {
+    await store.close();
+  }
+}
+
+/** The chunks of the archive. `at` is called before each of them with the bytes that were sent. */
+async function* chunks(at: (sent: number) => Promise<void>): AsyncGenerator<{ chunk: Uint8Array }> {
+  const file = await open(archive);
+  try {
+    for (let sent = 0; sent < size; ) {
+      await at(sent);
+      const { bytesRead, buffer } = await file.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES, sent);
+      sent += bytesRead;
+      yield { chunk: buffer.subarray(0, bytesRead) };
+    }
+  } finally {
+    await file.close();
+  }
+}
+
+async function isThere(client: AnabranchClient): Promise<boolean> {
+  return client.trajectories.getTrajectory({ trajectoryId: ID }).then(
+    () => true,
+    () => false,
+  );
+}
+
+it.each(ENGINES)(
+  'V6, D1: an import that kill -9 ends again and again on %s is repeated, and is whole at the end',
+  async (engine) => {
+    await using database = await createMigratedDatabase(engine);
+    let kills = 0;
+    for (const share of [0.3, 0.6, 0.9]) {
+      const server = await spawnServer({ database: database.url });
+      const client = connectClient({ address: server.url });
+      const killed = client.admin.importArchive(
+        chunks(async (sent) => {
+          if (sent < share * size) return;
+          kills += 1;
+          await server.kill();
+        }),
+      );
+      await expect(killed).rejects.toThrow();
+      client.close();
+      const store = await openOn(database);
+      await expectVerified(store);
+      expect(await store.getTrajectory('default', ID)).toBeUndefined();
+      await store.close();
+    }
+    const server = await spawnServer({ database: database.url });
+    const client = connectClient({ address: server.url });
+    const { trajectories, steps } = await client.admin.importArchive(chunks(async () => {}));
+    expect([trajectories, steps]).toEqual([1n, 120n]);
+    client.close();
+    await server.kill();
+    expect(await linesIn(database)).toEqual(lines);
+    await reportFigures(`imports that kill -9 ends, on ${engine}`, { kills, 'half imported trajectories': 0, lost: 0 });
+  },
+);
+
+it('V5, V6, D4: a full disk ends an import and an export with an error, and the server serves on', async () => {
+  await using disk = await mountSmallDisk(50, 1);
+  await using database = await databaseOn(disk, 'sqlite');
+  await using server = await spawnServer({ database: database.url });
+  const client = connectClient({ address: server.url });
+  const hog = await open(path.join(disk.dir, 'hog'), 'w');
+  await hog.write(randomBytes(30 * 1024 * 1024));
+  await hog.close();
+  const error: unknown = await client.admin.importArchive(chunks(async () => {})).catch((caught: unknown) => caught);
+  expect(reasonOf(error)).toBe('STORAGE_FULL');
+  expect(await isThere(client)).toBe(false);
+  await requireIntact(client);
+  await rm(path.join(disk.dir, 'hog'));
+
+  await using other = await createMigratedDatabase('sqlite');
+  await using whole = await spawnServer({ database: other.url });
+  expect((await runCli(['import', archive, '--address', whole.url])).code).toBe(0);
+  const full = await open(path.join(disk.dir, 'hog'), 'w');
+  for (let written = 1; written > 0; ) {
+    written = await full.write(randomBytes(1024 * 1024)).then(
+      ({ bytesWritten }) => bytesWritten,
+      () => 0,
+    );
+  }
+  await full.close();
+  const out = await runCli(['export', path.join(disk.dir, 'copy.tar.zst'), '--address', whole.url]);
+  expect([out.code, out.stderr]).toEqual([1, expect.stringMatching(/cannot be created: .*no space/i)]);
+  expect((await readdir(disk.dir)).filter((name) => /copy|part/.test(name))).toEqual([]);
+  client.close();
+  await reportFigures('exports and imports on a full disk', {
+    'refused with an error': 2,
+    'files left over': 0,
+    lost: 0,
+  });
+});

@@ -1,0 +1,115 @@
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import type { Store } from '../../src/store/contract/store.ts';
+import { TABLES } from '../../src/store/sql/tables.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
+import { archivedLines, exported, imported } from './archived.ts';
+import { furnishRollouts } from './furnish_rollouts.ts';
+import { describeStore, openOn } from './on_store.ts';
+import { RunScene } from './run_scene.ts';
+import { putState } from './scene.ts';
+import { stateOf } from './state_chains.ts';
+import { expectVerified } from './verified.ts';
+
+const CHUNK = 256 * 1024;
+/** Steps with states of every kind, in a root and two branches, and runs with rollouts. */
+async function furnish(store: Store): Promise<{ scene: RunScene; root: string; leaf: string; run: string }> {
+  const scene = new RunScene(store);
+  const root = await scene.create({ scoredMetrics: ['value'] });
+  const small = newState(`small ${scene.namespace}`);
+  const chain = [0, 1, 2].map((i) => stateOf(5, 9000, [i]));
+  for (const [i, state] of chain.entries()) {
+    const step = makeStep(BigInt(i), {
+      reward: i + 0.5,
+      terminated: i === 2,
+      startTime: 1_000_000_000n,
+      endTime: 3_500_000_000n,
+      metrics: new Map([['value', i]]),
+      labels: new Map([['phase', 'seen']]),
+      states: [stateRef(state, 'big'), smallRef(small, 'env')],
+    });
+    await scene.append(root, [step], { states: [state] });
+  }
+  for (const later of [newState('attached'), stateOf(7, 6000, [])]) {
+    await scene.store.attachState(scene.caller, {
+      ...{ trajectoryId: root.id, uid: undefined, writerEpoch: undefined, stepNumber: 1n },
+      ...{ name: `later${later.data.length}`, digest: later.digest, mediaType: 'a/b', data: later.data },
+    });
+  }
+  const child = await scene.branch(root, 1n);
+  await scene.append(child, [makeStep(2n, { reward: 2 }), makeStep(3n, { reward: Number.NaN })]);
+  await scene.store.setTag(scene.namespace, child.id, 'best', 3n, undefined);
+  const leaf = await scene.branch(child, 2n);
+  await scene.append(leaf, [makeStep(3n, { states: [stateRef(chain[2]!, 'big')] })]);
+  await scene.seal(leaf, 'FAILED', 'why');
+  const large = await putState(store, scene.namespace, randomBytes(3 * CHUNK + 100), CHUNK);
+  const content = { kind: 'state', digest: large, mediaType: '', size: 3 * CHUNK + 100 } as const;
+  await scene.append(root, [makeStep(3n, { observations: [textObservation('', { content })] })]);
+  await scene.open(root, 'writer');
+  const run = await scene.makeRunWith(['a', 'b'], { status: 'RUNNING' });
+  await furnishRollouts(scene, run);
+  await store.logMetrics(scene.namespace, run.id, [
+    { stageId: undefined, name: 'loss', metricStep: 3n, value: 0.5 },
+    { stageId: undefined, name: 'loss', metricStep: 4n, value: Number.NaN },
+  ]);
+  return { scene, root: root.id, leaf: leaf.id, run: run.id };
+}
+
+it('decision 48 says of each table what archives have of it', () => {
+  const decision = readFileSync(
+    new URL('../../docs/decisions/0048-archives-are-rows-with-ids.md', import.meta.url),
+    'utf8',
+  );
+  const rows = decision.split('\n').filter((line) => line.startsWith('| `'));
+  const named = rows.flatMap((row) => [...row.split('|')[1]!.matchAll(/`(\w+)`/g)].map(([, table]) => table));
+  expect(named.toSorted()).toEqual(Object.keys(TABLES).toSorted());
+});
+
+describeStore('archives', (on) => {
+  describe.each(ENGINES)('into %s', (target) => {
+    async function onTarget(work: (store: Store) => Promise<void>): Promise<void> {
+      const database = await createMigratedDatabase(target);
+      const store = await openOn(database);
+      try {
+        await work(store);
+      } finally {
+        await store.close();
+        await database.drop();
+      }
+    }
+
+    it('V6: a namespace that is exported and imported is exported again as it was', async () => {
+      const { scene } = await furnish(on.store);
+      const parts = await exported(on.store, scene.namespace);
+      await onTarget(async (store) => {
+        const progress = await imported(store, scene.namespace, parts);
+        expect(progress).toMatchObject({ leftOut: [], presentTrajectories: 0n });
+        expect(archivedLines(await exported(store, scene.namespace))).toEqual(archivedLines(parts));
+        await expectVerified(store);
+        const again = await imported(store, scene.namespace, parts);
+        expect(again).toMatchObject({ trajectories: 0n, runs: 0n, rollouts: 0n });
+        expect(again.presentTrajectories).toBe(progress.trajectories);
+        expect(archivedLines(await exported(store, scene.namespace))).toEqual(archivedLines(parts));
+      });
+    });
+
+    it('V5: a branch brings its ancestors up to the branch points, which are hidden', async () => {
+      const { scene, root, leaf } = await furnish(on.store);
+      const parts = await exported(on.store, scene.namespace, { kind: 'trajectory', id: leaf });
+      await onTarget(async (store) => {
+        await imported(store, scene.namespace, parts);
+        const there = new RunScene(store, scene.namespace);
+        expect(await there.isThere(root)).toBe(false);
+        expect(await there.steps({ id: leaf })).toMatchObject(
+          (await scene.steps({ id: leaf })).map(({ step }) => ({ step })),
+        );
+        await expectVerified(store);
+        await there.delete({ id: leaf });
+        expect(await exported(store, scene.namespace)).toHaveLength(2);
+      });
+    });
+  });
+});

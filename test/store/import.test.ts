@@ -1,0 +1,201 @@
+import { expect, it } from 'vitest';
+import type { ArchivePart } from '../../src/domain/archive.ts';
+import { AnabranchError } from '../../src/domain/errors.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
+import { archivedLines, exported, imported } from './archived.ts';
+import { describeStore } from './on_store.ts';
+import { RunScene } from './run_scene.ts';
+import { stateOf } from './state_chains.ts';
+import { expectVerified } from './verified.ts';
+
+/** More than one part of an archive. */
+const STEPS = 600;
+
+describeStore('imports', (on) => {
+  /** A trajectory of several parts with states, and a branch of it. */
+  async function furnish(): Promise<{ scene: RunScene; root: Trajectory; branch: Trajectory }> {
+    const scene = new RunScene(on.store);
+    const root = await scene.create();
+    const small = newState('small');
+    const states = [0, 1].map((i) => stateOf(3, 5000, [i]));
+    const steps = Array.from({ length: STEPS }, (_, i) => {
+      const own = i === 10 || i === 500 ? [stateRef(states[i === 10 ? 0 : 1]!, 'big')] : [];
+      return makeStep(BigInt(i), { reward: i / 8, states: [...own, smallRef(small, 'env')] });
+    });
+    await scene.append(root, steps, { states });
+    const branch = await scene.branch(root, 400n);
+    await scene.append(branch, [makeStep(401n)]);
+    return { scene, root, branch };
+  }
+
+  /** Exports and deletes what `furnish` has made, so that it can be imported again. */
+  async function moved(): Promise<{ scene: RunScene; root: Trajectory; branch: Trajectory; parts: ArchivePart[] }> {
+    const furnished = await furnish();
+    const { scene, root } = furnished;
+    const parts = await exported(scene.store, scene.namespace);
+    await scene.delete(root, 'CASCADE');
+    return { ...furnished, parts };
+  }
+
+  async function refusal(work: Promise<unknown>): Promise<AnabranchError> {
+    const error: unknown = await work.then(
+      () => undefined,
+      (caught: unknown) => caught,
+    );
+    expect(error).toBeInstanceOf(AnabranchError);
+    return error as AnabranchError;
+  }
+
+  const changed = (parts: readonly ArchivePart[], change: (text: string) => string): ArchivePart[] =>
+    parts.map((part) => (part.kind === 'records' ? { ...part, text: change(part.text) } : part));
+
+  it('V6: a trajectory with the same id and other steps is a conflict, and is not changed', async () => {
+    const { scene, root, parts } = await moved();
+    const other = await scene.createWith(['other'], { id: root.id });
+    const error = await refusal(imported(scene.store, scene.namespace, parts));
+    expect([error.reason, error.message]).toEqual(['IMPORT_CONFLICT', expect.stringContaining(root.id)]);
+    expect(await scene.steps(other)).toHaveLength(1);
+    await expectVerified(scene.store);
+  });
+
+  it('V6: a trajectory that has grown since is present', async () => {
+    const { scene, root } = await furnish();
+    const parts = await exported(scene.store, scene.namespace);
+    await scene.append(root, [makeStep(BigInt(STEPS))]);
+    expect(await imported(scene.store, scene.namespace, parts)).toMatchObject({ presentTrajectories: 2n });
+    expect((await scene.get(root.id)).nextStepNumber).toBe(BigInt(STEPS + 1));
+  });
+
+  it('V6: an experiment whose name is taken, and a run with the id of another one, are conflicts', async () => {
+    const scene = new RunScene(on.store);
+    const { run } = await scene.make({});
+    const parts = await exported(scene.store, scene.namespace);
+    const later = (text: string) => text.replace(/("record":"run".*?"create_time":")\d{4}/, '$12001');
+    const otherRun = await refusal(imported(scene.store, scene.namespace, changed(parts, later)));
+    expect([otherRun.reason, otherRun.message]).toEqual(['IMPORT_CONFLICT', expect.stringContaining(run.id)]);
+    const renamed = (text: string) =>
+      text.replace(/("record":"experiment","id":")[0-9a-f-]{36}/, '$10192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6c');
+    const taken = await refusal(imported(scene.store, scene.namespace, changed(parts, renamed)));
+    expect(taken.reason).toBe('IMPORT_CONFLICT');
+    await expectVerified(scene.store);
+  });
+
+  it('V6: what is cut off is refused, has imported whole trajectories only, and can be completed', async () => {
+    const { scene, root, branch, parts } = await moved();
+    for (let length = 0; length < parts.length; length += 1) {
+      const error = await refusal(imported(scene.store, scene.namespace, parts.slice(0, length)));
+      expect(error.reason).toBe('ARCHIVE_INVALID');
+      if (await scene.isThere(root.id)) expect((await scene.get(root.id)).nextStepNumber).toBe(BigInt(STEPS));
+      if (await scene.isThere(branch.id)) expect((await scene.get(branch.id)).nextStepNumber).toBe(402n);
+    }
+    await imported(scene.store, scene.namespace, parts);
+    expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
+    expect(await on.sql.rows('select * from trajectory_imports')).toEqual([]);
+    await expectVerified(scene.store);
+  });
+
+  it.each<[string, (part: ArchivePart) => ArchivePart]>([
+    ['another version', (part) => edited(part, '"version":1', '"version":2')],
+    ['another namespace', (part) => edited(part, /"namespace":"[^"]*"/, '"namespace":"other"')],
+    ['another format', (part) => edited(part, 'anabranch-archive', 'tar')],
+    ['a record that is no JSON', (part) => edited(part, '"record":"trajectory"', '"record":')],
+    ['an unknown record', (part) => edited(part, '"record":"trajectory"', '"record":"thing"')],
+    ['a value of another type', (part) => edited(part, /"writer_epoch":"\d+"/, '"writer_epoch":true')],
+    ['a missing value', (part) => edited(part, /"writer_epoch":"\d+",/, '')],
+    ['U+0000', (part) => edited(part, '"writer_id":""', '"writer_id":"\\u0000"')],
+    ['a parent that comes later', (part) => edited(part, '"parent":null', '"parent":"x"')],
+    ['another digest of the steps', (part) => edited(part, /"steps_digest":"..../, '"steps_digest":"0000')],
+    ['another status', (part) => edited(part, '"status":"RUNNING"', '"status":"FAILED"')],
+    ['another end', (part) => edited(part, `"next_step_number":"${STEPS}"`, '"next_step_number":"5"')],
+    ['a state with other bytes', (part) => (part.kind === 'state' ? { ...part, bytes: flipped(part.bytes) } : part)],
+    ['a flipped byte of a step', (part) => (part.kind === 'steps' ? { ...part, bytes: flipped(part.bytes) } : part)],
+    [
+      'a step twice',
+      (part) => (part.kind === 'steps' ? { ...part, bytes: Buffer.concat([part.bytes, part.bytes]) } : part),
+    ],
+  ])('V6: %s is refused, and nothing of the trajectory is stored', async (_, change) => {
+    const { scene, root, parts } = await moved();
+    const error = await refusal(imported(scene.store, scene.namespace, parts.map(change)));
+    expect([error.reason, error.message]).toEqual([
+      'ARCHIVE_INVALID',
+      expect.stringContaining('The archive is damaged'),
+    ]);
+    expect(await scene.isThere(root.id)).toBe(false);
+    await imported(scene.store, scene.namespace, parts);
+    await expectVerified(scene.store);
+  });
+
+  it('V6: missing states and steps are refused', async () => {
+    const { scene, parts } = await moved();
+    for (const kind of ['state', 'steps'] as const) {
+      const missing = parts.filter((part) => part.kind !== kind);
+      expect((await refusal(imported(scene.store, scene.namespace, missing))).reason).toBe('ARCHIVE_INVALID');
+    }
+    await imported(scene.store, scene.namespace, parts);
+    await expectVerified(scene.store);
+  });
+
+  it('V6: an import that another one of the same trajectory overtakes ends, and the other one completes', async () => {
+    const { scene, root, parts } = await moved();
+    const lastSteps = parts.findLastIndex((part) => part.kind === 'steps' && part.trajectoryId === root.id);
+    async function* overtaken(): AsyncGenerator<ArchivePart> {
+      yield* parts.slice(0, lastSteps);
+      expect(await scene.isThere(root.id)).toBe(false);
+      await expectVerified(scene.store);
+      await imported(scene.store, scene.namespace, parts);
+      yield* parts.slice(lastSteps);
+    }
+    expect((await refusal(imported(scene.store, scene.namespace, overtaken()))).reason).toBe('IMPORT_SUPERSEDED');
+    expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
+    await expectVerified(scene.store);
+  });
+
+  it('V6: maintenance removes an import that was given up a day ago, and nothing younger', async () => {
+    const { scene, root, parts } = await moved();
+    const begun = scene.store.importArchive(scene.namespace, stopped(parts));
+    const lastSteps = parts.findLastIndex((part) => part.kind === 'steps' && part.trajectoryId === root.id);
+    for (let i = 0; i <= lastSteps; i += 1) await begun.next();
+    const rows = () => on.sql.rows(`select key from trajectories where namespace = '${scene.namespace}'`);
+    while (await scene.store.purgeDeleted(500));
+    expect(await rows()).toHaveLength(1);
+    await on.sql.rows(`update trajectory_imports set renew_time = '2001-01-01T00:00:00.000000Z'`);
+    while (await scene.store.purgeDeleted(500));
+    expect(await rows()).toEqual([]);
+    expect(await on.sql.rows('select * from trajectory_imports')).toEqual([]);
+    await expectVerified(scene.store);
+  });
+
+  it('V5: a trajectory that is deleted during the export is left out with its branches, and listed', async () => {
+    const { scene, root, branch } = await furnish();
+    const kept = await scene.createWith(['kept']);
+    const parts: ArchivePart[] = [];
+    for await (const part of scene.store.exportArchive(scene.namespace, { kind: 'namespace' })) {
+      if (part.kind === 'steps' && part.firstStepNumber === 0n && part.trajectoryId === root.id) {
+        await scene.delete(root, 'CASCADE');
+      }
+      parts.push(part);
+    }
+    expect(archivedLines(parts).at(-1)).toContain(`"left_out":["${root.id}","${branch.id}"]`);
+    await scene.delete(kept);
+    expect(await imported(scene.store, scene.namespace, parts)).toMatchObject({ leftOut: [root.id], trajectories: 1n });
+    expect(await scene.isThere(kept.id)).toBe(true);
+    await expectVerified(scene.store);
+  });
+});
+
+function edited(part: ArchivePart, from: string | RegExp, to: string): ArchivePart {
+  return part.kind === 'records' ? { ...part, text: part.text.replace(from, to) } : part;
+}
+
+/** Never ends, as a client that has stopped. */
+async function* stopped(parts: readonly ArchivePart[]): AsyncGenerator<ArchivePart> {
+  yield* parts;
+  await new Promise(() => {});
+}
+
+function flipped(bytes: Uint8Array): Uint8Array {
+  const copy = Buffer.from(bytes);
+  copy[copy.length >> 1] = copy[copy.length >> 1]! ^ 0xff;
+  return copy;
+}
