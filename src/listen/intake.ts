@@ -72,22 +72,19 @@ export class Intake {
     return this.#one ? this.#singleEnvelope() : this.#envelopes();
   }
 
-  /** The body is the message. It is decoded after the iteration, so its slot lasts until handOver(). */
+  /** The body is the message. It is decoded after the iteration, so its slot lasts until `handOver`. */
   async *#bareMessage(): AsyncGenerator<Buffer> {
     const body = await this.#wholeBody();
     await this.#takeSlot(body, this.#compressed);
     if (body.length > 0) yield body;
   }
 
+  /** The slot of the message lasts until `handOver`, too. */
   async *#singleEnvelope(): AsyncGenerator<Buffer> {
     const body = await this.#wholeBody();
-    try {
-      for (const part of cutForSlots(body)) {
-        await this.#takeSlot(part, isCompressed(part, 0));
-        yield part;
-      }
-    } finally {
-      this.handOver();
+    for (const part of cutForSlots(body)) {
+      await this.#takeSlot(part, isCompressed(part, 0));
+      yield part;
     }
   }
 

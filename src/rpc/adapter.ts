@@ -19,6 +19,7 @@ import { describeConnectError } from './errors.ts';
 import { PlainGrpc, plainCall, type Served, takesStream } from './grpc/serve.ts';
 import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, type Intake, pathOf } from './http.ts';
 import { MessageGuard } from './message_guard.ts';
+import { isLargeInMemory } from './received.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
 import type { UnsentMessages } from './unsent.ts';
 
@@ -95,8 +96,8 @@ type ConnectAnswer = (
 ) => Promise<Message> | AsyncIterable<Message>;
 
 /**
- * Wraps the handlers for Connect: the slot of a message ends when its handler receives it, or an error in place of it,
- * and all responses are messages.
+ * Wraps the handlers for Connect: the slot of a message ends when its handler receives it, or an error in place of it, or
+ * later if the message is large in memory. All responses are messages.
  */
 function forConnect(answers: Answers, takeSlot: TakeSlot): Readonly<Record<string, ConnectAnswer>> {
   const wrapped = Object.entries(answers).map(([name, answer]): [string, ConnectAnswer] => [
@@ -104,9 +105,11 @@ function forConnect(answers: Answers, takeSlot: TakeSlot): Readonly<Record<strin
     (input, context) => {
       const handOver = handOverOf(context.values);
       const isStream = Symbol.asyncIterator in input;
-      if (!isStream) handOver();
+      const keepsSlot = !isStream && isLargeInMemory(input);
+      if (!isStream && !keepsSlot) handOver();
       const answered = answer(isStream ? eachHandedOver(input, handOver) : input, context);
-      return Symbol.asyncIterator in answered ? eachMessage(answered, context.requestHeader, takeSlot) : answered;
+      if (Symbol.asyncIterator in answered) return eachMessage(answered, context.requestHeader, takeSlot);
+      return keepsSlot ? answered.finally(handOver) : answered;
     },
   ]);
   return Object.fromEntries(wrapped);
@@ -115,7 +118,17 @@ function forConnect(answers: Answers, takeSlot: TakeSlot): Readonly<Record<strin
 function eachHandedOver(messages: AsyncIterable<Message>, handOver: () => void): AsyncIterable<Message> {
   const inner = messages[Symbol.asyncIterator]();
   const iterator: AsyncIterableIterator<Message> = {
-    next: () => inner.next().finally(handOver),
+    next: async () => {
+      handOver();
+      let keepsSlot = false;
+      try {
+        const result = await inner.next();
+        keepsSlot = result.done !== true && isLargeInMemory(result.value);
+        return result;
+      } finally {
+        if (!keepsSlot) handOver();
+      }
+    },
     return: async (value) => (await inner.return?.(value)) ?? { done: true, value },
     [Symbol.asyncIterator]: () => iterator,
   };

@@ -32,10 +32,10 @@ export function startJanitor(script: string, args: readonly string[]): Janitor {
   };
 }
 
-/** Resolves when a child has ended, also if it ended before. */
-export async function exitOf(child: ChildProcess): Promise<void> {
+/** Resolves when a child has ended, also if it ended before. Throws when the signal is aborted. */
+export async function exitOf(child: ChildProcess, signal?: AbortSignal): Promise<void> {
   child.ref();
-  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit', signal && { signal });
 }
 
 /** A child that nobody stopped does not keep this process alive. */

@@ -5,16 +5,23 @@ import type { ClientHttp2Session } from 'node:http2';
 import { buffer } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
 import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import pg from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { ClaimRolloutsRequestSchema } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { AppendStepRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  AppendBatchRequestSchema,
+  AppendStepRequestSchema,
+  AppendStepsRequestSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { http2Session, inEnvelope, RawCall, until } from './raw.ts';
+import { envelope, http2Session, inEnvelope, RawCall, until } from './raw.ts';
 
 const APPEND = '/anabranch.v1.TrajectoryService/AppendStep';
+const APPEND_STEPS = '/anabranch.v1.TrajectoryService/AppendSteps';
+const APPEND_BATCH = '/anabranch.v1.TrajectoryService/AppendBatch';
 const CLAIM = '/anabranch.v1.RolloutService/ClaimRollouts';
 
 /** An encoding of a unary request. */
@@ -176,6 +183,59 @@ describe('MS1: a slot ends when its message has reached the handler', () => {
       await Promise.all([plain, compressed].map(({ stream }) => once(stream, 'response')));
       await call(APPEND, append(way, 700_000)).outcome;
       expect(await endOf(trajectoryId)).toBe(1n);
+      deaf.destroy();
+    },
+  );
+});
+
+describe('MS1: a message of thousands of steps is large in memory', () => {
+  const steps = Array.from({ length: 6_000 }, (_, i) => ({ stepNumber: BigInt(i), reward: 0.5, terminated: true }));
+
+  it.each([GRPC, GRPC_WEB])('$name: on a stream it keeps its slot until its steps are stored', async (way) => {
+    await using postgres = await startTestServer({ engine: 'postgres' });
+    const writer = connectClient({ address: postgres.url });
+    const { trajectory } = await writer.trajectories.createTrajectory({});
+    const wire = await http2Session(postgres.url);
+    const appending = new RawCall(wire, APPEND_STEPS, { 'content-type': way.contentType });
+    const open = { trajectoryId: trajectory!.id, writerId: 'w' };
+    appending.stream.write(envelope(AppendStepsRequestSchema, { open }));
+    await appending.messages(1);
+    const holder = new pg.Client(postgres.database.url);
+    await holder.connect();
+    await using _ = { [Symbol.asyncDispose]: () => holder.end() };
+    await holder.query('begin');
+    await holder.query('select 1 from anabranch.trajectories where id = $1 for update', [trajectory!.id]);
+    appending.stream.end(envelope(AppendStepsRequestSchema, { steps }));
+    for (let waiting = 0; waiting === 0; ) {
+      await holder.query('select pg_stat_clear_snapshot()');
+      const found = await holder.query(
+        `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+      );
+      waiting = found.rows.length;
+    }
+    expect(postgres.counts().slots).toBe(1);
+    await holder.query('commit');
+    expect((await appending.outcome).http).toBe(200);
+    const { trajectory: stored } = await writer.trajectories.getTrajectory({ trajectoryId: trajectory!.id });
+    expect(stored!.nextStepNumber).toBe(6_000n);
+    expect(postgres.counts().slots).toBe(0);
+    wire.destroy();
+    writer.close();
+  });
+
+  it.each([CONNECT, GRPC, GRPC_WEB])(
+    '$name: a caller that does not read its answer delays no large message',
+    async (way) => {
+      const deaf = await http2Session(server.url, { settings: { initialWindowSize: 0 } });
+      const entries = [{ trajectoryId, writerId: 'w', steps }];
+      call(APPEND_BATCH, written(way, AppendBatchRequestSchema, { entries }, false), deaf);
+      await until(() => server.counts().requests > 0, 'the call has arrived');
+      for (let end = 0n; end === 0n; end = await endOf(trajectoryId));
+      trajectoryId = (await client.trajectories.createTrajectory({})).trajectory!.id;
+      const outcome = await call(APPEND, append(way, 700_000, true)).outcome;
+      expect(outcome.http).toBe(200);
+      expect(await endOf(trajectoryId)).toBe(1n);
+      expect(server.counts().requests, 'the answer is not read yet').toBeGreaterThan(0);
       deaf.destroy();
     },
   );

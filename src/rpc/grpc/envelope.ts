@@ -6,6 +6,7 @@ import { PackedFrame } from '../../domain/step_codec/packed_step.ts';
 import { passFrame } from '../../domain/step_codec/pass.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 import { EncodedResponse } from '../../service/answer/encoded.ts';
+import { isLargeInMemory, type Received } from '../received.ts';
 
 /** A safety limit only: responses are built to stay below 1 MiB. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
@@ -33,18 +34,16 @@ export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
   }
 }
 
-/** A message, or the steps of one that need not be decoded. */
-export type Received = Message | PackedFrame;
-
 /**
- * The messages of a body, each decoded when it is asked for, and then handed over. Each piece of a body begins with an
- * envelope.
+ * The messages of a body, each decoded when it is asked for, and then handed over, unless it is large in memory: that one
+ * is handed over when the next one is asked for. Each piece of a body begins with an envelope.
  */
 export class Messages implements AsyncIterableIterator<Received, undefined> {
   readonly #pieces: AsyncIterator<Uint8Array>;
   readonly #schema: DescMessage;
   readonly #check: (schema: DescMessage, bytes: Uint8Array) => void;
-  readonly #handOver: () => void;
+  /** Ends the slot of the last message. Idempotent. */
+  readonly handOver: () => void;
   #piece = NOTHING;
   #at = 0;
 
@@ -61,19 +60,24 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
     this.#pieces = body[Symbol.asyncIterator]();
     this.#schema = schema;
     this.#check = check;
-    this.#handOver = handOver;
+    this.handOver = handOver;
   }
 
-  async next(): Promise<IteratorResult<Received, undefined>> {
-    while (this.#at === this.#piece.length) {
-      // A stream that waits keeps no piece in memory.
-      this.#piece = NOTHING;
-      this.#at = 0;
-      const piece = await this.#pieces.next();
-      if (piece.done === true) return { done: true, value: undefined };
-      this.#piece = piece.value;
+  next(): Promise<IteratorResult<Received, undefined>> {
+    this.handOver();
+    return this.#next();
+  }
+
+  /** Returns the only message of the body, and keeps its slot if it is large in memory. Errors: ConnectError. */
+  async only(): Promise<Received> {
+    const first = await this.next();
+    if (first.done === true) {
+      throw new ConnectError('protocol error: missing input message for this method', Code.Unimplemented);
     }
-    return { done: false, value: this.#take() };
+    if ((await this.#next()).done !== true) {
+      throw new ConnectError('protocol error: received extra input message for this method', Code.Unimplemented);
+    }
+    return first.value;
   }
 
   async return(): Promise<IteratorResult<Received, undefined>> {
@@ -85,8 +89,21 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
     return this;
   }
 
+  async #next(): Promise<IteratorResult<Received, undefined>> {
+    while (this.#at === this.#piece.length) {
+      // A stream that waits keeps no piece in memory.
+      this.#piece = NOTHING;
+      this.#at = 0;
+      const piece = await this.#pieces.next();
+      if (piece.done === true) return { done: true, value: undefined };
+      this.#piece = piece.value;
+    }
+    return { done: false, value: this.#take() };
+  }
+
   #take(): Received {
     const begin = this.#at + HEADER_BYTES;
+    let keepsSlot = false;
     try {
       const end = envelopeEnd(this.#piece, this.#at);
       requireReadable(this.#piece, this.#at, end - begin);
@@ -94,11 +111,13 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
       const bytes = Uint8Array.prototype.slice.call(this.#piece, begin, end);
       this.#at = end;
       const packed = this.#schema === AppendStepsRequestSchema ? passFrame(bytes) : undefined;
-      if (packed !== undefined) return new PackedFrame(packed, bytes.length);
-      this.#check(this.#schema, bytes);
-      return decodeMessage(this.#schema, bytes);
+      if (packed === undefined) this.#check(this.#schema, bytes);
+      const received =
+        packed === undefined ? decodeMessage(this.#schema, bytes) : new PackedFrame(packed, bytes.length);
+      keepsSlot = isLargeInMemory(received);
+      return received;
     } finally {
-      this.#handOver();
+      if (!keepsSlot) this.handOver();
     }
   }
 }
@@ -113,17 +132,4 @@ function requireReadable(piece: Uint8Array, at: number, length: number): void {
     throw new ConnectError(`message of ${length} bytes is larger than allowed`, Code.ResourceExhausted);
   }
   if (length > left) throw new ConnectError('protocol error: incomplete envelope', Code.InvalidArgument);
-}
-
-/** Returns the only message of a body. Errors: ConnectError. */
-export async function onlyMessage(messages: Messages): Promise<Received> {
-  const first = await messages.next();
-  if (first.done === true) {
-    throw new ConnectError('protocol error: missing input message for this method', Code.Unimplemented);
-  }
-  const second = await messages.next();
-  if (second.done !== true) {
-    throw new ConnectError('protocol error: received extra input message for this method', Code.Unimplemented);
-  }
-  return first.value;
 }

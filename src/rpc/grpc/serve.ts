@@ -9,9 +9,10 @@ import { handOverOf } from '../caller.ts';
 import { toConnectError } from '../errors.ts';
 import { cutCall, type HttpRequest, type HttpResponse } from '../http.ts';
 import type { MessageGuard } from '../message_guard.ts';
+import type { Received } from '../received.ts';
 import type { UnsentMessages } from '../unsent.ts';
 import { GrpcContext } from './context.ts';
-import { encodeMessage, Messages, onlyMessage, type Received } from './envelope.ts';
+import { encodeMessage, Messages } from './envelope.ts';
 import { Reply } from './reply.ts';
 
 /** A method and its handler. */
@@ -102,9 +103,11 @@ export class PlainGrpc {
     reply: Reply,
   ): Promise<Code | undefined> {
     try {
-      const answered = answer(takesStream(method) ? messages : await onlyMessage(messages), context);
+      const answered = answer(takesStream(method) ? messages : await messages.only(), context);
       if (!(Symbol.asyncIterator in answered)) {
-        await reply.answer(encodeMessage(method.output, await answered));
+        // A caller that does not read its response must not keep the slot.
+        const response = await answered.finally(() => messages.handOver());
+        await reply.answer(encodeMessage(method.output, response));
         return undefined;
       }
       for await (const message of answered) await reply.send(this.#encode(method, message));

@@ -9,10 +9,10 @@ import {
   type TrajectoryService,
   type StepTag as WireTag,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { OpenRequest, StepTag } from '../../domain/append.ts';
+import type { OpenRequest, SealRequest, StepTag } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { PackedFrame, withInlineStates } from '../../domain/step_codec/packed_step.ts';
+import { PackedFrame, type PackedStep, withInlineStates } from '../../domain/step_codec/packed_step.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import {
   type AppendEvent,
@@ -83,6 +83,8 @@ async function readFrames(session: AppendSession, frames: AsyncIterator<Frame>, 
       if (!session.push(toAppendFrame(next.value, call))) await session.room();
     }
     session.end();
+    // Ends the slot of a last frame that was refused, even if the client does not read the error.
+    await frames.return?.();
   } catch (error) {
     session.fail(error);
   }
@@ -107,9 +109,6 @@ function toOpening(
   };
 }
 
-/** Minimum size of a step, action, observation or state in memory. */
-const PART_BYTES = 128;
-
 /** Minimum sizes of a packed step and of a state of it in memory. */
 const PACKED_STEP_BYTES = 400;
 const PACKED_STATE_BYTES = 300;
@@ -119,19 +118,12 @@ const TAG_BYTES = 144;
 
 /** Converts a frame after the first. Errors: INVALID_REQUEST. */
 export function toAppendFrame(frame: Frame, { check }: Pick<Call, 'check'>): AppendFrame {
-  if (frame instanceof PackedFrame) {
-    const states = frame.steps.reduce((count, step) => count + step.states.length, 0);
-    const bytes = Math.max(frame.bytes, frame.steps.length * PACKED_STEP_BYTES + states * PACKED_STATE_BYTES);
-    return { ...withInlineStates(frame.steps), tags: NO_TAGS, seal: undefined, bytes };
-  }
+  if (frame instanceof PackedFrame) return packedFrame(frame.steps, frame.bytes, NO_TAGS, undefined);
   const { open, steps, tags, seal } = frame;
   if (open !== undefined) throw invalidField('open', 'must be sent once, as the first frame of the stream');
   let bytes = 0;
-  let parts = 0;
   let suspect = false;
   for (let i = 0; i < steps.length; i += 1) {
-    const { actions, observations, states } = steps[i]!;
-    parts += 1 + actions.length + observations.length + states.length;
     const estimate = screenStep(steps[i]!);
     if (estimate === SUSPECT) suspect = true;
     else bytes += estimate;
@@ -147,12 +139,23 @@ export function toAppendFrame(frame: Frame, { check }: Pick<Call, 'check'>): App
     for (let i = 0; i < steps.length; i += 1) requireStepSize(steps[i]!, `steps[${i}]`);
     bytes = Math.min(bytes, LIMITS.messageBytes);
   }
-  return {
-    ...withInlineStates(packSteps(steps)),
-    tags: tags.length === 0 ? NO_TAGS : toTags(tags, steps),
-    seal: seal === undefined ? undefined : toSeal(seal, 'seal'),
-    bytes: Math.max(bytes, parts * PART_BYTES),
-  };
+  return packedFrame(
+    packSteps(steps),
+    bytes,
+    tags.length === 0 ? NO_TAGS : toTags(tags, steps),
+    seal === undefined ? undefined : toSeal(seal, 'seal'),
+  );
+}
+
+function packedFrame(
+  steps: readonly PackedStep[],
+  encodedBytes: number,
+  tags: readonly StepTag[],
+  seal: SealRequest | undefined,
+): AppendFrame {
+  const states = steps.reduce((count, step) => count + step.states.length, 0);
+  const bytes = Math.max(encodedBytes, steps.length * PACKED_STEP_BYTES + states * PACKED_STATE_BYTES);
+  return { ...withInlineStates(steps), tags, seal, bytes };
 }
 
 const NO_TAGS: readonly StepTag[] = [];

@@ -55,11 +55,11 @@ export async function watchServer({ engine, settings = {}, heap }: WatchOptions)
   const lines: Buffer[] = [];
   for (const stream of [child.stdout, child.stderr]) stream?.on('data', (piece: Buffer) => lines.push(piece));
   const output = () => Buffer.concat(lines).toString();
-  const { url, port } = await firstWord(child, output);
-  const glance = async () => {
-    const answer = once(child, 'message') as Promise<[Glance]>;
+  const { url, port } = await nextWord<{ url: string; port: number }>(child, output);
+  const glance = () => {
+    const answer = nextWord<Glance>(child, output);
     child.send('look');
-    return (await answer)[0];
+    return answer;
   };
   return {
     url,
@@ -82,12 +82,19 @@ export async function watchServer({ engine, settings = {}, heap }: WatchOptions)
   };
 }
 
-async function firstWord(child: ChildProcess, output: () => string): Promise<{ url: string; port: number }> {
-  const word = once(child, 'message') as Promise<[{ url: string; port: number }]>;
-  const ended = once(child, 'exit').then(() => {
-    throw new Error(`the watched server ended before it was ready:\n${output()}`);
+/** Returns the next message of the process. Throws what it printed if it ends instead. */
+async function nextWord<T>(child: ChildProcess, output: () => string): Promise<T> {
+  const given = new AbortController();
+  const ended = exitOf(child, given.signal).then(() => {
+    throw new Error(`the watched server ended:\n${output()}`);
   });
-  return (await Promise.race([word, ended]))[0];
+  const word = once(child, 'message', given) as Promise<[T]>;
+  try {
+    return (await Promise.race([word, ended]))[0];
+  } finally {
+    for (const rest of [word, ended]) rest.catch(() => undefined);
+    given.abort();
+  }
 }
 
 async function memoryOf(pid: number): Promise<{ now: number; peak: number }> {
