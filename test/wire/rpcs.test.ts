@@ -137,7 +137,7 @@ function casesOf(method: DescMethod): AnyRpc {
 
 /** Any method by its descriptor: requests to send, and the answers. */
 async function call(transport: Transport, method: DescMethod, frames: readonly Message[]): Promise<Message[]> {
-  const timeout = 20_000;
+  const timeout = 120_000;
   if (method.methodKind === 'unary') {
     const { message } = await transport.unary(method as DescMethodUnary, undefined, timeout, undefined, frames[0]!);
     if (isMessage(message, AppendBatchResponseSchema)) throwEntryError(message);
