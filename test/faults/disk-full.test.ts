@@ -6,6 +6,7 @@ import { undoMigrations } from '../store/earlier_schema.ts';
 import { openOn, refusedOpen } from '../store/on_store.ts';
 import { readWhole, Scene } from '../store/scene.ts';
 import { countRows, outsideSql } from '../store/sql.ts';
+import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { makeStep, newState, stateRef } from '../support/steps.ts';
 import { fillDisk, fillDiskOfLog } from './disk/filling.ts';
@@ -95,6 +96,7 @@ describe('a full disk, under a migration of SQLite', () => {
     expect(await new Scene(again, scene.namespace).steps(made)).toEqual(before);
     for (const state of states)
       expect(await readWhole(again, scene.namespace, state.digest)).toEqual(Buffer.from(state.data));
+    await expectVerified(again);
     await again.close();
   });
 });

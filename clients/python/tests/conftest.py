@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from anabranch._connection import Stubs, open_stubs
+from anabranch.v1.admin_service_pb2 import VerifyDatabaseRequest
+from anabranch.v1.admin_service_pb2_grpc import AdminServiceStub
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
 from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest, ListTrajectoriesRequest, ReadStepsRequest
 
@@ -79,6 +81,16 @@ class Server:
         """Returns all trajectories."""
         return list(self.stubs().trajectories.ListTrajectories(ListTrajectoriesRequest()).trajectories)
 
+    def verify(self) -> None:
+        """Fails if the database is damaged. A server that was ended is started for it. One that never ran has none."""
+        if self.process is None:
+            if not (self.folder / "data.db").exists():
+                return
+            self.start()
+        admin = AdminServiceStub(self.stubs().channel)
+        messages = admin.VerifyDatabase(VerifyDatabaseRequest(), timeout=100)
+        assert [fault.message for message in messages for fault in message.faults] == []
+
     def _end(self, how: signal.Signals) -> None:
         if self.process is None:
             return
@@ -119,19 +131,25 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that all tests share. Tests that stop a server use `own_server`."""
+    """A server that all tests share. Tests that stop a server use `own_server`. The database is verified at the end."""
     running = Server(tmp_path_factory.mktemp("server"))
     running.start()
     yield running
-    running.stop()
+    try:
+        running.verify()
+    finally:
+        running.stop()
 
 
 @pytest.fixture
 def own_server(tmp_path: Path) -> Iterator[Server]:
-    """A server of this test alone, not started yet."""
+    """A server of this test alone, not started yet. Its database is verified after the test."""
     running = Server(tmp_path)
     yield running
-    running.kill()
+    try:
+        running.verify()
+    finally:
+        running.kill()
 
 
 @pytest.fixture(autouse=True)
