@@ -21,6 +21,8 @@ export interface Run {
   /** Seconds of one measurement. */
   readonly seconds: number;
   readonly growthSteps: number;
+  /** Steps of the benches of archives, backups and retention. */
+  readonly archiveSteps: number;
   /** Points of each series of `metrics-read`. */
   readonly metricPoints: number;
   readonly resources: BenchResources;

@@ -1,11 +1,12 @@
 import type { Bench } from './bench.ts';
 import { appendBatch } from './benches/append_batch.ts';
-import { backupBesideWriter } from './benches/backup_beside_writer.ts';
+import { exportBench, importBench } from './benches/archive.ts';
 import { bigState } from './benches/big_state.ts';
 import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
 import { deleteBesideWriter } from './benches/delete_beside_writer.ts';
 import { firstStep } from './benches/first_step.ts';
 import { follow, followRemote } from './benches/follow.ts';
+import { backupBesideWriter, exportBesideWriter, retentionBesideWriter } from './benches/greedy_beside_writer.ts';
 import { growth } from './benches/growth.ts';
 import { fanIn, ingestBatch, ingestSingle, sharedStates } from './benches/ingest.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
@@ -40,6 +41,10 @@ export const BENCHES: readonly Bench[] = [
   series,
   deleteBesideWriter,
   backupBesideWriter,
+  exportBesideWriter,
+  retentionBesideWriter,
+  exportBench,
+  importBench,
   branch,
   branchNesting,
   branchWhileWriting,

@@ -15,6 +15,7 @@ interface Options {
   readonly engine?: Engine;
   readonly profile?: string;
   readonly growthSteps: number;
+  readonly archiveSteps: number;
   readonly metricPoints: number;
 }
 
@@ -33,6 +34,7 @@ const command = new Command('bench')
   .addOption(new Option('--engine <name>', 'measure only this engine').choices(['sqlite', 'postgres']))
   .option('--profile <folder>', 'write CPU profiles of the servers to this folder (slows them down)')
   .option('--growth-steps <n>', 'steps stored before `growth` measures', positive, 10_000_000)
+  .option('--archive-steps <n>', 'steps that are exported, imported, backed up or pruned', positive, 1_000_000)
   .option('--metric-points <n>', 'points of each series that `metrics-read` reads', positive, 1_000_000)
   .action(main);
 await command.parseAsync();
@@ -83,13 +85,14 @@ async function measure(
 ): Promise<readonly Result[]> {
   const progress = process.stderr.isTTY === true ? process.stderr : undefined;
   const say = (what: string) => progress?.write(`\r\x1b[K${bench.names[0]} on ${engine}, ${what}`);
-  const { rounds, seconds, warmup, growthSteps, metricPoints } = options;
+  const { rounds, seconds, warmup, growthSteps, archiveSteps, metricPoints } = options;
   const run: Run = {
     engine,
     rounds,
     seconds,
     warmupSeconds: warmup,
     growthSteps,
+    archiveSteps,
     metricPoints,
     resources: resources,
     showProgress: say,

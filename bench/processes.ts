@@ -7,6 +7,7 @@ import { text } from 'node:stream/consumers';
 
 export type ProgramName =
   | 'append'
+  | 'archive'
   | 'request'
   | 'run_sql'
   | 'branch'

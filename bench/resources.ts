@@ -138,10 +138,10 @@ export class BenchServer {
   }
 
   /** Creates empty trajectories. Returns their ids. */
-  async trajectories(count: number): Promise<string[]> {
+  async trajectories(count: number, experimentId = ''): Promise<string[]> {
     const made: string[] = [];
     for (let i = 0; i < count; i += 1) {
-      const { trajectory } = await this.#connected().trajectories.createTrajectory({});
+      const { trajectory } = await this.#connected().trajectories.createTrajectory({ experimentId });
       made.push(trajectory!.id);
     }
     return made;
@@ -253,6 +253,12 @@ export class BenchServer {
     const expectedNextStepNumber = BigInt(from);
     await using writer = await openWriter(this.#connected(), { trajectoryId, expectedNextStepNumber });
     await Promise.all(Array.from({ length: count }, () => writer.append({ reward: 1, metrics: { tick: 1 } })));
+  }
+
+  /** Creates an experiment. Returns its id. */
+  async emptyExperiment(): Promise<string> {
+    const { experiment } = await this.#connected().runs.createExperiment({ name: 'retained' });
+    return experiment!.id;
   }
 
   /** Creates an experiment whose trajectories have steps with random rewards, the same each time. Returns its id. */

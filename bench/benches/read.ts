@@ -22,15 +22,16 @@ export interface Filled {
   readonly steps: number;
   /** Default: `step-with-state`. */
   readonly payload?: Payload;
+  readonly experimentId?: string;
 }
 
 /** Creates trajectories with at least this many steps, side by side. Returns their ids, and the steps per second. */
 export async function longTrajectories(
   run: Run,
   server: BenchServer,
-  { count, steps, payload = 'step-with-state' }: Filled,
+  { count, steps, payload = 'step-with-state', experimentId = '' }: Filled,
 ): Promise<{ readonly trajectories: readonly string[]; readonly stepsPerSecond: number }> {
-  const trajectories = await server.trajectories(count);
+  const trajectories = await server.trajectories(count, experimentId);
   run.showProgress(`writing ${count * steps} steps`);
   const begun = performance.now();
   await runProgram<AppendFigures>('append', {

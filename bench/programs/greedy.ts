@@ -1,6 +1,7 @@
 import { createClient, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepOrder, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -12,17 +13,20 @@ export interface GreedySettings {
   readonly protocol: 'connect' | 'grpc';
   /**
    * `steps`: all steps of the trajectory, FULL. `metrics`: all points of the run. `lists`: the 50 steps of the
-   * trajectory with the best rewards. `backups`: bytes of copies of the database.
+   * trajectory with the best rewards. `backups`: bytes of copies of the database. `exports`: steps of archives of the
+   * trajectory. `retention`: states of the experiment that are removed.
    */
-  readonly task: 'steps' | 'metrics' | 'lists' | 'backups';
+  readonly task: 'steps' | 'metrics' | 'lists' | 'backups' | 'exports' | 'retention';
   readonly trajectoryId: string;
+  readonly experimentId: string;
   readonly runId: string;
   readonly callers: number;
   readonly seconds: number;
 }
 
 export interface GreedyFigures {
-  /** Steps, points, lists or bytes per second. */
+  /** Steps, points, lists, bytes or states, and how many of them per second. */
+  readonly items: number;
   readonly perSecond: number;
 }
 
@@ -36,13 +40,21 @@ await program(async (settings: GreedySettings): Promise<GreedyFigures> => {
   const end = begun + settings.seconds * 1000;
   let items = 0;
   const caller = async () => {
-    while (performance.now() < end) for await (const some of readOnce(transport, settings)) items += some;
+    while (performance.now() < end) {
+      for await (const some of readOnce(transport, settings)) {
+        items += some;
+        if (performance.now() >= end) return;
+      }
+    }
   };
   await Promise.all(Array.from({ length: settings.callers }, caller));
-  return { perSecond: items / ((performance.now() - begun) / 1000) };
+  return { items, perSecond: items / ((performance.now() - begun) / 1000) };
 });
 
-async function* readOnce(transport: Transport, { task, trajectoryId, runId }: GreedySettings): AsyncGenerator<number> {
+async function* readOnce(
+  transport: Transport,
+  { task, trajectoryId, experimentId, runId }: GreedySettings,
+): AsyncGenerator<number> {
   const trajectories = createClient(TrajectoryService, transport);
   if (task === 'steps') {
     for await (const { steps } of trajectories.readSteps({ trajectoryId })) yield steps.length;
@@ -52,6 +64,18 @@ async function* readOnce(transport: Transport, { task, trajectoryId, runId }: Gr
     }
   } else if (task === 'backups') {
     for await (const { chunk } of createClient(AdminService, transport).backupDatabase({})) yield chunk.length;
+  } else if (task === 'exports') {
+    let last = 0n;
+    for await (const { steps } of createClient(AdminService, transport).exportArchive({ trajectoryId })) {
+      yield Number(steps - last);
+      last = steps;
+    }
+  } else if (task === 'retention') {
+    const states = { stateNames: ['env'] };
+    const policy = { experimentId, states };
+    for await (const { items } of createClient(RetentionService, transport).applyRetention({ policy })) {
+      yield items.reduce((count, { stateNames }) => count + stateNames.length, 0);
+    }
   } else {
     await trajectories.listSteps({
       trajectoryId,
