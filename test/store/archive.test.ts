@@ -96,6 +96,23 @@ describeStore('archives', (on) => {
       });
     });
 
+    it('V6: each part of steps has its small states, also if large states split it', async () => {
+      const scene = new RunScene(on.store);
+      const made = await scene.create();
+      for (let i = 0; i < 12; i += 1) {
+        const [large, small] = [newState(randomBytes(230 * 1024).toString('hex')), newState(`small ${i % 2}`)];
+        const states = [stateRef(large, 'env'), smallRef(small, 'agent')];
+        await scene.append(made, [makeStep(BigInt(i), { states })], { states: [large] });
+      }
+      const parts = await exported(on.store, scene.namespace);
+      expect(parts.filter(({ kind }) => kind === 'steps').length).toBeGreaterThan(1);
+      await onTarget(async (store) => {
+        await imported(store, scene.namespace, parts);
+        expect(archivedLines(await exported(store, scene.namespace))).toEqual(archivedLines(parts));
+        await expectVerified(store);
+      });
+    });
+
     it('V5: a branch brings its ancestors up to the branch points, which are hidden', async () => {
       const { scene, root, leaf } = await furnish(on.store);
       const parts = await exported(on.store, scene.namespace, { kind: 'trajectory', id: leaf });

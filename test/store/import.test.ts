@@ -1,11 +1,15 @@
+import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { ArchivePart } from '../../src/domain/archive.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
+import type { NewState } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
 import { archivedLines, exported, imported } from './archived.ts';
+import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
+import { putState } from './scene.ts';
 import { stateOf } from './state_chains.ts';
 import { expectVerified } from './verified.ts';
 
@@ -65,6 +69,37 @@ describeStore('imports', (on) => {
     await scene.append(root, [makeStep(BigInt(STEPS))]);
     expect(await imported(scene.store, scene.namespace, parts)).toMatchObject({ presentTrajectories: 2n });
     expect((await scene.get(root.id)).nextStepNumber).toBe(BigInt(STEPS + 1));
+  });
+
+  it('V6: a trajectory of which states were pruned, attached or restored since is present, and is not changed', async () => {
+    const { scene, root } = await furnish();
+    const parts = await exported(scene.store, scene.namespace);
+    const prune = (names: readonly string[]) =>
+      scene.store.pruneStates(scene.namespace, root.ref, [{ stepNumber: 10n, names, mediaTypes: [] }]);
+    const changes = [
+      () => prune(['big', 'env']),
+      () => attach(scene, root, 'env', newState('small')),
+      () => attach(scene, root, 'later', newState('later')),
+      () => prune(['later']),
+    ];
+    let newest = parts;
+    for (const change of changes) {
+      await change();
+      for (const archive of [parts, newest]) {
+        const before = await scene.steps(root);
+        expect(await imported(scene.store, scene.namespace, archive)).toMatchObject({
+          ...{ trajectories: 0n, presentTrajectories: 2n, identicalTrajectories: 1n },
+        });
+        expect(await scene.steps(root)).toEqual(before);
+      }
+      newest = await exported(scene.store, scene.namespace);
+      expect(await imported(scene.store, scene.namespace, newest)).toMatchObject({ identicalTrajectories: 2n });
+    }
+    await expectVerified(scene.store);
+    await scene.delete(root, 'CASCADE');
+    await imported(scene.store, scene.namespace, parts);
+    const missing = await refusal(imported(scene.store, scene.namespace, newest));
+    expect([missing.reason, missing.message]).toEqual(['IMPORT_CONFLICT', expect.stringContaining('another step 10')]);
   });
 
   it('V6: an experiment whose name is taken, and a run with the id of another one, are conflicts', async () => {
@@ -166,6 +201,44 @@ describeStore('imports', (on) => {
     await expectVerified(scene.store);
   });
 
+  it('V5: a state that retention removes while it is exported is exported as pruned', async () => {
+    const scene = new RunScene(on.store);
+    const made = await scene.create();
+    const states = [0, 1, 2].map((i) => newState(randomBytes(150 * 1024).toString('hex') + i));
+    const large = randomBytes(900 * 1024);
+    const digest = await putState(scene.store, scene.namespace, large);
+    for (const [i, state] of states.entries())
+      await scene.append(made, [makeStep(BigInt(i), { states: [stateRef(state, 'env')] })], { states: [state] });
+    await scene.append(made, [
+      makeStep(3n, {
+        states: [{ name: 'env', digest, mediaType: '', size: large.length }, smallRef(newState('s'), 'a')],
+      }),
+    ]);
+    const prune = async (stepNumber: bigint) => {
+      await scene.store.pruneStates(scene.namespace, made.ref, [{ stepNumber, names: ['env'], mediaTypes: [] }]);
+      await collectUnused(scene.store);
+    };
+    const parts: ArchivePart[] = [];
+    for await (const part of scene.store.exportArchive(scene.namespace, { kind: 'namespace' })) {
+      // Before its first byte, and between its pieces.
+      if (part.kind === 'state' && part.digest === states[0]!.digest) await prune(1n);
+      if (part.kind === 'state' && part.digest === digest && part.offset === 0) await prune(3n);
+      parts.push(part);
+    }
+    expect(parts.some((part) => part.kind === 'state' && part.digest === states[1]!.digest)).toBe(false);
+    expect(archivedLines(parts)).toContain(JSON.stringify({ record: 'state_left_out', digest }));
+    const cut = parts.filter(
+      ({ kind, ...part }) => kind !== 'records' || !('text' in part && /left_out"/.test(part.text)),
+    );
+    const before = (await scene.steps(made)).map(({ step }) => step);
+    expect(before.map(({ states: [env] }) => env!.prunedTime !== undefined)).toEqual([false, true, false, true]);
+    await scene.delete(made);
+    expect((await refusal(imported(scene.store, scene.namespace, cut))).reason).toBe('ARCHIVE_INVALID');
+    expect(await imported(scene.store, scene.namespace, parts)).toMatchObject({ trajectories: 1n, leftOut: [] });
+    expect((await scene.steps(made)).map(({ step }) => step)).toEqual(before);
+    await expectVerified(scene.store);
+  });
+
   it('V5: a trajectory that is deleted during the export is left out with its branches, and listed', async () => {
     const { scene, root, branch } = await furnish();
     const kept = await scene.createWith(['kept']);
@@ -183,6 +256,13 @@ describeStore('imports', (on) => {
     await expectVerified(scene.store);
   });
 });
+
+function attach(scene: RunScene, { id }: Trajectory, name: string, { digest, data }: NewState) {
+  return scene.store.attachState(scene.caller, {
+    ...{ trajectoryId: id, uid: undefined, writerEpoch: undefined, stepNumber: 10n },
+    ...{ name, digest, mediaType: 'application/octet-stream', data },
+  });
+}
 
 function edited(part: ArchivePart, from: string | RegExp, to: string): ArchivePart {
   return part.kind === 'records' ? { ...part, text: part.text.replace(from, to) } : part;

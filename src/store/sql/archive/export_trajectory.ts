@@ -9,7 +9,7 @@ import type { Row } from '../tables/table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { KeySet } from '../usage/key_set.ts';
 import { findRowIds, lineOf, recordOf, trajectoryIds } from './row_ids.ts';
-import { attachedRecord, type RowState, type StepChunk, StepsDigest, stepChunks } from './step_chunks.ts';
+import { attachedRecord, type RowState, type StepChunk, StepsDigest, splitChunk, stepChunks } from './step_chunks.ts';
 
 /** A trajectory to export, with its own steps before `end`. */
 export interface ExportedTrajectory {
@@ -23,12 +23,29 @@ export interface ExportedTrajectory {
 /** New states of one part of steps, unless one step has more. */
 const STATE_BYTES = 4 * 1024 * 1024;
 
-const DELETED: ReadonlySet<string> = new Set(['STATE_NOT_FOUND']);
+/** Bytes of one part of a state. */
+const PIECE_BYTES = 256 * 1024;
+
+/** A state was removed after the steps that refer to it were read. */
+class StateRemoved extends Error {
+  readonly key: bigint;
+
+  constructor(key: bigint) {
+    super(`state with row key ${key} was removed`);
+    this.key = key;
+  }
+}
+
+/** How far a trajectory was exported. */
+interface Written {
+  next: bigint;
+  readonly digest: StepsDigest;
+}
 
 /** Exports trajectories one by one. Each state with a row of its own is exported once. */
 export class TrajectoryExport {
   readonly #scope: ReadScope;
-  readonly #states = new KeySet();
+  readonly #exported = new KeySet();
   trajectories = 0n;
   steps = 0n;
   states = 0n;
@@ -46,65 +63,95 @@ export class TrajectoryExport {
       return;
     }
     yield { kind: 'records', text: found.line };
-    const digest = new StepsDigest();
-    let next = found.begin;
-    try {
-      for await (const chunk of stepChunks(this.#scope, wanted, found.begin, found.end)) {
-        digest.add(chunk);
-        yield* this.#chunk(found.id, chunk);
-        next = chunk.next;
+    const written: Written = { next: found.begin, digest: new StepsDigest() };
+    for (let removed: bigint | undefined; ; ) {
+      try {
+        for await (const chunk of stepChunks(this.#scope, wanted, written.next, found.end))
+          yield* this.#chunk(found.id, chunk, written);
+        break;
+      } catch (error) {
+        // The steps are read again: then retention has marked the state as pruned, or they were deleted, too.
+        if (!(error instanceof StateRemoved)) throw error;
+        if (error.key === removed) break;
+        removed = error.key;
       }
-    } catch (error) {
-      if (!(error instanceof AnabranchError && DELETED.has(error.reason))) throw error;
-      next = -1n;
     }
-    const isWhole = next === found.end;
+    const isWhole = written.next === found.end;
     if (isWhole) {
       this.trajectories += 1n;
       this.steps += found.end - found.begin;
     } else this.leftOut.push(found.id);
-    const steps = digest.finish();
+    const steps = written.digest.finish();
     const end = isWhole ? { steps_digest: steps, digest: trajectoryDigest(found.line, steps) } : { left_out: true };
     yield { kind: 'records', text: lineOf('trajectory_end', { id: found.id, ...end }) };
   }
 
-  async *#chunk(trajectoryId: string, chunk: StepChunk): AsyncGenerator<ArchivePart, void, undefined> {
-    const { rowStates } = chunk;
-    for (let from = chunk.first; from < chunk.next; ) {
-      const to = this.#endOfPart(rowStates, from, chunk.next);
-      yield* this.#rowStates(rowStates.filter(({ stepNumber }) => stepNumber >= from && stepNumber < to));
-      // Small states are few bytes, so those of a chunk come at once.
-      if (from === chunk.first) for (const [digest, bytes] of chunk.small) yield smallPart(digest, bytes);
-      const attached = chunk.attached.filter(({ stepNumber }) => stepNumber >= from && stepNumber < to);
-      if (attached.length > 0) yield { kind: 'records', text: attachedRecord(trajectoryId, attached) };
-      const frames = chunk.frames.slice(Number(from - chunk.first), Number(to - chunk.first));
-      yield { kind: 'steps', trajectoryId, firstStepNumber: from, bytes: Buffer.concat(frames) };
-      from = to;
+  async *#chunk(id: string, chunk: StepChunk, written: Written): AsyncGenerator<ArchivePart, void, undefined> {
+    for (let rest = chunk; rest.first < rest.next; ) {
+      const [part, others] = splitChunk(rest, this.#endOfPart(rest));
+      yield* this.#states(part.rowStates);
+      for (const [digest, data] of new Map(part.small.map((state) => [state.digest, state.data])))
+        yield smallPart(digest, data);
+      if (part.attached.length > 0) yield { kind: 'records', text: attachedRecord(id, part.attached) };
+      yield { kind: 'steps', trajectoryId: id, firstStepNumber: part.first, bytes: Buffer.concat(part.frames) };
+      written.digest.add(part);
+      written.next = part.next;
+      rest = others;
     }
   }
 
-  #endOfPart(states: readonly RowState[], from: bigint, end: bigint): bigint {
+  #endOfPart({ first, next, rowStates }: StepChunk): bigint {
     let bytes = 0;
-    for (const { stepNumber, key, size } of states) {
-      if (stepNumber < from || this.#states.has(key)) continue;
+    for (const { stepNumber, key, size } of rowStates) {
+      if (this.#exported.has(key)) continue;
       bytes += size;
-      if (bytes > STATE_BYTES && stepNumber > from) return stepNumber;
+      if (bytes > STATE_BYTES && stepNumber > first) return stepNumber;
     }
-    return end;
+    return next;
   }
 
-  async *#rowStates(states: readonly RowState[]): AsyncGenerator<ArchivePart, void, undefined> {
+  async *#states(states: readonly RowState[]): AsyncGenerator<ArchivePart, void, undefined> {
     const last: RestoredState = {};
-    for (const { key, digest, size } of states) {
-      if (!this.#states.add(key)) continue;
+    for (const state of states) {
+      if (this.#exported.has(state.key)) continue;
+      yield* this.#state(state, last);
+      this.#exported.add(state.key);
       this.states += 1n;
-      for (let offset = 0; offset < size || offset === 0; ) {
-        const bytes = await readState(this.#scope, digest, offset, last);
-        if (bytes.length === 0 && size > 0) throw new Error(`state ${digest} ends before its size`);
-        yield { kind: 'state', digest, size, small: false, offset, bytes };
-        offset += Math.max(bytes.length, 1);
-      }
     }
+  }
+
+  /** Errors: StateRemoved. Then the archive has what was read of the state, zeros up to its size, and a record. */
+  async *#state({ key, digest, size }: RowState, last: RestoredState): AsyncGenerator<ArchivePart, void, undefined> {
+    const piece = (offset: number, bytes: Uint8Array): StatePart => {
+      return { kind: 'state', digest, size, small: false, offset, bytes };
+    };
+    for (let offset = 0; offset < size || offset === 0; ) {
+      const bytes = await readUnlessRemoved(this.#scope, digest, offset, last);
+      if (bytes === undefined) {
+        const isBegun = offset > 0;
+        for (; isBegun && offset < size; offset += PIECE_BYTES)
+          yield piece(offset, new Uint8Array(Math.min(size - offset, PIECE_BYTES)));
+        if (isBegun) yield { kind: 'records', text: lineOf('state_left_out', { digest }) };
+        throw new StateRemoved(key);
+      }
+      if (bytes.length === 0 && size > 0) throw new Error(`state ${digest} ends before its size`);
+      yield piece(offset, bytes);
+      offset += Math.max(bytes.length, 1);
+    }
+  }
+}
+
+async function readUnlessRemoved(
+  scope: ReadScope,
+  digest: Digest,
+  offset: number,
+  last: RestoredState,
+): Promise<Uint8Array | undefined> {
+  try {
+    return await readState(scope, digest, offset, last);
+  } catch (error) {
+    if (error instanceof AnabranchError && error.reason === 'STATE_NOT_FOUND') return undefined;
+    throw error;
   }
 }
 

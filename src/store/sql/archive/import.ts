@@ -166,6 +166,8 @@ class Import {
     switch (record.record) {
       case 'trajectory':
         return this.#beginTrajectory(record, line);
+      case 'state_left_out':
+        return this.#states.leaveOut(textOf(record, 'digest'));
       case 'attached_states':
         this.#attached = record;
         return;

@@ -25,7 +25,8 @@ import type { ImportedStep } from './imported_steps.ts';
 import { rowsIn } from './nested_rows.ts';
 import { NOUNS, plainColumns } from './nouns.ts';
 import { RestoredWriter } from './restored_writer.ts';
-import { type AttachedToStep, StepsDigest, stepChunks } from './step_chunks.ts';
+import { type AttachedToStep, StepsDigest } from './step_chunks.ts';
+import { StoredComparison } from './stored_comparison.ts';
 import { type ArchiveRecord, countOf, fromRecord, textOf } from './values.ts';
 
 /** What all trajectories of an import share. */
@@ -66,7 +67,7 @@ export class TrajectoryImport {
   #parent: Parent | undefined;
   #ref: TrajectoryRef | undefined;
   /** The trajectory is stored already: its steps are only compared. */
-  #stored: TrajectoryRef | undefined;
+  #stored: { readonly ref: TrajectoryRef; readonly comparison: StoredComparison } | undefined;
   #next: bigint;
   #sums: Sums = NO_SUMS;
   #held: StepsToImport | undefined;
@@ -113,7 +114,7 @@ export class TrajectoryImport {
         .executeTakeFirst();
       if (row === undefined) break;
       if (!isSet(row.hidden) || (this.#hidden && (await this.#isWhole(row)))) {
-        this.#stored = row;
+        this.#stored = { ref: row, comparison: new StoredComparison(scope, row) };
         return true;
       }
       if (!(await discardImport(engine, row))) {
@@ -144,7 +145,7 @@ export class TrajectoryImport {
     return countOf(this.#record, 'next_step_number');
   }
 
-  /** Adds the next steps. Errors: ARCHIVE_INVALID, IMPORT_SUPERSEDED, STATE_NOT_FOUND, STORAGE_FULL. */
+  /** Adds the next steps. Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, STATE_NOT_FOUND, STORAGE_FULL. */
   async add(part: StepsToImport): Promise<void> {
     const first = part.steps[0]?.packed.stepNumber;
     if (first !== this.#next)
@@ -154,12 +155,19 @@ export class TrajectoryImport {
     }
     this.#digest.add({ first, frames: part.steps.map(({ frame }) => frame), attached: part.attached });
     this.#next += BigInt(part.steps.length);
-    if (this.#stored !== undefined) return;
+    if (this.#stored !== undefined) {
+      const other = await this.#stored.comparison.firstDifference(part.steps, part.attached);
+      if (other === undefined) return;
+      throw importConflict(
+        `Trajectory ${this.id}`,
+        `a trajectory with this id is stored, and has another step ${other}`,
+      );
+    }
     if (this.#held !== undefined) await this.#flush(this.#held);
     this.#held = part;
   }
 
-  /** Ends the trajectory. Errors: as `add`, IMPORT_CONFLICT. */
+  /** Ends the trajectory. Errors: as `add`. */
   async finish(end: ArchiveRecord): Promise<void> {
     const steps = this.#digest.finish();
     if (this.#next !== this.#end)
@@ -167,7 +175,13 @@ export class TrajectoryImport {
     if (end.steps_digest !== steps || end.digest !== trajectoryDigest(this.#line, steps)) {
       throw archiveInvalid(this.#place, 'it does not match its digest');
     }
-    if (this.#stored !== undefined) return this.#compare(this.#stored, steps);
+    if (this.#stored !== undefined) {
+      const { ref, comparison } = this.#stored;
+      const scope = scopeOf(this.#parts.engine, this.#parts.namespace);
+      const there = await trajectoryRecord(scope, { ...ref, end: this.#end, hidden: this.#hidden });
+      this.#isIdentical = comparison.finish() === steps && there?.line === this.#line;
+      return;
+    }
     await this.#encoded(this.#held?.inline ?? [], async (inline) => {
       await writeIn(this.#parts.engine, this.#parts.namespace, async (tx) => {
         if (this.#isStaged) await this.#lockStaged(tx);
@@ -188,23 +202,6 @@ export class TrajectoryImport {
   /** States that arrived and were not stored with steps. */
   get heldStates(): readonly NewState[] {
     return this.#held?.inline ?? [];
-  }
-
-  async #compare({ tree, key }: TrajectoryRef, digest: string): Promise<void> {
-    const { engine, namespace } = this.#parts;
-    const stored = new StepsDigest();
-    let next = this.#begin;
-    const scope = scopeOf(engine, namespace);
-    for await (const chunk of stepChunks(scope, { tree, key }, this.#begin, this.#end)) {
-      stored.add(chunk);
-      next = chunk.next;
-    }
-    if (next === this.#end && stored.finish() === digest) {
-      const there = await trajectoryRecord(scope, { tree, key, end: this.#end, hidden: this.#hidden });
-      this.#isIdentical = there?.line === this.#line;
-      return;
-    }
-    throw importConflict(`Trajectory ${this.id}`, 'a trajectory with this id is stored, and has other steps');
   }
 
   async #findParent(id: string): Promise<Parent | undefined> {

@@ -29,6 +29,8 @@ export class PendingStates {
   readonly #engine: Engine;
   readonly #namespace: string;
   #arriving: Arriving | undefined;
+  /** A state whose bytes do not match its digest. A record must follow that says that it was left out. */
+  #mismatched: Digest | undefined;
   #inline = new Map<Digest, NewState>();
   #small = new Map<Digest, Uint8Array>();
   #bytes = 0;
@@ -68,8 +70,16 @@ export class PendingStates {
     return taken;
   }
 
+  /** The last state was removed while it was exported. Errors: ARCHIVE_INVALID. */
+  leaveOut(digest: Digest): void {
+    if (this.#mismatched !== digest) throw archiveInvalid(`state ${digest}`, 'it is left out, and did not precede');
+    this.#mismatched = undefined;
+  }
+
   /** Errors: ARCHIVE_INVALID. */
   refuseUnfinished(): void {
+    if (this.#mismatched !== undefined)
+      throw archiveInvalid(`state ${this.#mismatched}`, 'its bytes have another digest');
     if (this.#arriving === undefined) return;
     throw archiveInvalid(`state ${this.#arriving.digest}`, 'it ends before its size');
   }
@@ -90,7 +100,9 @@ export class PendingStates {
 
   /** Deletes what was uploaded of a state that did not arrive whole. */
   async abort(): Promise<void> {
-    await this.#arriving?.upload?.abort();
+    const upload = this.#arriving?.upload;
+    this.#arriving = undefined;
+    await upload?.abort();
   }
 
   async #begin(digest: Digest, size: number): Promise<Arriving> {
@@ -108,7 +120,10 @@ export class PendingStates {
   }
 
   async #end({ digest, hasher, data, upload }: Arriving, small: boolean): Promise<void> {
-    if (hasher.digest() !== digest) throw archiveInvalid(`state ${digest}`, 'its bytes have another digest');
+    if (hasher.digest() !== digest) {
+      this.#mismatched = digest;
+      return this.abort();
+    }
     this.#arriving = undefined;
     await upload?.finish();
     if (!small) this.count += 1n;

@@ -32,6 +32,13 @@ export interface AttachedToStep {
   readonly state: StateRef;
 }
 
+/** A state that is stored with the steps that name it. */
+interface SmallState {
+  readonly stepNumber: bigint;
+  readonly digest: Digest;
+  readonly data: Uint8Array;
+}
+
 /** Consecutive own steps of a trajectory, as archives have them. */
 export interface StepChunk {
   readonly first: bigint;
@@ -40,10 +47,22 @@ export interface StepChunk {
   readonly frames: readonly Uint8Array[];
   /** In order of step. */
   readonly attached: readonly AttachedToStep[];
-  /** The bytes of states that are stored with the steps, each digest once. */
-  readonly small: ReadonlyMap<Digest, Uint8Array>;
+  readonly small: readonly SmallState[];
   /** In order of step. */
   readonly rowStates: readonly RowState[];
+}
+
+/** Returns the steps before `to` of a chunk, and the others. */
+export function splitChunk(chunk: StepChunk, to: bigint): readonly [StepChunk, StepChunk] {
+  return [partOf(chunk, chunk.first, to), partOf(chunk, to, chunk.next)];
+}
+
+function partOf({ first: begin, frames, attached, small, rowStates }: StepChunk, first: bigint, next: bigint) {
+  const isIn = ({ stepNumber }: { readonly stepNumber: bigint }) => stepNumber >= first && stepNumber < next;
+  return {
+    ...{ first, next, frames: frames.slice(Number(first - begin), Number(next - begin)) },
+    ...{ attached: attached.filter(isIn), small: small.filter(isIn), rowStates: rowStates.filter(isIn) },
+  };
 }
 
 /**
@@ -96,7 +115,8 @@ class ChunkBuilder implements StepChunk {
   next: bigint;
   readonly frames: Uint8Array[] = [];
   readonly attached: AttachedToStep[] = [];
-  readonly small = new Map<Digest, Uint8Array>();
+  readonly small: SmallState[] = [];
+  readonly #verified = new Map<Digest, Uint8Array>();
   readonly #step = new WireWriter(4096);
   readonly #frame = new WireWriter(4096);
 
@@ -123,19 +143,22 @@ class ChunkBuilder implements StepChunk {
       this.next += 1n;
     }
     if (small === undefined || small.states.length === 0) return;
-    for (const { states } of smallStatesIn({ ...segment, ...small }, begin, end))
-      for (const each of states) this.#keep(each);
+    for (const { stepNumber, states } of smallStatesIn({ ...segment, ...small }, begin, end))
+      for (const each of states) this.#keep(stepNumber, each);
   }
 
   attach(stepNumber: bigint, states: readonly StateRef[]): void {
     for (const state of states.toSorted((a, b) => compareText(a.name, b.name))) {
       this.attached.push({ stepNumber, state });
-      this.#keep(state);
+      this.#keep(stepNumber, state);
     }
   }
 
-  #keep({ digest, data }: StateRef): void {
-    if (data !== undefined && !this.small.has(digest)) this.small.set(digest, verified(data, digest));
+  #keep(stepNumber: bigint, { digest, data }: StateRef): void {
+    if (data === undefined) return;
+    const known = this.#verified.get(digest) ?? verified(data, digest);
+    this.#verified.set(digest, known);
+    this.small.push({ stepNumber, digest, data: known });
   }
 }
 
