@@ -1,7 +1,8 @@
 import type { Digest } from './ids.ts';
 import { type Instant, instantFromParts, instantToParts } from './instant.ts';
 import { LIMITS } from './limits.ts';
-import { type Content, contentStates, isKept, type StateRef, type Step } from './step.ts';
+import { type Content, contentStates, isAttached, isKept, type StateRef, type Step } from './step.ts';
+import { compareText } from './text_order.ts';
 
 /** S13: what retention removes from an own step of a trajectory. */
 export interface StepPruning {
@@ -42,6 +43,14 @@ export function mayHaveMarks(encoded: Buffer): boolean {
   return encoded.includes(STATE_MARK) || encoded.includes(CONTENT_MARK);
 }
 
+/** What an attach time begins with, by its length: its microseconds take no bytes, or three to six. */
+const ATTACH_TIMES = [6, 9, 10, 11, 12].map((length) => Buffer.from([0x3a, length, 0x08]));
+
+/** Whether the encoding of a step may have attached states. A step without them may look as if it had some. */
+export function mayHaveAttached(encoded: Buffer): boolean {
+  return ATTACH_TIMES.some((begin) => encoded.includes(begin));
+}
+
 /** Returns the step without what is pruned, of which names and digests stay. */
 export function markPruned(step: Step, { names, mediaTypes }: StepPruning, prunedTime: Instant): Step {
   const content = (found: Content | undefined) => {
@@ -55,10 +64,15 @@ export function markPruned(step: Step, { names, mediaTypes }: StepPruning, prune
 }
 
 /** Returns the step as the client sent it. */
-export function withoutMarks(step: Step): Step {
+export function asSent(step: Step): Step {
   const content = (found: Content | undefined) =>
     found?.kind === 'state' ? { ...found, prunedTime: undefined } : found;
-  return withContents(step, content, (state) => ({ ...state, prunedTime: undefined }));
+  return withContents(withoutAttached(step), content, (state) => ({ ...state, prunedTime: undefined }));
+}
+
+/** Returns the step without the states that were attached to it. */
+export function withoutAttached(step: Step): Step {
+  return { ...step, states: step.states.filter((state) => !isAttached(state)) };
 }
 
 function withContents(
@@ -80,7 +94,20 @@ export function releasedContents(before: Step, after: Step): readonly Digest[] {
   return contentStates(before).filter((digest) => !kept.has(digest));
 }
 
-/** Returns the states of a step. A state that was attached again replaces the pruned one of its name (W10). */
+/** Returns the states of a step by name. One that was attached again replaces the pruned one of its name (W10). */
 export function withAttached<State extends StateRef>(states: readonly State[], attached: readonly State[]): State[] {
-  return [...states.filter((state) => isKept(state) || attached.every(({ name }) => name !== state.name)), ...attached];
+  const others = states.filter((state) => isKept(state) || attached.every(({ name }) => name !== state.name));
+  return [...others, ...attached].sort((a, b) => compareText(a.name, b.name));
+}
+
+/**
+ * Whether a merge writes an attached state into its step, which has these states. Not if its time is not known, because
+ * the state would then count as sent, and not if it replaces a pruned state that was sent, because that one has to stay.
+ */
+export function canFold(states: readonly StateRef[], attached: StateRef): boolean {
+  const { name, attachTime } = attached;
+  if (attachTime === undefined) return false;
+  const { seconds } = instantToParts(attachTime);
+  if (seconds < LEAST_SECOND || seconds > LAST_SECOND) return false;
+  return states.every((state) => state.name !== name || isAttached(state));
 }

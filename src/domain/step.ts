@@ -85,6 +85,11 @@ export function isKept({ prunedTime }: { readonly prunedTime?: Instant | undefin
   return prunedTime === undefined;
 }
 
+/** W10: whether a state of a stored step was attached to it. */
+export function isAttached({ attachTime }: { readonly attachTime?: Instant | undefined }): boolean {
+  return attachTime !== undefined;
+}
+
 /** The content of one step. Empty `infoJson` and `metadataJson` mean absent. */
 export interface Step {
   readonly stepNumber: bigint;

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import type { Digest } from './ids.ts';
 import type { Instant } from './instant.ts';
-import type { Action, Content, Observation, Step } from './step.ts';
+import { type Action, type Content, isAttached, type Observation, type Step } from './step.ts';
 import { compareText } from './text_order.ts';
 
 /**
@@ -13,7 +13,8 @@ import { compareText } from './text_order.ts';
  * - Text is UTF-8 after its length (u32, big endian).
  * - Numbers are 8 bytes, token ids 4, big endian. Doubles are their bits, with one NaN.
  * - Maps are sorted by the UTF-8 bytes of their keys. Lists follow their count.
- * - A state of the step is its name, digest and media type; a state in a content has no name.
+ * - A state of the step is its name, digest and media type; a state in a content has no name. Attached states (W10) are
+ *   left out.
  * - The form of a content is its number in `anabranch.v1.Content`, and that of the items of a tensor its number in
  *   `anabranch.v1.Tensor`.
  * - The first fields of an action have no tags and are never left out. Each later one has the tag 64 + its number.
@@ -40,9 +41,10 @@ export function stepDigest(step: Step, keyOrder: KeyOrder = compareText): Digest
   if (step.metrics.size > 0) writeMetrics(out, step.metrics, keyOrder);
   writeTime(out, 10, step.startTime);
   writeTime(out, 11, step.endTime);
-  if (step.states.length > 0) {
-    out.tag(12).count(step.states.length);
-    for (const { name, digest, mediaType } of step.states) out.text(name).text(digest).text(mediaType);
+  const states = step.states.filter((state) => !isAttached(state));
+  if (states.length > 0) {
+    out.tag(12).count(states.length);
+    for (const { name, digest, mediaType } of states) out.text(name).text(digest).text(mediaType);
   }
   if (step.labels.size > 0) writeLabels(out, step.labels, keyOrder);
   return out.digest();

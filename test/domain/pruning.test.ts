@@ -1,12 +1,16 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { instantFromParts } from '../../src/domain/instant.ts';
 import {
+  asSent,
+  canFold,
   markPruned,
+  mayHaveAttached,
   mayHaveMarks,
   releasedContents,
   timeOfMark,
   withAttached,
-  withoutMarks,
+  withoutAttached,
 } from '../../src/domain/pruning.ts';
 import { contentStates, type Step } from '../../src/domain/step.ts';
 import { WireWriter } from '../../src/domain/step_codec/wire_writer.ts';
@@ -48,7 +52,7 @@ describe('the marks of pruned states', () => {
       fc.property(stepWithStates, pruning, anyInstant, (step, what, now) => {
         const pruned = markPruned(step, what, timeOfMark(now));
         expect(stepDigest(pruned)).toBe(stepDigest(step));
-        expect(bytesOf(withoutMarks(pruned)).equals(bytesOf(step))).toBe(true);
+        expect(bytesOf(asSent(pruned)).equals(bytesOf(step))).toBe(true);
         const again = markPruned(pruned, what, timeOfMark(now) + 1_000_000_000n);
         expect(bytesOf(again).equals(bytesOf(pruned))).toBe(true);
       }),
@@ -87,5 +91,34 @@ describe('the marks of pruned states', () => {
     const pruned = { ...state, prunedTime: 5n };
     expect(withAttached([other, pruned], [state])).toEqual([other, state]);
     expect(withAttached([other, pruned], [])).toEqual([other, pruned]);
+  });
+
+  const attachTime = fc
+    .tuple(fc.bigInt({ min: 2n ** 28n, max: 2n ** 35n - 1n }), fc.nat(999_999))
+    .map(([seconds, micros]) => instantFromParts(seconds, micros * 1000));
+
+  it('W6, W10: a step is as its writer sent it without attached states, and any step that may have some is found', () => {
+    fc.assert(
+      fc.property(stepWithStates, attachTime, (drawn, time) => {
+        const step = { ...drawn, states: withAttached(drawn.states, []) };
+        const attached = { name: 'later', digest: sha256('a'), mediaType: '', size: 1, attachTime: time };
+        expect(canFold(step.states, attached)).toBe(true);
+        const folded = { ...step, states: withAttached(step.states, [attached]) };
+        expect(mayHaveAttached(bytesOf(folded))).toBe(true);
+        expect(bytesOf(asSent(folded))).toEqual(bytesOf(step));
+        expect(bytesOf(withoutAttached(folded))).toEqual(bytesOf(step));
+      }),
+    );
+  });
+
+  it('W10: an attached state without a time that can be found, or in place of one that was sent, stays apart', () => {
+    const sent = { name: 'env', digest: sha256('a'), mediaType: '', size: 1 };
+    const attached = { ...sent, attachTime: instantFromParts(2n ** 28n, 0) };
+    expect(canFold([], attached)).toBe(true);
+    expect(canFold([{ ...attached, prunedTime: 5n }], attached)).toBe(true);
+    expect(canFold([{ ...sent, prunedTime: 5n }], attached)).toBe(false);
+    expect(canFold([], sent)).toBe(false);
+    expect(canFold([], { ...sent, attachTime: instantFromParts(2n ** 28n - 1n, 0) })).toBe(false);
+    expect(canFold([], { ...sent, attachTime: instantFromParts(2n ** 35n, 0) })).toBe(false);
   });
 });

@@ -193,6 +193,12 @@ describe('stepDigest, different steps', () => {
     expect(new Set(digests).size).toBe(digests.length);
   });
 
+  it('W6, W10: attached states do not change the digest', () => {
+    const attached = { ...stateRef(newState('b'), 'later'), attachTime: 1n };
+    expect(stepDigest({ ...base, states: [...base.states, attached] })).toBe(stepDigest(base));
+    expect(stepDigest({ ...base, states: [attached] })).toBe(stepDigest({ ...base, states: [] }));
+  });
+
   it('W6: text moved from one field to the next changes the digest', () => {
     const split = (type: string, name: string) =>
       stepDigest(makeStep(1n, { actions: [textAction('', { type, name })] }));

@@ -88,6 +88,15 @@ it.each([
   expect(read(instantFromParts(1_800_000_000n, 0))).toHaveLength(1);
 });
 
+it('V6, W10: an attached state within a step is refused, because archives have it in a record', () => {
+  const [step, frame] = [new WireWriter(100), new WireWriter(100)];
+  const states = [{ ...stateRef(small(0)), attachTime: instantFromParts(1_800_000_000n, 0) }];
+  writeStoredStep(step, { ...makeStep(0n, { states }), commitTime: 0n, writerEpoch: 1n, rewardSum: 0 });
+  frame.delimited(step.take());
+  const part = { kind: 'steps', trajectoryId: 't', firstStepNumber: 0n, bytes: frame.take() } as const;
+  expect(() => readSteps(part, new Map())).toThrow(/step 0 of trajectory t: attached states belong into/);
+});
+
 describeStore('archives of pruned states', (on) => {
   async function onTarget(target: (typeof ENGINES)[number], work: (store: Store) => Promise<void>): Promise<void> {
     const database = await createMigratedDatabase(target);

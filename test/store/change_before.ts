@@ -18,22 +18,28 @@ export async function changeBefore<T>(
     changing = change();
     return changing;
   };
-  const spy =
-    engine === 'postgres' ? holdRows(Lease.prototype.rows, changed) : holdJobs(ReadThreads.prototype.run, changed);
+  const spies = engine === 'postgres' ? holdStatements(changed) : [holdJobs(ReadThreads.prototype.run, changed)];
   try {
     const result = await read();
     expect(changing).toBeDefined();
     return result;
   } finally {
-    spy.mockRestore();
+    for (const spy of spies) spy.mockRestore();
   }
 }
 
-function holdRows(original: Lease['rows'], changed: (text: string) => Promise<unknown> | undefined) {
-  return vi.spyOn(Lease.prototype, 'rows').mockImplementation(async function (this: Lease, text, values) {
-    await changed(text);
-    return original.call(this, text, values);
-  });
+function holdStatements(changed: (text: string) => Promise<unknown> | undefined) {
+  const { rows, query } = Lease.prototype;
+  return [
+    vi.spyOn(Lease.prototype, 'rows').mockImplementation(async function (this: Lease, text, values) {
+      await changed(text);
+      return rows.call(this, text, values);
+    }),
+    vi.spyOn(Lease.prototype, 'query').mockImplementation(async function (this: Lease, text, values) {
+      await changed(text);
+      return query.call(this, text, values);
+    }),
+  ];
 }
 
 function holdJobs(original: ReadThreads['run'], changed: (text: string) => Promise<unknown> | undefined) {

@@ -175,6 +175,10 @@ class Model {
     this.#trajectories = this.#trajectories.filter((each) => (how === 'CASCADE' ? !descends(each) : each !== chosen));
   }
 
+  async mergeAll(): Promise<void> {
+    for (const { made } of this.#trajectories) await this.#scene.store.mergeSteps([{ ref: made.ref, rest: true }]);
+  }
+
   async compare(): Promise<void> {
     const { store, namespace } = this.#scene;
     for (const { made, steps } of this.#trajectories) {
@@ -220,6 +224,9 @@ describeStore('pruned states compared with a naive list-copy model', (on) => {
           for (const command of commands) await model.run(command);
           await model.compare();
           checkChains(await storedStates(on.sql, scene.namespace));
+          await expectVerified(on.store);
+          await model.mergeAll();
+          await model.compare();
           await expectVerified(on.store);
           await model.deleteAll();
           expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);

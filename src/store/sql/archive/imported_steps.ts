@@ -1,8 +1,8 @@
 import { archiveInvalid, type StepsPart } from '../../../domain/archive.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { formatInstant, type Instant, parseInstant } from '../../../domain/instant.ts';
-import { hasValidMarks, mayHaveMarks, withoutMarks } from '../../../domain/pruning.ts';
-import { isKept, type StateRef } from '../../../domain/step.ts';
+import { asSent, hasValidMarks, mayHaveMarks } from '../../../domain/pruning.ts';
+import { isAttached, isKept, type StateRef } from '../../../domain/step.ts';
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
 import { StepFrames } from '../../../domain/step_codec/frames.ts';
 import { type PackedStep, packStep } from '../../../domain/step_codec/packed_step.ts';
@@ -45,10 +45,11 @@ export function readSteps(
         throw new DamagedStep(`step ${read.stepNumber} is not the next one`);
       if (Buffer.compare(packed.bytes, bytes.subarray(from, sentTo)) !== 0)
         throw new DamagedStep('its encoding is not canonical');
+      if (read.states.some(isAttached)) throw new DamagedStep('attached states belong into "attached_states"');
       if (!hasValidMarks(read))
         throw new DamagedStep('the time of a pruned state is not in whole seconds from 1978 on');
       const frame = bytes.subarray(begin, to);
-      const sentBytes = mayHaveMarks(Buffer.from(packed.bytes)) ? frameOf(withoutMarks(read)).length : undefined;
+      const sentBytes = mayHaveMarks(Buffer.from(packed.bytes)) ? frameOf(asSent(read)).length : undefined;
       steps.push({ packed, frame, sentBytes, writerEpoch, commitTime: formatInstant(commitTime, 6), rewardSum });
     }
   } catch (error) {

@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import type { Digest } from '../../../domain/ids.ts';
 import { formatInstant, type Instant } from '../../../domain/instant.ts';
-import type { StateRef } from '../../../domain/step.ts';
+import { withAttached } from '../../../domain/pruning.ts';
+import { isAttached, type StateRef } from '../../../domain/step.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { writeCommit, writeRewardSum } from '../../../domain/step_codec/write.ts';
-import { compareText } from '../../../domain/text_order.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { verified } from '../state/bytes.ts';
 import { smallStatesIn } from '../step/named_states.ts';
@@ -119,7 +119,8 @@ class ChunkBuilder implements StepChunk {
   readonly #verified = new Map<Digest, Uint8Array>();
   readonly #step = new WireWriter(4096);
   readonly #frame = new WireWriter(4096);
-
+  /** Attached states that merges have written into their steps. */
+  readonly #folded = new Map<bigint, readonly StateRef[]>();
   readonly #rowStates: readonly RowState[];
 
   constructor(first: bigint, rowStates: readonly RowState[]) {
@@ -135,7 +136,8 @@ class ChunkBuilder implements StepChunk {
   addRow({ segment, small, begin, end }: PageSegment): void {
     for (const at = new SegmentCursor(segment); this.next < end && at.next(); ) {
       if (at.stepNumber < begin) continue;
-      at.forward(this.#step, 'FULL');
+      const bytes = at.bytesWithoutAttached;
+      this.#step.raw(bytes, 0, bytes.length);
       writeCommit(this.#step, at.commit);
       writeRewardSum(this.#step, at.rewardSum);
       this.#frame.delimited(this.#step.take());
@@ -143,12 +145,16 @@ class ChunkBuilder implements StepChunk {
       this.next += 1n;
     }
     if (small === undefined || small.states.length === 0) return;
-    for (const { stepNumber, states } of smallStatesIn({ ...segment, ...small }, begin, end))
+    for (const { stepNumber, states } of smallStatesIn({ ...segment, ...small }, begin, end)) {
       for (const each of states) this.#keep(stepNumber, each);
+      const folded = states.filter(isAttached);
+      if (folded.length > 0) this.#folded.set(stepNumber, folded);
+    }
   }
 
+  /** Adds the states that were attached to a step, of which `states` have rows of their own. */
   attach(stepNumber: bigint, states: readonly StateRef[]): void {
-    for (const state of states.toSorted((a, b) => compareText(a.name, b.name))) {
+    for (const state of withAttached(this.#folded.get(stepNumber) ?? [], states)) {
       this.attached.push({ stepNumber, state });
       this.#keep(stepNumber, state);
     }

@@ -1,4 +1,4 @@
-import { withoutMarks } from '../../../domain/pruning.ts';
+import { asSent } from '../../../domain/pruning.ts';
 import { StepFrames } from '../../../domain/step_codec/frames.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
 import { readServerFields } from '../../../domain/step_codec/server_fields.ts';
@@ -61,6 +61,6 @@ function withoutMarksIn(frame: Uint8Array): Uint8Array {
   const frames = new StepFrames(frame);
   frames.next();
   const { sentTo } = readServerFields(frame, frames.from, frames.to);
-  const sent = frameOf(withoutMarks(readStep(frame, frames.from, sentTo)));
+  const sent = frameOf(asSent(readStep(frame, frames.from, sentTo)));
   return Buffer.concat([sent, frame.subarray(sentTo, frames.to)]);
 }

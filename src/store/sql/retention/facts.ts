@@ -46,10 +46,9 @@ export async function* readFacts(
 ): AsyncGenerator<readonly SizedFacts[], void, undefined> {
   for (let at = from; at < to; ) {
     if (at > from) await nextIteration();
-    const rows = (await segmentsOver(scope, ref, at, to).selectAll('s').limit(ROWS).execute()) as readonly SegmentRow[];
+    const { rows, attached } = await readRows(scope, ref, at, to);
     const last = rows.at(-1);
     if (last === undefined) return;
-    const attached = await readAttached(scope, ref, at, last.next_step_number);
     const facts: SizedFacts[] = [];
     for (const row of rows) {
       await scope.engine.slots.take();
@@ -63,22 +62,43 @@ export async function* readFacts(
 
 type Attached = ReadonlyMap<bigint, readonly (StateFacts & { readonly isPruned: boolean })[]>;
 
-async function readAttached(
-  { db, namespace }: ReadScope,
-  { tree, key }: TrajectoryRef,
+/** Reads some rows of steps, and the states that were attached to them. */
+async function readRows(
+  scope: ReadScope,
+  ref: TrajectoryRef,
   from: bigint,
   to: bigint,
-): Promise<Attached> {
-  const rows = await db
+): Promise<{ readonly rows: readonly SegmentRow[]; readonly attached: Attached }> {
+  const { engine, db, namespace } = scope;
+  const segments = segmentsOver(scope, ref, from, to).limit(ROWS);
+  const ends = db.selectFrom(segments.clearSelect().select('s.next_step_number as end').as('r'));
+  const added = db
     .selectFrom('attached_states')
     .select(['step_number', 'name', 'digest', 'size', 'pruned_time'])
     .select(({ eb }) => eb('data', 'is not', null).as('is_small'))
-    .where('tree', '=', tree)
-    .where('trajectory', '=', key)
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
     .where('step_number', '>=', from)
-    .where('step_number', '<', to)
-    .where('namespace', '=', namespace)
-    .execute();
+    .where(
+      'step_number',
+      '<',
+      ends.select(({ fn }) => fn.max('r.end').as('end')),
+    )
+    .where('namespace', '=', namespace);
+  const [rows, attached] = await engine.readSnapshot([segments.selectAll('s').compile(), added.compile()]);
+  return { rows: rows as readonly SegmentRow[], attached: factsOfAttached(attached) };
+}
+
+interface AttachedRow {
+  readonly step_number: bigint;
+  readonly name: string;
+  readonly digest: Uint8Array;
+  readonly size: bigint;
+  readonly pruned_time: string | null;
+  readonly is_small: unknown;
+}
+
+function factsOfAttached(rows: readonly AttachedRow[]): Attached {
   const facts = rows.map(({ step_number, name, digest, size, pruned_time, is_small }) => ({
     stepNumber: step_number,
     isPruned: pruned_time !== null,

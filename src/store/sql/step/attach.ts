@@ -21,7 +21,7 @@ import type { SegmentRow } from '../tables/steps.ts';
 import { inOneRoundTrip } from '../together.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import { scopeOf, type Transaction, writeAs } from '../transaction.ts';
-import { readDigest, readOptionalTime } from '../values.ts';
+import { readAttachments } from './attached.ts';
 import { segmentsOver } from './read_stored.ts';
 import { withRun } from './step_runs.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
@@ -84,6 +84,7 @@ function attachEncoded(
     const state = writer.attach(caller.namespace, row.ref, stepNumber, attached, inline);
     await writer.write();
     await addStateName(tx, row.ref, segment, stepNumber, name);
+    await mergeAgain(tx, row.ref, segment);
     return { state, duplicate: false };
   });
 }
@@ -120,21 +121,14 @@ async function statesOf(
 ): Promise<{ readonly states: readonly StateRef[]; readonly bytes: number }> {
   const steps = new SegmentCursor(segment);
   while (steps.stepNumber < stepNumber && steps.next());
-  const attached = await tx.db
-    .selectFrom('attached_states')
-    .select(['name', 'digest', 'media_type', 'size', 'pruned_time', 'attach_time'])
-    .where('tree', '=', ref.tree)
-    .where('trajectory', '=', ref.key)
-    .where('step_number', '=', stepNumber)
-    .execute();
-  const added = attached.map(({ name, digest, media_type: mediaType, size, ...times }): StateRef => {
-    const [prunedTime, attachTime] = [readOptionalTime(times.pruned_time), readOptionalTime(times.attach_time)];
-    return { name, digest: readDigest(digest), mediaType, size: Number(size), prunedTime, attachTime };
-  });
-  const states = withAttached(steps.read('BASIC').states, added);
+  const attached = await readAttachments(tx.db, ref, { from: stepNumber, to: stepNumber + 1n });
+  const states = withAttached(
+    steps.read('BASIC').states,
+    attached.map(({ state }) => ({ ...state, data: undefined })),
+  );
   return {
     states,
-    bytes: states.reduce((sum, state) => sum + refBytes(state), steps.frameBytes),
+    bytes: states.reduce((sum, state) => sum + refBytes(state), steps.sentFrame.length),
   };
 }
 
@@ -163,6 +157,17 @@ async function addStateName(
     .where('tree', '=', ref.tree)
     .where('trajectory', '=', ref.key)
     .where('first_step_number', '=', first)
+    .execute();
+}
+
+/** The next merge begins at this row, if it was merged, and writes the state into its step. */
+async function mergeAgain(tx: Transaction, ref: TrajectoryRef, { first_step_number: first }: StoredSegment) {
+  await tx.db
+    .updateTable('trajectories')
+    .set({ merged_to: first })
+    .where('tree', '=', ref.tree)
+    .where('key', '=', ref.key)
+    .where('merged_to', '>', first)
     .execute();
 }
 

@@ -6,6 +6,8 @@ import { SEGMENTS, type SegmentRow } from '../tables/steps.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
+import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from './attached.ts';
+import { foldedRows } from './folded_rows.ts';
 import { mergedRow } from './merged_row.ts';
 import { SEGMENT_BYTES, SEGMENT_STEPS } from './segment.ts';
 import { BODY_BYTES, COMPRESSED, STATES_BYTES } from './stored_body.ts';
@@ -37,11 +39,7 @@ export async function mergeSteps(engine: Engine, requests: readonly MergeRequest
     if (plan === undefined) continue;
     bytes += plan.bytes;
     if (plan.goesOn) left.push(request);
-    prepared.push({
-      ref: request.ref,
-      mergedTo: plan.mergedTo,
-      rows: await mergedRows(engine, request.ref, plan.ranges),
-    });
+    prepared.push(await prepare(engine, request.ref, plan));
   }
   if (prepared.length > 0) {
     prepared.sort((a, b) => inLockOrder(a.ref, b.ref));
@@ -53,13 +51,17 @@ export async function mergeSteps(engine: Engine, requests: readonly MergeRequest
 /** What is merged of a trajectory. */
 interface Merging {
   readonly ref: TrajectoryRef;
+  readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
   readonly rows: readonly Replacement[];
 }
 
-interface Replacement {
+interface Replacement extends StepRange {
   readonly replaced: readonly Pick<SegmentRow, 'first_step_number' | 'next_step_number' | 'checksum' | 'state_names'>[];
-  readonly row: SegmentRow;
+  /** States that were attached to these steps, if some are folded into the rows. */
+  readonly attached: readonly Attachment[];
+  readonly folded: readonly Attachment[];
+  readonly rows: readonly SegmentRow[];
 }
 
 interface StepRange {
@@ -67,9 +69,14 @@ interface StepRange {
   readonly to: bigint;
 }
 
+interface PlannedRange extends StepRange {
+  /** States were attached to its steps. */
+  readonly hasAttached: boolean;
+}
+
 interface Plan {
-  /** Each is replaced by one row. */
-  readonly ranges: readonly StepRange[];
+  readonly ranges: readonly PlannedRange[];
+  readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
   readonly bytes: number;
   /** There are more rows to look at. */
@@ -79,11 +86,11 @@ interface Plan {
 /** Returns undefined if the trajectory does not exist or all its rows are merged. */
 async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequest): Promise<Plan | undefined> {
   const head = await engine.db
-    .selectFrom('trajectories')
-    .select(['merged_to', 'next_step_number'])
-    .where('tree', '=', tree)
-    .where('key', '=', key)
-    .where('purging', '=', 0)
+    .selectFrom('trajectories as t')
+    .select(['t.merged_to', 't.next_step_number', hasAttached(engine).as('attached')])
+    .where('t.tree', '=', tree)
+    .where('t.key', '=', key)
+    .where('t.purging', '=', 0)
     .executeTakeFirst();
   if (head === undefined || head.merged_to >= head.next_step_number) return undefined;
   const rows = await engine.db
@@ -96,29 +103,72 @@ async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequ
     .orderBy('s.first_step_number')
     .limit(MOST_ROWS)
     .execute();
-  const ranges: StepRange[] = [];
-  let mergedTo = head.merged_to;
+  const attached = isSet(head.attached) ? await attachedBytes(engine, { tree, key }, rows) : NOTHING_ATTACHED;
+  const ranges: PlannedRange[] = [];
+  const mergedFrom = head.merged_to;
+  let mergedTo = mergedFrom;
   let bytes = 0;
   let open: OpenRange | undefined;
+  const close = (range: OpenRange) => {
+    if (!range.isWorthIt) return;
+    ranges.push(range.range);
+    bytes += range.bytes;
+  };
   for (const row of rows) {
-    if (open !== undefined && !open.hasRoomFor(row)) {
-      if (open.isWorthIt) ranges.push(open.range);
+    const sized = { ...row, attachedBytes: attached.get(row.from) };
+    if (open !== undefined && !open.hasRoomFor(sized)) {
+      close(open);
       mergedTo = open.range.to;
       open = undefined;
     }
-    if (bytes >= MOST_BYTES) return { ranges, mergedTo, bytes, goesOn: true };
+    if (bytes >= MOST_BYTES) return { ranges, mergedFrom, mergedTo, bytes, goesOn: true };
     open ??= new OpenRange(row.from);
-    open.add(row);
-    bytes += Number(row.bytes) + Number(row.stateBytes);
+    open.add(sized);
   }
   const goesOn = rows.length === MOST_ROWS;
   if (open !== undefined && (open.isFull || (rest && !goesOn))) {
-    if (open.isWorthIt) ranges.push(open.range);
+    close(open);
     // A row with room for more steps is merged again with those that follow.
     mergedTo = open.isHalfEmpty ? open.range.from : open.range.to;
   }
-  return ranges.length === 0 && mergedTo === head.merged_to ? undefined : { ranges, mergedTo, bytes, goesOn };
+  return ranges.length === 0 && mergedTo === mergedFrom ? undefined : { ranges, mergedFrom, mergedTo, bytes, goesOn };
 }
+
+/** Whether states that can be folded were attached to steps that are not merged, of a trajectory `t`. */
+function hasAttached(engine: Engine) {
+  return sql<boolean | bigint>`exists (select 1 from ${engine.table('attached_states')} as a
+    where a.tree = t.tree and a.trajectory = t.key and a.step_number >= t.merged_to and a.attach_time is not null)`;
+}
+
+/** Returns the bytes of the states that were attached to steps of these rows, by the first step of the row. */
+async function attachedBytes(
+  engine: Engine,
+  { tree, key }: TrajectoryRef,
+  rows: readonly StepRange[],
+): Promise<ReadonlyMap<bigint, number>> {
+  const [first, last] = [rows[0], rows.at(-1)];
+  const found = new Map<bigint, number>();
+  if (first === undefined || last === undefined) return found;
+  const attached = await engine.db
+    .selectFrom('attached_states')
+    .select(['step_number', sql<bigint>`coalesce(octet_length(data), 0)`.as('bytes')])
+    .where('tree', '=', tree)
+    .where('trajectory', '=', key)
+    .where('step_number', '>=', first.from)
+    .where('step_number', '<', last.to)
+    .where('attach_time', 'is not', null)
+    .orderBy('step_number')
+    .execute();
+  let at = 0;
+  for (const { step_number, bytes } of attached) {
+    while (rows[at]!.to <= step_number) at += 1;
+    const { from } = rows[at]!;
+    found.set(from, (found.get(from) ?? 0) + Number(bytes));
+  }
+  return found;
+}
+
+const NOTHING_ATTACHED: ReadonlyMap<bigint, number> = new Map();
 
 interface RowSize extends StepRange {
   readonly encoding: bigint;
@@ -126,6 +176,8 @@ interface RowSize extends StepRange {
   readonly bytes: bigint;
   /** Of their small states. */
   readonly stateBytes: bigint;
+  /** Of the states that were attached to them. Undefined if there are none. */
+  readonly attachedBytes: number | undefined;
 }
 
 /** Consecutive rows that become one. */
@@ -136,17 +188,19 @@ class OpenRange {
   #bytes = 0;
   #stateBytes = 0;
   #isCompressed = false;
+  #hasAttached = false;
 
   constructor(from: bigint) {
     this.#from = from;
     this.#to = from;
   }
 
-  get range(): StepRange {
-    return { from: this.#from, to: this.#to };
+  get range(): PlannedRange {
+    return { from: this.#from, to: this.#to, hasAttached: this.#hasAttached };
   }
 
-  get #all(): number {
+  /** Of its steps with their small states. */
+  get bytes(): number {
     return this.#bytes + this.#stateBytes;
   }
 
@@ -155,53 +209,70 @@ class OpenRange {
   }
 
   get isFull(): boolean {
-    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES || this.#all >= MOST_WITH_STATES;
+    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES || this.bytes >= MOST_WITH_STATES;
   }
 
   get isHalfEmpty(): boolean {
-    return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2 && this.#all < MOST_WITH_STATES / 2;
+    return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2 && this.bytes < MOST_WITH_STATES / 2;
   }
 
-  /** A single row is only compressed. */
+  /** A single row is only compressed, or gets the states that were attached. */
   get isWorthIt(): boolean {
-    return this.#rows > 1 || (!this.#isCompressed && this.#all >= LEAST_COMPRESSED);
+    return this.#rows > 1 || this.#hasAttached || (!this.#isCompressed && this.bytes >= LEAST_COMPRESSED);
   }
 
-  hasRoomFor({ from, to, bytes, stateBytes }: RowSize): boolean {
+  hasRoomFor({ from, to, bytes, stateBytes, attachedBytes = 0 }: RowSize): boolean {
     const stepBytes = this.#bytes + Number(bytes);
     return (
       from === this.#to &&
       Number(to - this.#from) <= SEGMENT_STEPS &&
       stepBytes <= SEGMENT_BYTES &&
-      stepBytes + this.#stateBytes + Number(stateBytes) <= MOST_WITH_STATES
+      stepBytes + this.#stateBytes + Number(stateBytes) + attachedBytes <= MOST_WITH_STATES
     );
   }
 
-  add({ to, bytes, stateBytes, encoding }: RowSize): void {
+  add({ to, bytes, stateBytes, attachedBytes, encoding }: RowSize): void {
     this.#to = to;
     this.#rows += 1;
     this.#bytes += Number(bytes);
-    this.#stateBytes += Number(stateBytes);
+    this.#stateBytes += Number(stateBytes) + (attachedBytes ?? 0);
     this.#isCompressed = encoding === COMPRESSED;
+    this.#hasAttached ||= attachedBytes !== undefined;
   }
 }
 
-async function mergedRows(engine: Engine, { tree, key }: TrajectoryRef, ranges: readonly StepRange[]) {
-  const merged: Replacement[] = [];
-  for (const { from, to } of ranges) {
-    const replaced = await engine.db
-      .selectFrom('segments')
-      .selectAll()
-      .where('tree', '=', tree)
-      .where('trajectory', '=', key)
-      .where('first_step_number', '>=', from)
-      .where('first_step_number', '<', to)
-      .orderBy('first_step_number')
-      .execute();
-    const row = replaced.length === 0 ? undefined : await mergedRow(replaced);
-    if (row !== undefined) merged.push({ replaced, row });
+async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<Merging> {
+  const rows: Replacement[] = [];
+  for (const range of plan.ranges) rows.push(...(await replacementsOf(engine, ref, range)));
+  const last = rows.at(-1);
+  // States that stay in rows of their own would be found again and again.
+  const isLeft = last !== undefined && last.from === plan.mergedTo && last.folded.length < last.attached.length;
+  return { ref, mergedFrom: plan.mergedFrom, mergedTo: isLeft ? last.to : plan.mergedTo, rows };
+}
+
+/** Returns nothing if a row is damaged. */
+async function replacementsOf(
+  engine: Engine,
+  ref: TrajectoryRef,
+  { from, to, hasAttached }: PlannedRange,
+): Promise<Replacement[]> {
+  const replaced = await engine.db
+    .selectFrom('segments')
+    .selectAll()
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where('first_step_number', '>=', from)
+    .where('first_step_number', '<', to)
+    .orderBy('first_step_number')
+    .execute();
+  if (replaced.length === 0) return [];
+  if (!hasAttached) {
+    const row = await mergedRow(replaced);
+    return row === undefined ? [] : [{ from, to, replaced, attached: [], folded: [], rows: [row] }];
   }
-  return merged;
+  const attached = await readAttachments(engine.db, ref, { from, to });
+  const folded = await foldedRows(replaced, attached);
+  return folded === undefined ? [] : [{ from, to, replaced, attached, ...folded }];
 }
 
 /** Locks the trajectories against deletion, but not against appends. */
@@ -217,26 +288,29 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
       .where('key', '=', key)
       .where('purging', '=', 0);
     if ((await tx.engine.lock(trajectory, 'keep').executeTakeFirst()) === undefined) continue;
-    const rows: SegmentRow[] = [];
-    for (const each of merging.rows) if (await removeRows(tx, merging.ref, each)) rows.push(each.row);
-    merged.push(...rows);
-    if (rows.length === merging.rows.length) done.push(merging);
+    let isDone = true;
+    for (const each of merging.rows) {
+      if (await removeRows(tx, merging.ref, each)) merged.push(...each.rows);
+      else isDone = false;
+    }
+    if (isDone) done.push(merging);
   }
   await tx.engine.insertRows(tx.db, SEGMENTS, merged);
-  for (const { ref, mergedTo } of done) await advance(tx, ref, mergedTo);
+  for (const merging of done) await advance(tx, merging);
 }
 
 /**
  * Does not wait for a writer that holds the trajectory, because that one may wait for the rows. Then a later merge looks
- * at the same rows again.
+ * at the same rows again, as it does if a state was attached to an earlier row meanwhile.
  */
-async function advance(tx: Transaction, { tree, key }: TrajectoryRef, mergedTo: bigint): Promise<void> {
+async function advance(tx: Transaction, { ref: { tree, key }, mergedFrom, mergedTo }: Merging): Promise<void> {
+  if (mergedTo === mergedFrom) return;
   const trajectory = tx.db
     .selectFrom('trajectories')
     .select('key')
     .where('tree', '=', tree)
     .where('key', '=', key)
-    .where('merged_to', '<', mergedTo);
+    .where('merged_to', '=', mergedFrom);
   if ((await tx.engine.lockFree(trajectory, 'write').executeTakeFirst()) === undefined) return;
   await tx.db
     .updateTable('trajectories')
@@ -249,9 +323,10 @@ async function advance(tx: Transaction, { tree, key }: TrajectoryRef, mergedTo: 
 /** Returns false, and removes nothing, if the rows are not those that were read. */
 async function removeRows(
   tx: Transaction,
-  { tree, key }: TrajectoryRef,
-  { replaced, row }: Replacement,
+  ref: TrajectoryRef,
+  { from, to, replaced, attached, folded }: Replacement,
 ): Promise<boolean> {
+  const { tree, key } = ref;
   const found = await tx.engine
     .lock(
       tx.db
@@ -259,8 +334,8 @@ async function removeRows(
         .select(['first_step_number', 'next_step_number', 'checksum', 'state_names'])
         .where('tree', '=', tree)
         .where('trajectory', '=', key)
-        .where('first_step_number', '>=', row.first_step_number)
-        .where('first_step_number', '<', row.next_step_number)
+        .where('first_step_number', '>=', from)
+        .where('first_step_number', '<', to)
         .orderBy('first_step_number'),
       'delete',
     )
@@ -272,13 +347,15 @@ async function removeRows(
     return each.checksum === read.checksum && each.state_names === read.state_names;
   });
   if (found.length !== replaced.length || !isSame) return false;
+  if (attached.length > 0 && !sameAttachments(await readAttachments(tx.db, ref, { from, to }), attached)) return false;
   await tx.db
     .deleteFrom('segments')
     .where('tree', '=', tree)
     .where('trajectory', '=', key)
-    .where('first_step_number', '>=', row.first_step_number)
-    .where('first_step_number', '<', row.next_step_number)
+    .where('first_step_number', '>=', from)
+    .where('first_step_number', '<', to)
     .execute();
+  await deleteAttachments(tx, ref, folded);
   return true;
 }
 
@@ -292,8 +369,9 @@ export async function findUnmerged(
   // A single row stays as it is. `merged_to` is its first step, if it has room for more.
   const unmerged = sql<boolean | bigint>`(t.merged_to < t.next_step_number and not t.purging
     and t.update_time < ${engine.hoursAgo(idleSeconds / 3600)}
-    and exists (select 1 from ${segments} as s
-      where s.tree = t.tree and s.trajectory = t.key and s.first_step_number > t.merged_to))`;
+    and (exists (select 1 from ${segments} as s
+      where s.tree = t.tree and s.trajectory = t.key and s.first_step_number > t.merged_to)
+      or ${hasAttached(engine)}))`;
   const rows = await engine.db
     .selectFrom('trajectories as t')
     .select(['t.tree', 't.key', unmerged.as('unmerged')])

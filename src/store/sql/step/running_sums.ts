@@ -1,4 +1,5 @@
 import { addReward } from '../../../domain/step.ts';
+import type { SegmentRow } from '../tables/steps.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { TRAJECTORIES } from '../tables/trajectories.ts';
 import { bindOptionalReal, bindReal, readReal } from '../values.ts';
@@ -29,6 +30,11 @@ export const NO_SUMS: Sums = {
   timedTurns: 0n,
   turnSeconds: 0,
 };
+
+/** Returns the sums before a row as far as the row has them: those along the lineage. */
+export function sumsBefore({ reward_sum, byte_sum }: Pick<SegmentRow, 'reward_sum' | 'byte_sum'>): Sums {
+  return { ...NO_SUMS, rewardSum: readReal(reward_sum), byteSum: byte_sum };
+}
 
 /** Returns the columns of `trajectories` that hold the sums. */
 export function sumColumns(sums: Sums) {

@@ -26,9 +26,9 @@ export interface StepOwner extends TrajectoryRef {
 /** What was stored with steps after a client had sent them. */
 export interface RestoredSteps {
   commitOf(stepNumber: bigint): { readonly writerEpoch: bigint; readonly commitTime: string };
-  /** Names of the states that were attached to the step, without pruned ones. */
+  /** Names of the states that were attached to the step and have rows of their own, without pruned ones. */
   attachedTo(stepNumber: bigint): readonly string[];
-  /** Bytes of the step after its length, as the client sent it. Undefined if no marks of pruned states were added. */
+  /** Bytes of the step after its length, as the client sent it. Undefined if nothing was added to it. */
   sentBytes(stepNumber: bigint): number | undefined;
 }
 

@@ -8,7 +8,7 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { stateCorrupt } from '../state/bytes.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
-import { readDigest } from '../values.ts';
+import { readDigest, readOptionalTime } from '../values.ts';
 import { smallStatesIn } from './named_states.ts';
 import { segmentsOver } from './read_stored.ts';
 import { lastWithStates, readRuns, runBegin, runEnd, runName, runsIn } from './step_runs.ts';
@@ -122,10 +122,8 @@ export async function listStepStates(
     const window = whole.slice(0, MOST_RANGES);
     const windowEnd = window.length < whole.length ? window.at(-1)!.to : begin + width;
     if (window.length === 0) return found;
-    const rows = await readNamed(scope, tree, window, name, most);
-    if (rows.reduce((steps, { lo, hi }) => steps + (hi - lo), 0n) >= MANY_STEPS) await scope.engine.slots.take();
-    const states = rows.flatMap((row) => statesIn(row, name));
-    found.push(...states, ...(await attachedIn(scope, tree, rows, name, states.length)));
+    const { rows, states } = await readWithAttached(scope, tree, window, name, most);
+    found.push(...states);
     const last = rows.at(-1);
     if (last === undefined || rows.length < most) {
       begin = windowEnd;
@@ -144,6 +142,30 @@ export async function listStepStates(
  */
 const FEWEST_ROWS = 4;
 const READ_BYTES = 256 * 1024;
+
+/** Reads again if a merge has written attached states into steps between the two statements. */
+async function readWithAttached(
+  scope: ReadScope,
+  tree: bigint,
+  window: readonly OwnedRange[],
+  name: string,
+  most: number,
+): Promise<{ readonly rows: readonly NamedRow[]; readonly states: readonly OwnedState[] }> {
+  for (let before: readonly NamedRow[] | undefined; ; ) {
+    const rows = await readNamed(scope, tree, window, name, most);
+    if (rows.reduce((steps, { lo, hi }) => steps + (hi - lo), 0n) >= MANY_STEPS) await scope.engine.slots.take();
+    const sent = rows.flatMap((row) => statesIn(row, name));
+    const named = runsOf(rows, name);
+    const count = named.reduce((sum, { from, to }) => sum + Number(to - from), 0);
+    const attached = count <= sent.length ? [] : await attachedIn(scope, tree, named, name);
+    const isSame = ({ checksum }: NamedRow, i: number) => checksum === before?.[i]?.checksum;
+    // A second reading of the same rows: states are missing.
+    if (sent.length + attached.length >= count || (rows.length === before?.length && rows.every(isSame))) {
+      return { rows, states: [...sent, ...attached] };
+    }
+    before = rows;
+  }
+}
 
 interface NamedRow extends StoredSegment, StoredStates {
   readonly trajectory: bigint;
@@ -188,15 +210,16 @@ function statesIn(row: NamedRow, name: string): OwnedState[] {
   return found;
 }
 
-/** Returns the states of the name that were attached to steps of the rows, of whose states `sent` came with the step. */
-async function attachedIn(
-  { engine, namespace }: ReadScope,
-  tree: bigint,
-  rows: readonly NamedRow[],
-  name: string,
-  sent: number,
-): Promise<OwnedState[]> {
-  const named = rows.flatMap(({ lo, hi, first_step_number: first, state_names, trajectory, id }) =>
+/** Own steps [from, to) of a trajectory that have a state of the name. */
+interface NamedRun {
+  readonly trajectory: bigint;
+  readonly id: string;
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+function runsOf(rows: readonly NamedRow[], name: string): NamedRun[] {
+  return rows.flatMap(({ lo, hi, first_step_number: first, state_names, trajectory, id }) =>
     readRuns(state_names)
       .filter((run) => run[0] === name)
       .map(([, from, to]) => {
@@ -205,7 +228,15 @@ async function attachedIn(
       })
       .filter(({ from, to }) => from < to),
   );
-  if (named.reduce((sum, { from, to }) => sum + Number(to - from), 0) <= sent) return [];
+}
+
+/** Returns the states of the name that were attached to these steps and have rows of their own. */
+async function attachedIn(
+  { engine, namespace }: ReadScope,
+  tree: bigint,
+  named: readonly NamedRun[],
+  name: string,
+): Promise<OwnedState[]> {
   const ranges = [...Map.groupBy(named, ({ trajectory }) => trajectory)].map(([key, runs]): OwnedRange => {
     const from = runs.reduce((least, run) => (run.from < least ? run.from : least), runs[0]!.from);
     const to = runs.reduce((most, run) => (run.to > most ? run.to : most), 0n);
@@ -214,20 +245,23 @@ async function attachedIn(
   const owners = new Map(named.map(({ trajectory, id }) => [trajectory, id]));
   const found = await sql<AttachedRow>`
     with ${lineageTable(engine, tree, ranges)}
-    select a.trajectory, a.step_number, a.digest, a.media_type, a.size, a.data
+    select a.trajectory, a.step_number, a.digest, a.media_type, a.size, a.data, a.attach_time
     from g cross join ${engine.table('attached_states')} as a
     where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
       and a.name = ${name} and a.namespace = ${namespace} and a.pruned_time is null`.execute(engine.db);
-  return found.rows.map(({ trajectory, step_number: stepNumber, digest, media_type: mediaType, size, data }) => {
-    const state = {
-      name,
-      digest: readDigest(digest),
-      mediaType,
-      size: Number(size),
-      ...(data === null ? {} : { data }),
-    };
-    return { owner: { key: trajectory, id: owners.get(trajectory)! }, stepNumber, state };
-  });
+  return found.rows.map(
+    ({ trajectory, step_number: stepNumber, digest, media_type: mediaType, size, data, attach_time }) => {
+      const state = {
+        name,
+        digest: readDigest(digest),
+        mediaType,
+        size: Number(size),
+        attachTime: readOptionalTime(attach_time),
+        ...(data === null ? {} : { data }),
+      };
+      return { owner: { key: trajectory, id: owners.get(trajectory)! }, stepNumber, state };
+    },
+  );
 }
 
 interface AttachedRow {
@@ -237,39 +271,54 @@ interface AttachedRow {
   readonly media_type: string;
   readonly size: bigint;
   readonly data: Uint8Array | null;
+  readonly attach_time: string | null;
 }
 
 export async function readSmallStates(
-  { engine, db, namespace }: ReadScope,
-  { tree, owner, stepNumber }: StepPlace,
+  scope: ReadScope,
+  place: StepPlace,
   names: readonly string[],
 ): Promise<ReadonlyMap<string, Uint8Array>> {
   const found = new Map<string, Uint8Array>();
+  const sent = await addSmallStates(found, scope, place, names);
+  const others = names.filter((name) => !sent.has(name));
+  if (others.length === 0) return found;
+  const attached = await scope.db
+    .selectFrom('attached_states')
+    .select(['name', 'digest', 'data'])
+    .where('tree', '=', place.tree)
+    .where('trajectory', '=', place.owner)
+    .where('step_number', '=', place.stepNumber)
+    .where('name', 'in', others)
+    .where('namespace', '=', scope.namespace)
+    .execute();
+  for (const { name, digest, data } of attached) addVerified(found, { name, digest: readDigest(digest), data });
+  // A merge may have written a state into its step in between.
+  const missing = others.filter((name) => attached.every((row) => row.name !== name));
+  if (missing.length > 0) await addSmallStates(found, scope, place, missing);
+  return found;
+}
+
+/** Adds small states that are stored with their step. Returns the names of all states that its row has. */
+async function addSmallStates(
+  found: Map<string, Uint8Array>,
+  { engine, db, namespace }: ReadScope,
+  { tree, owner, stepNumber }: StepPlace,
+  names: readonly string[],
+): Promise<ReadonlySet<string>> {
   const segment = await segmentsOver({ engine, db }, { tree, key: owner }, stepNumber, stepNumber + 1n)
     .select(['s.states', 's.states_bytes'])
     .where('s.namespace', '=', namespace)
     .executeTakeFirst();
   const steps = segment === undefined ? [] : smallStatesIn(segment, stepNumber, stepNumber + 1n);
-  const sent = new Set<string>();
+  const all = new Set<string>();
   for (const { states } of steps) {
     for (const state of states.filter(isKept)) {
-      sent.add(state.name);
+      all.add(state.name);
       if (names.includes(state.name)) addVerified(found, state);
     }
   }
-  const others = names.filter((name) => !sent.has(name));
-  if (others.length === 0) return found;
-  const attached = await db
-    .selectFrom('attached_states')
-    .select(['name', 'digest', 'data'])
-    .where('tree', '=', tree)
-    .where('trajectory', '=', owner)
-    .where('step_number', '=', stepNumber)
-    .where('name', 'in', others)
-    .where('namespace', '=', namespace)
-    .execute();
-  for (const { name, digest, data } of attached) addVerified(found, { name, digest: readDigest(digest), data });
-  return found;
+  return all;
 }
 
 /** S3. Errors: STATE_CORRUPT. */

@@ -103,7 +103,7 @@ export async function readOutlines(
       outlines.push({
         stepNumber: at.stepNumber,
         reward: at.reward,
-        frameHash: hash('sha256', at.unmarkedFrame, 'hex'),
+        frameHash: hash('sha256', at.sentFrame, 'hex'),
       });
     });
     if (outlines.length === before) break;

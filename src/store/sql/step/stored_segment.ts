@@ -1,5 +1,5 @@
 import { AnabranchError } from '../../../domain/errors.ts';
-import { mayHaveMarks, withAttached, withoutMarks } from '../../../domain/pruning.ts';
+import { asSent, mayHaveAttached, mayHaveMarks, withAttached, withoutAttached } from '../../../domain/pruning.ts';
 import { addReward, type StateRef, type Step, type StoredStep } from '../../../domain/step.ts';
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
 import { forwardStep, readReward } from '../../../domain/step_codec/forward.ts';
@@ -7,7 +7,6 @@ import { StepFrames } from '../../../domain/step_codec/frames.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { type Commit, writeStep } from '../../../domain/step_codec/write.ts';
-import { compareText } from '../../../domain/text_order.ts';
 import type { StepView } from '../../contract/step.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { readReal } from '../values.ts';
@@ -92,12 +91,17 @@ export class SegmentCursor {
     return this.#body.subarray(this.#begin, this.#frames.to);
   }
 
-  /** The same without the marks of pruned states (S13): what the client sent. */
-  get unmarkedFrame(): Uint8Array {
+  /** The same without marks of pruned states (S13) and attached states (W10): what the client sent. */
+  get sentFrame(): Uint8Array {
     const { frame } = this;
-    return mayHaveMarks(Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength))
-      ? frameOf(withoutMarks(this.read('FULL')))
-      : frame;
+    const bytes = Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength);
+    return mayHaveMarks(bytes) || mayHaveAttached(bytes) ? frameOf(asSent(this.read('FULL'))) : frame;
+  }
+
+  /** The encoding of the current step without the states that were attached to it. */
+  get bytesWithoutAttached(): Buffer {
+    const bytes = this.#body.subarray(this.#frames.from, this.#frames.to);
+    return mayHaveAttached(bytes) ? Buffer.from(encodedStep(withoutAttached(this.read('FULL')))) : bytes;
   }
 
   get frameBytes(): number {
@@ -127,13 +131,16 @@ export class SegmentCursor {
   }
 }
 
+function encodedStep(step: Step): Uint8Array {
+  const out = new WireWriter(4096);
+  writeStep(out, step);
+  return out.take();
+}
+
 /** Encodes a step after its length. */
 export function frameOf(step: Step): Uint8Array {
   const out = new WireWriter(4096);
-  writeStep(out, step);
-  const bytes = out.take();
-  out.clear();
-  out.delimited(bytes);
+  out.delimited(encodedStep(step));
   return out.take();
 }
 
@@ -144,12 +151,8 @@ export function storedStep(
   view: StepView,
 ): StoredStep {
   const step = steps.read(view);
-  const states = attached === undefined ? step.states : sortStates(withAttached(step.states, attached));
+  const states = attached === undefined ? step.states : withAttached(step.states, attached);
   return { ...step, states, ...steps.commit, rewardSum: steps.rewardSum };
-}
-
-function sortStates(states: StateRef[]): StateRef[] {
-  return states.sort((a, b) => compareText(a.name, b.name));
 }
 
 function stepCorrupt({ first_step_number: first, next_step_number: next }: StoredSegment, cause?: Error) {

@@ -56,7 +56,7 @@ export function checkSegment(
       const withBytes = step.states.map((state) => withData(state, small, report));
       builder.add(
         { ...step, states: withBytes, contentStates: [], tensorStates: [], contentData: [], bytes: at.bytes },
-        at.unmarkedFrame,
+        at.sentFrame,
       );
       found.push(foundStep(step, withBytes));
     }

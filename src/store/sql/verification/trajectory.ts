@@ -2,7 +2,7 @@ import { stateDigest } from '../../../domain/state_digest.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { StorageFault } from '../../../domain/verification.ts';
 import type { Engine, LockedHead } from '../engine.ts';
-import { NO_SUMS, type Sums } from '../step/running_sums.ts';
+import { NO_SUMS, type Sums, sumsBefore } from '../step/running_sums.ts';
 import { readHead } from '../trajectory/heads.ts';
 import { isSet, readDigest, readReal } from '../values.ts';
 import { confirmed } from './confirmed.ts';
@@ -215,11 +215,6 @@ class TrajectoryCheck {
 /** Names of the attached states that can be read. */
 function keptNames(attached: readonly AttachedPart[]): string[] {
   return attached.filter(({ pruned_time }) => pruned_time === null).map(({ name }) => name);
-}
-
-/** The running sums of a row, where those after the row before are not known. */
-function sumsBefore(row: SegmentPart): Sums {
-  return { ...NO_SUMS, rewardSum: readReal(row.reward_sum), byteSum: row.byte_sum };
 }
 
 function same(a: number, b: number): boolean {
