@@ -119,6 +119,8 @@ export function toConnectError(error: unknown, purpose: Purpose, logger: Logger)
 export function toReadError(error: unknown): AnabranchError | undefined {
   switch ((error as { code?: unknown } | null)?.code) {
     case 'ERR_STREAM_PREMATURE_CLOSE':
+    // What Connect aborts a call with when its HTTP/1.1 connection has closed.
+    case DOMException.ABORT_ERR:
       return callerGone();
     case 'ERR_MESSAGE_TIMEOUT':
       return new AnabranchError('MESSAGE_TIMEOUT', (error as Error).message);

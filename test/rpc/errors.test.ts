@@ -81,6 +81,14 @@ describe('errors on the wire', () => {
     expect(sent.rawMessage).toContain(metadata.error_id);
   });
 
+  it('a call whose HTTP/1.1 connection has closed is CANCELLED, which nobody needs to look for in the log', () => {
+    const log = new Log();
+    const sent = toConnectError(AbortSignal.abort().reason, 'read', log);
+    expect(sent.code).toBe(Code.Canceled);
+    expect(sent.findDetails(ErrorInfoSchema)).toMatchObject([{ reason: 'CANCELLED' }]);
+    expect([log.errors, log.warnings]).toEqual([[], []]);
+  });
+
   it('the cause of an error is logged, never sent', () => {
     const log = new Log();
     const cause = new Error('connect ECONNREFUSED /secret/socket');
