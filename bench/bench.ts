@@ -25,6 +25,8 @@ export interface Run {
   readonly archiveSteps: number;
   /** Points of each series of `metrics-read`. */
   readonly metricPoints: number;
+  /** Size of the data of the page's benches: 1 as aimed at, less for a quick try. */
+  readonly pageScale: number;
   readonly resources: BenchResources;
   /** Shows progress to people. */
   showProgress(what: string): void;

@@ -14,6 +14,7 @@ import { listBest } from './benches/list_best.ts';
 import { lockstep } from './benches/lockstep.ts';
 import { merge, mergeBacklog } from './benches/merge.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
+import { pageIngest, pageMemory, pageViews } from './benches/page.ts';
 import { peers } from './benches/peers.ts';
 import { pythonClient } from './benches/python.ts';
 import { read } from './benches/read.ts';
@@ -69,5 +70,8 @@ export const BENCHES: readonly Bench[] = [
   ...storageSteps,
   growth,
   peers,
+  pageViews,
+  pageIngest,
+  pageMemory,
   ...pythonClient,
 ];

@@ -17,15 +17,16 @@ interface Options {
   readonly growthSteps: number;
   readonly archiveSteps: number;
   readonly metricPoints: number;
+  readonly pageScale: number;
 }
 
-const GROUPS: readonly string[] = ['storage', 'python'];
+const GROUPS: readonly string[] = ['storage', 'python', 'page'];
 
 const command = new Command('bench')
   .description(
     'Measure the speed of the service, and compare it. These are figures, not tests: the bench fails only if it cannot measure.',
   )
-  .argument('[name...]', 'benches or results to measure (default: all but growth, peers and python)')
+  .argument('[name...]', 'benches or results to measure (default: all but growth, peers, python and page)')
   .option('--list', 'list all benches')
   .option('--json', 'print one line of JSON per result instead of a table')
   .option('--rounds <n>', 'rounds in which value and ceiling alternate', positive, 5)
@@ -36,6 +37,7 @@ const command = new Command('bench')
   .option('--growth-steps <n>', 'steps stored before `growth` measures', positive, 10_000_000)
   .option('--archive-steps <n>', 'steps that are exported, imported, backed up or pruned', positive, 1_000_000)
   .option('--metric-points <n>', 'points of each series that `metrics-read` reads', positive, 1_000_000)
+  .option('--page-scale <n>', 'size of the data of the benches of the page, as a part of 1', positive, 1)
   .action(main);
 await command.parseAsync();
 
@@ -65,7 +67,7 @@ function choose(names: readonly string[]): readonly Bench[] {
   return BENCHES.filter((bench) => names.some((name) => isMeant(bench, name)));
 }
 
-/** A name of a bench, or `storage` or `python` for all benches whose names begin with it. */
+/** A name of a bench, or `storage`, `python` or `page` for all benches whose names begin with it. */
 function isMeant(bench: Bench, name: string): boolean {
   return bench.names.includes(name) || (GROUPS.includes(name) && bench.names[0]!.startsWith(`${name}-`));
 }
@@ -85,7 +87,7 @@ async function measure(
 ): Promise<readonly Result[]> {
   const progress = process.stderr.isTTY === true ? process.stderr : undefined;
   const say = (what: string) => progress?.write(`\r\x1b[K${bench.names[0]} on ${engine}, ${what}`);
-  const { rounds, seconds, warmup, growthSteps, archiveSteps, metricPoints } = options;
+  const { rounds, seconds, warmup, growthSteps, archiveSteps, metricPoints, pageScale } = options;
   const run: Run = {
     engine,
     rounds,
@@ -94,6 +96,7 @@ async function measure(
     growthSteps,
     archiveSteps,
     metricPoints,
+    pageScale,
     resources: resources,
     showProgress: say,
   };
