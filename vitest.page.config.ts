@@ -5,9 +5,9 @@ import { shared } from './test/support/vitest-shared.ts';
 export default defineConfig({
   test: {
     ...shared,
+    // A worker process runs many files one after another, so it loads the modules of the project once.
+    isolate: false,
     include: ['test/browser/**/*.test.ts'],
-    globalSetup: [...shared.globalSetup, 'test/browser/build_page.ts'],
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
+    globalSetup: ['test/support/memory-folder.ts', ...shared.globalSetup, 'test/browser/global_setup.ts'],
   },
 });

@@ -1,11 +1,11 @@
 /** Bad input: readable in every view, freezes nothing, and logs no error. */
-import type { Page } from 'playwright-core';
+import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { openPageScene, type PageScene } from './page_scene.ts';
 import { serveTree, uuidOf } from './synthetic_tree.ts';
-import { openPage } from './views.ts';
+import { attributeOf, countOf, fill, has, inputOf, openPage, ROWS, show, waitForText } from './views.ts';
 
 let scene: PageScene;
 beforeAll(async () => {
@@ -17,13 +17,8 @@ const MARKUP = '<img src=x onerror=alert(1)><script>alert(2)</script>\u202egnp.e
 const SHOWN = '<img src=x onerror=alert(1)><script>alert(2)</script>\ufffdgnp.exe';
 
 /** Nothing of the data became an element. */
-async function expectText(page: Page): Promise<void> {
-  expect(await page.locator('main script, main img[src=x], main a[href^=javascript], main b').count()).toBe(0);
-}
-
-async function show(page: Page, view: string): Promise<void> {
-  await page.goto(scene.url + view);
-  await page.waitForSelector('h1');
+async function expectOnlyText(page: Page): Promise<void> {
+  expect(await countOf(page, 'main script, main img[src=x], main a[href^=javascript], main b')).toBe(0);
 }
 
 /** Returns how long the page took to answer, while it had to draw something else. */
@@ -70,24 +65,24 @@ describe('markup in names, labels, texts, types and messages', () => {
     const made2 = await trajectories.branchTrajectory({ trajectoryId: treeId, stepNumber: 0n, name: MARKUP });
     const views = {
       '/': '.list tbody a',
-      [`/runs/${runId}`]: '.metric-place >> text=<script>',
+      [`/runs/${runId}`]: has('.metric-place', '<script>'),
       [`/runs/${runId}/groups/${groupId}`]: '.sibling',
-      [`/rollouts/${rolloutId}`]: 'text=no success:',
+      [`/rollouts/${rolloutId}`]: '::-p-text(no success:)',
       [`/trees/${treeId}`]: '.step-body',
       [`/compare?ids=${treeId},${made2.trajectory?.id}`]: '.columns a',
       [`/search?q=${encodeURIComponent('<script>')}`]: '.hits mark',
     };
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     for (const [view, last] of Object.entries(views)) {
-      await show(page, view);
-      await page.locator(last).first().waitFor();
-      await expectText(page);
+      await show(page, scene.url + view);
+      await page.waitForSelector(last);
+      await expectOnlyText(page);
     }
-    await show(page, `/trees/${treeId}`);
-    await page.locator('.operations > button', { hasText: 'Branch here' }).click();
-    await page.waitForSelector(`dialog.operation h2 >> text=${SHOWN.slice(0, 20)}`);
-    await page.click('text=Copy as code');
-    await expectText(page);
+    await show(page, `${scene.url}/trees/${treeId}`);
+    await page.locator(has('.operations > button', 'Branch here')).click();
+    await waitForText(page, `${SHOWN.slice(0, 20)}`, 'dialog.operation h2');
+    await page.locator(has('dialog.operation summary', 'Copy as code')).click();
+    await expectOnlyText(page);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -107,21 +102,21 @@ describe('contents', () => {
       actions: [{ content: { text: 'y'.repeat(500_000) } }],
     };
     await scene.client.trajectories.appendStep({ trajectoryId, step });
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/trees/${trajectoryId}?step=0`);
-    await page.waitForSelector('text=−∞');
-    await page.locator('text=/Show all 1 lines/').first().click();
-    await page.waitForSelector('text=Show less');
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/trees/${trajectoryId}?step=0`);
+    await waitForText(page, '−∞');
+    await page.locator(has('button', 'Show all 1 lines')).click();
+    await waitForText(page, 'Show less');
     await expectAlive(page);
-    await page.waitForSelector('text=/^0 s$/');
-    await show(page, '/');
-    await page.locator(`a[href="/trees/${trajectoryId}"]`).waitFor();
+    await waitForText(page, /^0 s$/m);
+    await show(page, scene.url);
+    await page.waitForSelector(`a[href="/trees/${trajectoryId}"]`);
     expect(faults).toEqual([]);
     await page.close();
   });
 
   it('of an image of 20,000 px fit the view', async () => {
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     const trajectoryId = await createTree();
     await page.goto(scene.url);
     const base64 = await page.evaluate(() => {
@@ -131,10 +126,11 @@ describe('contents', () => {
     });
     const content = { data: Buffer.from(base64, 'base64'), mediaType: 'image/png' };
     await scene.client.trajectories.appendStep({ trajectoryId, step: { stepNumber: 0n, observations: [{ content }] } });
-    await show(page, `/trees/${trajectoryId}`);
-    const image = page.locator('.image img');
-    await expect.poll(() => image.evaluate((each) => (each as HTMLImageElement).naturalWidth)).toBe(20_000);
-    expect(await image.evaluate((each) => each.clientWidth)).toBeLessThan(500);
+    await show(page, `${scene.url}/trees/${trajectoryId}`);
+    const width = (property: 'naturalWidth' | 'clientWidth') =>
+      page.$eval('.image img', (image, property) => (image as HTMLImageElement)[property], property);
+    await expect.poll(() => width('naturalWidth')).toBe(20_000);
+    expect(await width('clientWidth')).toBeLessThan(500);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -148,11 +144,11 @@ describe('many', () => {
       const points = Array.from({ length: 500 }, (_, at) => ({ key: `key/${from + at}`, metricStep: 0n, value: at }));
       await scene.client.runs.logMetrics({ runId, points });
     }
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/runs/${runId}`);
-    await page.locator('.metric-place').nth(2999).waitFor({ state: 'attached' });
-    await page.locator('section input[type=search]').first().fill('key/2999');
-    await page.locator('.metric', { hasText: 'key/2999' }).waitFor();
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/runs/${runId}`);
+    await expect.poll(() => countOf(page, '.metric-place')).toBe(3000);
+    await fill(page, 'section input[type=search]', 'key/2999');
+    await page.waitForSelector(has('.metric', 'key/2999'));
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -171,17 +167,17 @@ describe('many', () => {
       },
       gain: at % 5 === 0 ? Number.POSITIVE_INFINITY : at,
     }));
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await serveTree(page, [{ trajectory: root }, ...branches]);
-    await show(page, `/trees/${uuidOf(0)}`);
-    await page.waitForSelector('text=20,001 trajectories');
+    await show(page, `${scene.url}/trees/${uuidOf(0)}`);
+    await waitForText(page, '20,001 trajectories');
     await page.focus('[role=treegrid]');
     await page.keyboard.press('End');
     await page.waitForSelector('[aria-selected=true]');
-    expect(await page.locator('[role=treegrid]').getAttribute('aria-rowcount')).toBe('20002');
-    expect(await page.locator('[role=row]').count()).toBeLessThan(100);
-    await page.fill('input[type=search]', 'branch 19999');
-    await expect.poll(() => page.locator('[role=row]:not(.grid-head)').count()).toBe(2);
+    expect(await attributeOf(page, '[role=treegrid]', 'aria-rowcount')).toBe('20002');
+    expect(await countOf(page, '[role=row]')).toBeLessThan(100);
+    await fill(page, 'input[type=search]', 'branch 19999');
+    await expect.poll(() => countOf(page, ROWS)).toBe(2);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -196,30 +192,30 @@ describe('many', () => {
         ...(at === 0 ? {} : { parentId: uuidOf(at - 1), branchPoint: BigInt(at - 1) }),
       },
     }));
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await serveTree(page, nodes);
-    await show(page, `/trees/${uuidOf(0)}`);
-    await page.waitForSelector('text=5,000 trajectories');
+    await show(page, `${scene.url}/trees/${uuidOf(0)}`);
+    await waitForText(page, '5,000 trajectories');
     await page.focus('[role=treegrid]');
     await page.keyboard.press('End');
-    await page.locator('[aria-selected=true]', { hasText: 'depth 4999' }).waitFor();
+    await page.waitForSelector(has('[aria-selected=true]', 'depth 4999'));
     await page.keyboard.press('ArrowLeft');
-    await page.locator('[aria-selected=true]', { hasText: 'depth 4998' }).waitFor();
+    await page.waitForSelector(has('[aria-selected=true]', 'depth 4998'));
     expect(faults).toEqual([]);
     await page.close();
   });
 
   it('steps (10 million, or one) are a scale that can be walked', async () => {
     for (const steps of [10_000_000, 1]) {
-      const { page, faults } = await openPage(scene.browser);
+      const { page, faults } = await openPage(scene.context);
       const id = uuidOf(7);
       await serveTree(page, [
         { trajectory: { id, name: 'long', nextStepNumber: BigInt(steps), status: Status.COMPLETED } },
       ]);
-      await show(page, `/trees/${id}`);
-      await expect.poll(() => page.inputValue('.stepper input[type=number]')).toBe(`${steps - 1}`);
+      await show(page, `${scene.url}/trees/${id}`);
+      await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe(`${steps - 1}`);
       await page.keyboard.press('p');
-      await expect.poll(() => page.inputValue('.stepper input[type=number]')).toBe(`${Math.max(0, steps - 2)}`);
+      await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe(`${Math.max(0, steps - 2)}`);
       await expectAlive(page);
       expect(faults).toEqual([]);
       await page.close();
@@ -235,7 +231,7 @@ describe('addresses', () => {
     '/search?q=x&in=run:0199f3a2-7c11-7d2e-8a4b-0123456789ab',
     '/trees/0199f3a2-7c11-7d2e-8a4b-0123456789ab?step=-1&from=x&value=y:z&against=%f0',
   ])('%s says what is wrong', async (view) => {
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await page.goto(scene.url + view);
     await page.waitForSelector('.problem');
     expect(faults).toEqual([]);
@@ -245,13 +241,13 @@ describe('addresses', () => {
   it('with values that a tree does not have show the tree', async () => {
     const trajectoryId = await createTree();
     await scene.client.trajectories.appendStep({ trajectoryId, step: { stepNumber: 0n } });
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await show(
       page,
-      `/trees/${trajectoryId}?at=nobody&step=99999999999999&from=9&to=2&value=%3Cb%3E&order=x&closed=,,a`,
+      `${scene.url}/trees/${trajectoryId}?at=nobody&step=99999999999999&from=9&to=2&value=%3Cb%3E&order=x&closed=,,a`,
     );
     await page.waitForSelector('.step-body');
-    expect(await page.inputValue('.stepper input[type=number]')).toBe('0');
+    expect(await inputOf(page, '.stepper input[type=number]')).toBe('0');
     expect(faults).toEqual([]);
     await page.close();
   });

@@ -1,33 +1,28 @@
 /** Files with the page, opened from disk in Chromium: no server runs then. */
-import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
-import process from 'node:process';
-import { promisify } from 'node:util';
-import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import type { AnabranchClient } from '../../src/client/index.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { startTestServer } from '../support/test-server.ts';
-import { accessibilityFaults, launch, openPage } from './views.ts';
+import { openPageScene, type PageScene } from './page_scene.ts';
+import { accessibilityFaults, countOf, fill, has, inputOf, openPage, ROWS, textOf, waitForText } from './views.ts';
 
-const ROOT = path.resolve(import.meta.dirname, '../..');
-const ROWS = '[role=row]:not(.grid-head)';
 const PIXEL = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
 
-let browser: Browser;
+let scene: PageScene;
 let folder: string;
 let main: string;
 let branch: string;
 
 beforeAll(async () => {
-  await promisify(execFile)(process.execPath, [path.join(ROOT, 'page/build.ts')]);
   folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-file-'));
-  browser = await launch();
+  // A server of its own, which is stopped before the files are opened.
   const server = await startTestServer();
-  const client = connectClient({ address: server.url });
+  scene = await openPageScene(server.url);
+  const { client } = scene;
   const at = ['--address', server.url];
   await plant(client);
   const { run } = await client.runs.createRun({ name: 'a run', configJson: '{"lr":0.1}' });
@@ -44,11 +39,10 @@ beforeAll(async () => {
   const picture = ['picture', main, '-o', path.join(folder, 'tree.svg'), ...at];
   expect(await runCli(picture)).toMatchObject({ code: 0 });
   await failures(client, at);
-  client.close();
   await server.stop();
 });
 afterAll(async () => {
-  await browser?.close();
+  await scene?.close();
   await rm(folder, { recursive: true, force: true });
 });
 
@@ -106,31 +100,29 @@ const fileOf = (name: string) => `file://${path.join(folder, name)}`;
 
 describe('a file with a tree and its states', () => {
   it('opens from disk, and is walked by rows, steps, values and links, without a request', async () => {
-    const { page, faults } = await openPage(browser);
+    const { page, faults } = await openPage(scene.context);
     const requests: string[] = [];
     page.on('request', (request) => requests.push(request.url().slice(0, 30)));
     await page.goto(fileOf('tree.html'));
     await page.waitForSelector(ROWS);
-    expect(await page.locator('h1').innerText()).toBe('</script><script>alert(1)</script><!--');
-    await expect.poll(() => page.locator(ROWS).count()).toBe(3);
-    await page.click(`${ROWS}:has-text("worse")`);
-    await page.fill('.stepper input[type=number]', '7');
-    await page.press('.stepper input[type=number]', 'Enter');
-    await page.waitForSelector('text=1 change since step 6');
-    expect(await page.locator('tr', { hasText: '/angle' }).innerText()).toMatch(/−?-?6\s.*-7/);
-    await expect
-      .poll(() => page.locator('.image img').evaluate((image: HTMLImageElement) => image.naturalWidth))
-      .toBe(1);
-    await page.selectOption('.chooser select', 'observation:/x');
-    expect(new URL(page.url()).hash).toContain('value=observation');
+    expect(await textOf(page, 'h1')).toBe('</script><script>alert(1)</script><!--');
+    await expect.poll(() => countOf(page, ROWS)).toBe(3);
+    await page.locator(has(ROWS, 'worse')).click();
+    await fill(page, '.stepper input[type=number]', '7');
+    await page.keyboard.press('Enter');
+    await waitForText(page, '1 change since step 6');
+    expect(await textOf(page, has('tr', '/angle'))).toMatch(/−?-?6\s.*-7/);
+    await expect.poll(() => page.$eval('.image img', (image) => (image as HTMLImageElement).naturalWidth)).toBe(1);
+    await fill(page, '.chooser select', 'observation:/x');
+    await expect.poll(() => new URL(page.url()).hash).toContain('value=observation');
     const address = page.url();
-    await page.click('text=Anabranch');
+    await page.locator(has('a', 'Anabranch')).click();
     await page.waitForSelector('#trees');
     await page.goBack();
     await expect.poll(() => page.url()).toBe(address);
     await page.reload();
     await page.waitForSelector(ROWS);
-    expect(await page.inputValue('.stepper input[type=number]')).toBe('7');
+    await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe('7');
     expect(await accessibilityFaults(page)).toEqual([]);
     expect(requests.filter((url) => !/^(?:file|blob):/.test(url))).toEqual([]);
     expect(faults).toEqual([]);
@@ -140,12 +132,12 @@ describe('a file with a tree and its states', () => {
 
 describe('a file with a single trajectory', () => {
   it('begins at the named step, has its ancestors only, and no states', async () => {
-    const { page, faults } = await openPage(browser, 'dark');
+    const { page, faults } = await openPage(scene.context, 'dark');
     await page.goto(fileOf('bare.html'));
     await page.waitForSelector(ROWS);
-    await expect.poll(() => page.locator(ROWS).count()).toBe(2);
-    expect(await page.inputValue('.stepper input[type=number]')).toBe('5');
-    expect(await page.locator('text=State env').count()).toBe(0);
+    await expect.poll(() => countOf(page, ROWS)).toBe(2);
+    await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe('5');
+    expect(await countOf(page, '::-p-text(State env)')).toBe(0);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -153,11 +145,11 @@ describe('a file with a single trajectory', () => {
 
 describe('a file with a run', () => {
   it('shows the run and its metrics', async () => {
-    const { page, faults } = await openPage(browser);
+    const { page, faults } = await openPage(scene.context);
     await page.goto(fileOf('run.html'));
     await page.waitForSelector('.metric canvas');
-    expect(await page.locator('h1').innerText()).toBe('a run');
-    expect(await page.innerText('.metric')).toContain('4.5');
+    expect(await textOf(page, 'h1')).toBe('a run');
+    expect(await textOf(page, '.metric')).toContain('4.5');
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -165,16 +157,14 @@ describe('a file with a run', () => {
 
 describe('anabranch picture', () => {
   it('writes a document that a browser parses and draws, with names as text', async () => {
-    const { page, faults } = await openPage(browser);
+    const { page, faults } = await openPage(scene.context);
     await page.goto(fileOf('tree.svg'));
     expect(await page.evaluate(() => document.documentElement.nodeName)).toBe('svg');
-    expect(await page.locator('parsererror, script').count()).toBe(0);
-    const texts = await page.locator('text').allTextContents();
+    expect(await countOf(page, 'parsererror, script')).toBe(0);
+    const texts = await page.$$eval('text', (all) => all.map((each) => each.textContent));
     expect(texts).toContain('@5 better');
     expect(texts).toContain('</script><script>alert(1)</script><!--');
-    const sizes = await page
-      .locator('path')
-      .evaluateAll((paths) => paths.map((each) => each.getBoundingClientRect().width));
+    const sizes = await page.$$eval('path', (paths) => paths.map((each) => each.getBoundingClientRect().width));
     expect(sizes.filter((width) => width > 100).length).toBeGreaterThan(5);
     expect(faults).toEqual([]);
     await page.close();

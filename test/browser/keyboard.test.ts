@@ -1,9 +1,9 @@
 /** The page without a pointer. */
-import type { Page } from 'playwright-core';
+import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { openPage } from './views.ts';
+import { countOf, has, openPage, waitForText } from './views.ts';
 
 let scene: PageScene;
 beforeAll(async () => {
@@ -31,34 +31,34 @@ describe('every view by keyboard alone', () => {
     await runs.startStage({ stageId });
     const wanted = [0n, 1n].map((number) => ({ groupNumber: 0n, number }));
     await rollouts.createRollouts({ stageId, rollouts: wanted });
-    const { page, faults } = await openPage(scene.browser);
-    await page.goto(scene.url);
-    await page.waitForSelector('text=by keys');
+    const { page, faults } = await openPage(scene.context);
+    await page.goto(`${scene.url}/?text=by+keys`);
+    await waitForText(page, 'by keys');
     await page.keyboard.press('j');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('text=Group 0');
+    await waitForText(page, 'Group 0');
     await page.keyboard.press('j');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('text=Rollout 1');
+    await waitForText(page, 'Rollout 1');
     await page.keyboard.press('j');
     await page.keyboard.press('j');
     await page.keyboard.press('Enter');
-    await page.locator('h1', { hasText: 'Rollout 1' }).waitFor();
+    await page.waitForSelector(has('h1', 'Rollout 1'));
     await tabTo(page, 'Cancel');
     await page.keyboard.press('Enter');
     await page.waitForSelector('dialog.operation[open]');
     await page.keyboard.type('no longer needed');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('text=no longer needed');
-    await page.waitForSelector('dialog.operation', { state: 'detached' });
+    await waitForText(page, 'no longer needed');
+    await page.waitForSelector('dialog.operation', { hidden: true });
     await page.keyboard.press('?');
-    await page.waitForSelector('dialog[open] >> text=Keys');
+    await waitForText(page, 'Keys', 'dialog[open]');
     // The button of the dialog has the focus.
     await page.keyboard.press('Enter');
-    await expect.poll(() => page.locator('dialog[open]').count()).toBe(0);
+    await expect.poll(() => countOf(page, 'dialog[open]')).toBe(0);
     await page.keyboard.press('/');
     await page.keyboard.type('keys');
-    await page.locator('.list tbody th a', { hasText: 'by keys' }).waitFor();
+    await page.waitForSelector(has('.list tbody th a', 'by keys'));
     expect(faults).toEqual([]);
     await page.close();
   });

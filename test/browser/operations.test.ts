@@ -4,15 +4,26 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { promisify } from 'node:util';
-import type { Page } from 'playwright-core';
+import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { connectClient } from '../../src/client/index.ts';
-import { createDatabase } from '../support/database.ts';
-import { spawnServer } from '../support/spawned-server.ts';
+import { startTestServer } from '../support/test-server.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { accessibilityFaults, openPage, takeScreenshot } from './views.ts';
+import {
+  accessibilityFaults,
+  countOf,
+  fill,
+  has,
+  inputOf,
+  is,
+  openPage,
+  show,
+  takeScreenshot,
+  textOf,
+  waitForText,
+} from './views.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const run = promisify(execFile);
@@ -22,11 +33,6 @@ beforeAll(async () => {
   scene = await openPageScene();
 });
 afterAll(() => scene?.close());
-
-async function show(page: Page, view: string): Promise<void> {
-  await page.goto(scene.url + view);
-  await page.waitForSelector('h1');
-}
 
 /** Creates a trajectory of steps 0 to 3. */
 async function createSteps(name: string): Promise<string> {
@@ -38,8 +44,11 @@ async function createSteps(name: string): Promise<string> {
   return trajectoryId;
 }
 
-const operation = (page: Page, title: string) => page.locator('.operations > button', { hasText: title });
-const confirm = (page: Page) => page.locator('dialog.operation .primary');
+const operation = (title: string) => has('.operations > button', title);
+const choose = (page: Page, title: string) => page.locator(operation(title)).click();
+const confirm = (page: Page) => page.locator('dialog.operation .primary').click();
+/** The field of a dialog with this label. */
+const field = (label: string) => `${is('dialog.operation label', label)} ~ :is(input, select, textarea)`;
 
 async function startedRun(name: string): Promise<string> {
   const { run: created } = await scene.client.runs.createRun({ name });
@@ -51,22 +60,22 @@ async function startedRun(name: string): Promise<string> {
 describe('operations of a trajectory', () => {
   it('branch at the step that is shown, and show how to continue the branch in code that runs', async () => {
     const trajectoryId = await createSteps('trunk');
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/trees/${trajectoryId}?step=2`);
-    await operation(page, 'Branch here').click();
-    await page.fill('dialog.operation input', 'twig');
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/trees/${trajectoryId}?step=2`);
+    await choose(page, 'Branch here');
+    await fill(page, 'dialog.operation input', 'twig');
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'operation-light-1500');
-    await confirm(page).click();
-    await page.waitForSelector('text=The branch is created');
+    await confirm(page);
+    await waitForText(page, 'The branch is created');
     const code = async (language: string) => {
-      await page.locator('.code-view label', { hasText: language }).click();
-      return page.locator('.code-view pre').innerText();
+      await page.locator(has('.code-view label', language)).click();
+      return textOf(page, '.code-view pre');
     };
     const typeScript = await code('TypeScript');
     const shell = (await code('CLI')).split('\n').find((line) => line.startsWith('curl')) ?? '';
-    await page.click('text=Show it');
-    await page.locator('[role=row]', { hasText: 'twig' }).waitFor();
+    await page.locator(has('dialog.operation button, dialog.operation a', 'Show it')).click();
+    await page.waitForSelector(has('[role=row]', 'twig'));
     const branchId = new URL(page.url()).pathname.split('/')[2] ?? '';
     const folder = await mkdtemp(path.join(ROOT, 'test/browser/.code-'));
     const file = path.join(folder, 'continue.ts');
@@ -84,26 +93,26 @@ describe('operations of a trajectory', () => {
 
   it('tag, rename and label, and keep the labels that are not changed', async () => {
     const trajectoryId = await createSteps('nameless');
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/trees/${trajectoryId}?step=1`);
-    await operation(page, 'Tag').click();
-    await page.fill('dialog.operation input', 'best');
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/trees/${trajectoryId}?step=1`);
+    await choose(page, 'Tag');
+    await fill(page, 'dialog.operation input', 'best');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('dialog.operation', { state: 'detached' });
-    await operation(page, 'Rename').click();
-    await expect.poll(() => page.inputValue('dialog.operation input')).toBe('nameless');
-    await page.fill('dialog.operation input', 'named');
-    await confirm(page).click();
-    await page.locator('h1', { hasText: 'named' }).waitFor();
-    await page.waitForSelector('dialog.operation', { state: 'detached' });
-    await operation(page, 'Label').click();
-    await expect.poll(() => page.inputValue('dialog.operation textarea')).toBe('lr=0.1');
-    await page.fill('dialog.operation textarea', 'lr=0.1\nseed');
-    await confirm(page).click();
-    await page.waitForSelector('dialog.operation .problem >> text=A label must be NAME=VALUE, got seed');
-    await page.fill('dialog.operation textarea', 'lr=0.1\nseed=7');
-    await confirm(page).click();
-    await page.waitForSelector('dialog.operation', { state: 'detached' });
+    await page.waitForSelector('dialog.operation', { hidden: true });
+    await choose(page, 'Rename');
+    await expect.poll(() => inputOf(page, 'dialog.operation input')).toBe('nameless');
+    await fill(page, 'dialog.operation input', 'named');
+    await confirm(page);
+    await page.waitForSelector(has('h1', 'named'));
+    await page.waitForSelector('dialog.operation', { hidden: true });
+    await choose(page, 'Label');
+    await expect.poll(() => inputOf(page, 'dialog.operation textarea')).toBe('lr=0.1');
+    await fill(page, 'dialog.operation textarea', 'lr=0.1\nseed');
+    await confirm(page);
+    await waitForText(page, 'A label must be NAME=VALUE, got seed', 'dialog.operation .problem');
+    await fill(page, 'dialog.operation textarea', 'lr=0.1\nseed=7');
+    await confirm(page);
+    await page.waitForSelector('dialog.operation', { hidden: true });
     const { trajectory } = await scene.client.trajectories.getTrajectory({ trajectoryId });
     expect([trajectory?.name, trajectory?.labels]).toEqual(['named', { lr: '0.1', seed: '7' }]);
     const { tag } = await scene.client.trajectories.getTag({ trajectoryId, name: 'best' });
@@ -114,23 +123,23 @@ describe('operations of a trajectory', () => {
 
   it('show the message of the server if it refuses, and offer the same call as code', async () => {
     const trajectoryId = await createSteps('refused');
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/trees/${trajectoryId}?step=1`);
-    await operation(page, 'Tag').click();
-    await page.fill('dialog.operation input', '1 <b>bad</b>');
-    await confirm(page).click();
-    const refusal = page.locator('dialog.operation .problem');
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/trees/${trajectoryId}?step=1`);
+    await choose(page, 'Tag');
+    await fill(page, 'dialog.operation input', '1 <b>bad</b>');
+    await confirm(page);
+    const refusal = () => textOf(page, 'dialog.operation .problem');
     const message = await scene.client.trajectories
       .setTag({ trajectoryId, stepNumber: 1n, name: '1 <b>bad</b>' })
       .catch((error: { rawMessage: string }) => error.rawMessage);
-    await expect.poll(() => refusal.innerText()).toBe(message);
-    await page.click('text=Copy as code');
-    await page.context().grantPermissions(['clipboard-read', 'clipboard-write'], { origin: scene.url });
-    await page.click('.code-view button');
-    await page.waitForSelector('text=/^Copied$/');
+    await expect.poll(refusal).toBe(message);
+    await page.locator(has('dialog.operation summary', 'Copy as code')).click();
+    await scene.context.overridePermissions(scene.url, ['clipboard-read', 'clipboard-sanitized-write']);
+    await page.locator('.code-view button').click();
+    await waitForText(page, /^Copied$/m);
     expect(await page.evaluate('navigator.clipboard.readText()')).toContain('await client.trajectories.setTag({');
     await page.keyboard.press('Escape');
-    await expect.poll(() => page.locator('dialog.operation').count()).toBe(0);
+    await expect.poll(() => countOf(page, 'dialog.operation')).toBe(0);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -139,24 +148,24 @@ describe('operations of a trajectory', () => {
 describe('operations of a run', () => {
   it('pause, resume and cancel, each after one confirmation, and follow the status', async () => {
     const runId = await startedRun('steered');
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/runs/${runId}`);
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/runs/${runId}`);
     const status = async () => (await scene.client.runs.getRun({ runId })).run?.status;
-    await operation(page, 'Pause').click();
+    await choose(page, 'Pause');
     expect(await status()).toBe(Status.RUNNING);
-    await confirm(page).click();
-    await operation(page, 'Resume').waitFor();
+    await confirm(page);
+    await page.waitForSelector(operation('Resume'));
     expect(await status()).toBe(Status.PAUSED);
-    await operation(page, 'Resume').click();
-    await confirm(page).click();
-    await operation(page, 'Pause').waitFor();
+    await choose(page, 'Resume');
+    await confirm(page);
+    await page.waitForSelector(operation('Pause'));
     expect(await status()).toBe(Status.RUNNING);
-    await operation(page, 'Cancel').click();
-    await page.locator('dialog.operation').getByLabel('Message').fill('enough');
-    await page.click('text=Cancel its rollouts, too');
-    await confirm(page).click();
-    await operation(page, 'Cancel').waitFor({ state: 'detached' });
-    await page.waitForSelector('text=enough');
+    await choose(page, 'Cancel');
+    await fill(page, field('Message'), 'enough');
+    await page.locator('::-p-text(Cancel its rollouts, too)').click();
+    await confirm(page);
+    await page.waitForSelector(operation('Cancel'), { hidden: true });
+    await waitForText(page, 'enough');
     expect(await status()).toBe(Status.CANCELLED);
     expect(faults).toEqual([]);
     await page.close();
@@ -164,12 +173,12 @@ describe('operations of a run', () => {
 
   it('stay as they were chosen while the run changes, so that the server decides', async () => {
     const runId = await startedRun('raced');
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/runs/${runId}`);
-    await operation(page, 'Pause').click();
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/runs/${runId}`);
+    await choose(page, 'Pause');
     await scene.client.runs.completeRun({ runId });
-    await operation(page, 'Pause').waitFor({ state: 'detached' });
-    await confirm(page).click();
+    await page.waitForSelector(operation('Pause'), { hidden: true });
+    await confirm(page);
     await page.waitForSelector('dialog.operation .problem');
     expect(faults).toEqual([]);
     await page.close();
@@ -185,20 +194,20 @@ describe('operations of a rollout', () => {
     const rollouts = [{ groupNumber: 0n, number: 0n }];
     const created = await scene.client.rollouts.createRollouts({ stageId, rollouts });
     const rolloutId = created.rollouts[0]?.rolloutId ?? '';
-    const { page, faults } = await openPage(scene.browser);
-    await show(page, `/rollouts/${rolloutId}`);
-    await operation(page, 'Cancel').click();
-    await confirm(page).click();
-    await operation(page, 'Retry').click();
-    await confirm(page).click();
-    await operation(page, 'Cancel').waitFor();
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}/rollouts/${rolloutId}`);
+    await choose(page, 'Cancel');
+    await confirm(page);
+    await choose(page, 'Retry');
+    await confirm(page);
+    await page.waitForSelector(operation('Cancel'));
     await scene.client.rollouts.claimRollouts({ runId, workerId: 'w', maxRollouts: 1 });
     await page.reload();
-    await operation(page, 'Override verdict').click();
-    await page.locator('dialog.operation').getByLabel('Verdict').selectOption('no success');
-    await page.locator('dialog.operation').getByLabel('Reason').fill('it cheated');
-    await confirm(page).click();
-    await page.waitForSelector('text=/no success: it cheated page, attempt 1/');
+    await choose(page, 'Override verdict');
+    await fill(page, field('Verdict'), 'no success');
+    await fill(page, field('Reason'), 'it cheated');
+    await confirm(page);
+    await waitForText(page, /no success: it cheated page, attempt 1/);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -206,19 +215,16 @@ describe('operations of a rollout', () => {
 
 describe('a page that only reads', () => {
   it('offers no operation', async () => {
-    const database = await createDatabase('sqlite');
-    const server = await spawnServer({ database: database.url, args: ['--page', 'read'] });
+    await using server = await startTestServer({ flags: { page: 'read' } });
     const client = connectClient({ address: server.url });
     const { trajectory } = await client.trajectories.createTrajectory({ name: 'read' });
     await client.trajectories.appendStep({ trajectoryId: trajectory?.id ?? '', step: { stepNumber: 0n } });
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await page.goto(`${server.url}/trees/${trajectory?.id}`);
     await page.waitForSelector('.step-body');
-    expect(await page.locator('.operations').count()).toBe(0);
+    expect(await countOf(page, '.operations')).toBe(0);
     expect(faults).toEqual([]);
     await page.close();
     client.close();
-    await server.kill();
-    await database.drop();
   });
 });

@@ -1,28 +1,39 @@
 /** A server with the page, a client of it, and a browser. */
-import type { Browser } from 'playwright-core';
+import process from 'node:process';
+import { type BrowserContext, connect } from 'puppeteer-core';
+import { inject } from 'vitest';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
-import { createDatabase } from '../support/database.ts';
-import { type SpawnOptions, spawnServer } from '../support/spawned-server.ts';
-import { launch } from './views.ts';
+import type { Target } from '../support/tcp-proxy.ts';
 
 export interface PageScene {
-  readonly browser: Browser;
+  /** A part of the browser without the cookies, caches and shared workers of other files. */
+  readonly context: BrowserContext;
   readonly client: AnabranchClient;
   /** Address of the server, and so of the page. */
   readonly url: string;
+  /** The same, for a proxy. */
+  readonly target: Target;
+  /** Closes the windows and the client. */
   close(): Promise<void>;
 }
 
-export async function openPageScene(options: Omit<SpawnOptions, 'database'> = {}): Promise<PageScene> {
-  const database = await createDatabase('sqlite');
-  const server = await spawnServer({ ...options, database: database.url });
-  const client = connectClient({ address: server.url });
-  const browser = await launch();
+/**
+ * Opens the browser of this worker on a server. The default is the server that all files share: what a test reads there
+ * must not depend on what other files have written.
+ */
+export async function openPageScene(url: string = inject('address')): Promise<PageScene> {
+  const worker = Number(process.env.VITEST_POOL_ID) - 1;
+  const browserWSEndpoint = inject('browsers')[worker];
+  if (browserWSEndpoint === undefined) throw new Error(`There is no browser for worker ${worker}.`);
+  const browser = await connect({ browserWSEndpoint, defaultViewport: { width: 1500, height: 900 } });
+  const context = await browser.createBrowserContext();
+  const client = connectClient({ address: url });
+  const { hostname, port } = new URL(url);
+  const target = { host: hostname, port: Number(port) };
   const close = async () => {
-    await browser.close();
+    await context.close();
+    await browser.disconnect();
     client.close();
-    await server.kill();
-    await database.drop();
   };
-  return { browser, client, url: server.url, close };
+  return { context, client, url, target, close };
 }

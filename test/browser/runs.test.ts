@@ -1,10 +1,25 @@
 /** The list of runs, and the metrics of one run or several. */
-import type { Page } from 'playwright-core';
+import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { accessibilityFaults, openPage, takeScreenshot } from './views.ts';
+import {
+  accessibilityFaults,
+  attributeOf,
+  countOf,
+  fill,
+  has,
+  is,
+  named,
+  openPage,
+  overflowOf,
+  takeScreenshot,
+  textsOf,
+  waitForText,
+} from './views.ts';
 
+const LOSS = 'canvas[aria-label^="train/loss"]';
+const ORDER = `${has('label', 'Order')} select`;
 const RATES = ['0.1', '0.1', '0.01', '0.01'];
 
 let scene: PageScene;
@@ -33,25 +48,25 @@ beforeAll(async () => {
 });
 afterAll(() => scene?.close());
 
-const names = async (page: Page) => page.locator('main section:first-of-type tbody th a').allInnerTexts();
+const names = async (page: Page) => textsOf(page, 'main section:first-of-type tbody th a');
 
 describe('the list of runs', () => {
   it('is filtered and ordered by the address, which a reload restores', async () => {
-    const { page, faults } = await openPage(scene.browser);
-    await page.goto(scene.url);
+    const { page, faults } = await openPage(scene.context);
+    await page.goto(`${scene.url}/?text=sweep`);
     await expect.poll(() => names(page)).toEqual(['sweep a', 'sweep b', 'sweep c', 'sweep d']);
-    await page.selectOption('label:has-text("Order") select', 'name');
-    await page.getByRole('button', { name: 'Reverse' }).click();
+    await fill(page, ORDER, 'name');
+    await page.locator(is('button', 'Reverse')).click();
     await expect.poll(() => names(page)).toEqual(['sweep d', 'sweep c', 'sweep b', 'sweep a']);
-    await page.selectOption('label:has-text("Order") select', 'reward');
-    await page.getByRole('button', { name: 'Reverse' }).click();
+    await fill(page, ORDER, 'reward');
+    await page.locator(is('button', 'Reverse')).click();
     await expect.poll(async () => (await names(page))[0]).toBe('sweep b');
-    await page.getByLabel('filter runs by labels').fill('lr=0.01');
-    await page.selectOption('label:has-text("Status") select', 'failed');
+    await fill(page, named('filter runs by labels'), 'lr=0.01');
+    await fill(page, `${has('label', 'Status')} select`, 'failed');
     await expect.poll(() => names(page)).toEqual(['sweep a']);
-    await page.getByLabel('filter runs by name or label').fill('no such');
-    await page.waitForSelector('text=No run matches.');
-    await page.getByLabel('filter runs by name or label').fill('SWEEP');
+    await fill(page, named('filter runs by name or label'), 'no such');
+    await waitForText(page, 'No run matches.');
+    await fill(page, named('filter runs by name or label'), 'SWEEP');
     await expect.poll(() => names(page)).toEqual(['sweep a']);
     const address = page.url();
     await page.reload();
@@ -62,13 +77,13 @@ describe('the list of runs', () => {
   });
 
   it('shows a run that begins to match, and takes away one that does not match any more', async () => {
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await page.goto(`${scene.url}/?text=passing&status=running`);
-    await page.waitForSelector('text=No run matches.');
+    await waitForText(page, 'No run matches.');
     const { run } = await scene.client.runs.createRun({ name: 'passing', initialStatus: Status.RUNNING });
     await expect.poll(() => names(page)).toEqual(['passing']);
     await scene.client.runs.failRun({ runId: run?.id ?? '' });
-    await page.waitForSelector('text=No run matches.');
+    await waitForText(page, 'No run matches.');
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -76,26 +91,29 @@ describe('the list of runs', () => {
 
 describe('the metrics of several runs', () => {
   it('are overlaid from the list, or shown as mean by a label, and found by typing', async () => {
-    const { page, faults } = await openPage(scene.browser);
-    await page.goto(scene.url);
-    for (const name of ['sweep d', 'sweep c', 'sweep b', 'sweep a']) await page.getByLabel(`overlay ${name}`).check();
-    await page.getByRole('link', { name: 'Overlay 4 runs' }).click();
-    const loss = page.locator('canvas[aria-label^="train/loss"]');
-    await expect.poll(() => loss.getAttribute('aria-label')).toMatch(/sweep d, 3,?\D?000 points; sweep c/);
+    const { page, faults } = await openPage(scene.context);
+    await page.goto(`${scene.url}/?text=sweep`);
+    for (const [at, name] of ['sweep d', 'sweep c', 'sweep b', 'sweep a'].entries()) {
+      await page.locator(named(`overlay ${name}`)).fill(true);
+      await expect.poll(() => countOf(page, 'input:checked')).toBe(at + 1);
+    }
+    await page.locator(is('a', 'Overlay 4 runs')).click();
+    const loss = () => attributeOf(page, LOSS, 'aria-label');
+    await expect.poll(loss).toMatch(/sweep d, 3,?\D?000 points; sweep c/);
     await takeScreenshot(page, 'overlay-light-1500');
-    await page.selectOption('label:has-text("Lines") select', 'lr');
-    await expect.poll(() => loss.getAttribute('aria-label')).toContain('lr=0.1 (2), 6');
-    await page.locator('input[type=range]').fill('0.9');
-    await page.getByLabel('filter metrics').fill('LOSS');
-    await expect.poll(() => page.locator('.metric').count()).toBe(1);
+    await fill(page, `${has('label', 'Lines')} select`, 'lr');
+    await expect.poll(loss).toContain('lr=0.1 (2), 6');
+    await fill(page, 'input[type=range]', '0.9');
+    await fill(page, named('filter metrics'), 'LOSS');
+    await expect.poll(() => countOf(page, '.metric')).toBe(1);
     await takeScreenshot(page, 'band-light-1500');
     const address = page.url();
     await page.reload();
-    await expect.poll(() => loss.getAttribute('aria-label')).toContain('lr=0.1 (2), 6');
+    await expect.poll(loss).toContain('lr=0.1 (2), 6');
     expect(page.url()).toBe(address);
-    await page.setViewportSize({ width: 320, height: 900 });
+    await page.setViewport({ width: 320, height: 900 });
     await takeScreenshot(page, 'band-light-320');
-    expect(await page.locator('html').evaluate((html) => html.scrollWidth - html.clientWidth)).toBe(0);
+    expect(await overflowOf(page)).toBe(0);
     expect(await accessibilityFaults(page)).toEqual([]);
     expect(faults).toEqual([]);
     await page.close();
@@ -103,14 +121,14 @@ describe('the metrics of several runs', () => {
 
   it('read only new points, in few bytes, and the visible range again when a person zooms', async () => {
     const [runId = ''] = runIds;
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     const sizes: number[] = [];
     page.on('response', async (response) => {
-      if (response.url().endsWith('/ReadMetrics')) sizes.push((await response.body()).length);
+      if (response.url().endsWith('/ReadMetrics')) sizes.push((await response.content()).length);
     });
     await page.goto(`${scene.url}/runs/${runId}`);
-    const loss = page.locator('canvas[aria-label^="train/loss"]');
-    const shows = (count: string) => expect.poll(() => loss.getAttribute('aria-label')).toMatch(new RegExp(count));
+    const loss = () => attributeOf(page, LOSS, 'aria-label');
+    const shows = (count: string) => expect.poll(loss).toMatch(new RegExp(count));
     await shows('3\\D?000 points');
     await expect.poll(() => sizes.length).toBeGreaterThan(0);
     const before = sizes.length;
@@ -122,8 +140,8 @@ describe('the metrics of several runs', () => {
     await expect.poll(() => sizes.length).toBeGreaterThan(before);
     // A watch that begins again, when another one is added, reads the whole line once more.
     expect(Math.min(...sizes.slice(before))).toBeLessThan(2048);
-    const box = await loss.boundingBox();
-    if (box === null) throw new Error('the plot has no place');
+    const box = await (await page.$(LOSS))?.boundingBox();
+    if (!box) throw new Error('the plot has no place');
     await page.mouse.move(box.x + 100, box.y + 50);
     await page.mouse.down();
     await page.mouse.move(box.x + 160, box.y + 50, { steps: 3 });
@@ -132,9 +150,7 @@ describe('the metrics of several runs', () => {
     const { searchParams } = new URL(page.url());
     const points = Number(searchParams.get('to')) - Number(searchParams.get('from')) + 1;
     await expect
-      .poll(async () =>
-        Number(/([\d\D]+) points/.exec((await loss.getAttribute('aria-label')) ?? '')?.[1]?.replace(/\D/g, '')),
-      )
+      .poll(async () => Number(/([\d\D]+) points/.exec((await loss()) ?? '')?.[1]?.replace(/\D/g, '')))
       .toBe(points);
     expect(faults).toEqual([]);
     await page.close();

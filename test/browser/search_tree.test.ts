@@ -1,7 +1,9 @@
 /** Search trees: trajectories with the metrics `visits` and `value`. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { accessibilityFaults, openPage, takeScreenshot } from './views.ts';
+import { accessibilityFaults, countOf, has, is, openPage, takeScreenshot } from './views.ts';
+
+const CELLS = '.icicle-cells span';
 
 let scene: PageScene;
 beforeAll(async () => {
@@ -30,22 +32,21 @@ describe('a search tree', () => {
       const made = await trajectories.branchTrajectory({ trajectoryId, stepNumber: 0n, name });
       await measure(made.trajectory?.id ?? '', visits, value);
     }
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await page.goto(`${scene.url}/trees/${trajectoryId}`);
-    await page.locator('.icicle-cells span').nth(2).waitFor();
-    const cells = page.locator('.icicle-cells span');
-    const titles = await cells.evaluateAll((all) => all.map((each) => (each as HTMLElement).title));
+    await expect.poll(() => countOf(page, CELLS)).toBe(3);
+    const titles = await page.$$eval(CELLS, (all) => all.map((each) => (each as HTMLElement).title));
     expect(titles).toEqual([
       'root: visits 10, value 0.5',
       'often: visits 7.5, value 0.9',
       'seldom: visits 1, value −0.2',
     ]);
-    const widths = await cells.evaluateAll((all) => all.map((each) => each.getBoundingClientRect().width));
+    const widths = await page.$$eval(CELLS, (all) => all.map((each) => each.getBoundingClientRect().width));
     expect((widths[1] ?? 0) / (widths[0] ?? 1)).toBeCloseTo(0.75, 2);
-    await cells.nth(1).click();
-    await page.locator('[aria-selected=true]', { hasText: 'often' }).waitFor();
-    await page.locator('.icicle').getByRole('button', { name: 'Table' }).click();
-    await expect.poll(() => page.locator('.icicle tbody tr').count()).toBe(4);
+    await page.locator(`${CELLS}:nth-of-type(2)`).click();
+    await page.waitForSelector(has('[aria-selected=true]', 'often'));
+    await page.locator(is('.icicle button', 'Table')).click();
+    await expect.poll(() => countOf(page, '.icicle tbody tr')).toBe(4);
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'search-tree-light-1500');
     expect(faults).toEqual([]);

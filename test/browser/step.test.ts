@@ -1,8 +1,18 @@
 /** The step view: contents, marks, tokens, and states against those of another branch. */
-import type { Page } from 'playwright-core';
+import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { accessibilityFaults, openPage, takeScreenshot } from './views.ts';
+import {
+  accessibilityFaults,
+  choose,
+  countOf,
+  has,
+  openPage,
+  takeScreenshot,
+  textOf,
+  textsOf,
+  waitForText,
+} from './views.ts';
 
 let scene: PageScene;
 beforeAll(async () => {
@@ -41,22 +51,22 @@ describe('states', () => {
     const made = await trajectories.branchTrajectory({ trajectoryId, stepNumber: 0n, name: 'branch' });
     const branchId = made.trajectory?.id ?? '';
     await put(branchId, 1n, { x: 5, note: words.replace('lazy', 'sleepy'), extra: '<i>' });
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await show(page, `/trees/${trajectoryId}?at=${branchId}&step=1`);
-    await page.waitForSelector('text=3 changes since step 0');
-    await page.getByLabel('Compare states with').selectOption('trunk');
-    await page.waitForSelector('text=3 changes from trunk, step 1');
-    const row = (path: string) => page.locator('.changes tr', { has: page.locator('th', { hasText: path }) });
-    expect(await row('/x').innerText()).toMatch(/\/x\s+1\s+5/);
-    expect(await row('/note').locator('del').innerText()).toBe('lazy');
-    expect(await row('/note').locator('ins').innerText()).toBe('sleepy');
-    expect(await row('/extra').locator('ins').innerText()).toBe('"<i>"');
+    await waitForText(page, '3 changes since step 0');
+    await choose(page, `${has('label', 'Compare states with')} select`, 'trunk');
+    await waitForText(page, '3 changes from trunk, step 1');
+    const row = (path: string) => has('.changes tr', path);
+    expect(await textOf(page, row('/x'))).toMatch(/\/x\s+1\s+5/);
+    expect(await textOf(page, `${row('/note')} del`)).toBe('lazy');
+    expect(await textOf(page, `${row('/note')} ins`)).toBe('sleepy');
+    expect(await textOf(page, `${row('/extra')} ins`)).toBe('"<i>"');
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'step-against-light-1500');
     await page.reload();
-    await page.waitForSelector('text=3 changes from trunk, step 1');
-    await page.getByLabel('Compare states with').selectOption('the checkpoint before');
-    await page.waitForSelector('text=3 changes since step 0');
+    await waitForText(page, '3 changes from trunk, step 1');
+    await choose(page, `${has('label', 'Compare states with')} select`, 'the checkpoint before');
+    await waitForText(page, '3 changes since step 0');
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -83,16 +93,16 @@ describe('a step', () => {
       ],
     };
     await trajectories.appendStep({ trajectoryId, step });
-    const { page, faults } = await openPage(scene.browser);
+    const { page, faults } = await openPage(scene.context);
     await show(page, `/trees/${trajectoryId}?step=1`);
-    await page.locator('.image svg').nth(1).waitFor();
-    const parts = page.locator('.step-body > section');
-    expect(await parts.nth(0).innerText()).toMatch(/first.*answers a/s);
-    expect(await parts.nth(1).innerText()).toMatch(/second.*answers b/s);
-    expect(await parts.nth(3).innerText()).toContain('answers nobody');
-    expect(await page.locator('.image svg').nth(0).getAttribute('aria-label')).toBe('the action, at 0.5, 0.5');
-    expect(await page.locator('.image svg').nth(1).getAttribute('aria-label')).toBe('the action, at 0, 0 to 1, 1');
-    expect(await page.locator('.tokens .unlikely').allInnerTexts()).toEqual([expect.stringContaining('perhaps')]);
+    await expect.poll(() => countOf(page, '.image svg')).toBe(2);
+    const parts = await textsOf(page, '.step-body > section');
+    expect(parts[0]).toMatch(/first.*answers a/s);
+    expect(parts[1]).toMatch(/second.*answers b/s);
+    expect(parts[3]).toContain('answers nobody');
+    const marks = await page.$$eval('.image svg', (all) => all.map((each) => each.getAttribute('aria-label')));
+    expect(marks).toEqual(['the action, at 0.5, 0.5', 'the action, at 0, 0 to 1, 1']);
+    expect(await textsOf(page, '.tokens .unlikely')).toEqual([expect.stringContaining('perhaps')]);
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'step-content-light-1500');
     expect(faults).toEqual([]);

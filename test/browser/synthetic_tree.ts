@@ -1,6 +1,6 @@
 /** Trees that are too large to be written in a test: the page gets them from the test instead of from the server. */
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import type { Page } from 'playwright-core';
+import type { Page, Protocol } from 'puppeteer-core';
 import { WatchRequestSchema, WatchResponseSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { WatchTreeResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 
@@ -12,16 +12,24 @@ type Nodes = NonNullable<MessageInitShape<typeof WatchTreeResponseSchema>['nodes
  */
 export async function serveTree(page: Page, nodes: Nodes): Promise<void> {
   const response = toBinary(WatchTreeResponseSchema, create(WatchTreeResponseSchema, { nodes, caughtUp: true }));
-  await page.addInitScript('delete globalThis.SharedWorker');
-  await page.route('**/anabranch.v1.ServerService/Watch', (route) => {
-    const { watches } = fromBinary(
-      WatchRequestSchema,
-      route.request().postDataBuffer()?.subarray(5) ?? Buffer.alloc(0),
-    );
+  await page.evaluateOnNewDocument('delete globalThis.SharedWorker');
+  // Interception by a `Page` returns what was sent as text, and this is binary.
+  const session = await page.createCDPSession();
+  session.on('Fetch.requestPaused', ({ requestId, request }) => {
+    const { watches } = fromBinary(WatchRequestSchema, bytesOf(request).subarray(5));
     const watch = watches.findIndex(({ method }) => method.endsWith('/WatchTree'));
-    const body = connectStream(WatchResponseSchema, watch < 0 ? [] : [{ watch, response }]);
-    return route.fulfill({ body, contentType: 'application/connect+proto' });
+    const body = connectStream(WatchResponseSchema, watch < 0 ? [] : [{ watch, response }]).toString('base64');
+    const responseHeaders = [{ name: 'content-type', value: 'application/connect+proto' }];
+    // A window that closes ends its requests first.
+    session
+      .send('Fetch.fulfillRequest', { requestId, responseCode: 200, responseHeaders, body })
+      .catch(() => undefined);
   });
+  await session.send('Fetch.enable', { patterns: [{ urlPattern: '*/anabranch.v1.ServerService/Watch' }] });
+}
+
+function bytesOf({ postDataEntries = [] }: Protocol.Network.Request): Buffer {
+  return Buffer.concat(postDataEntries.map(({ bytes = '' }) => Buffer.from(bytes, 'base64')));
 }
 
 /** Encodes messages as a server stream of Connect: envelopes, and one at the end. */

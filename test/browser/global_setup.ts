@@ -1,0 +1,48 @@
+/** What all tests of the page share, started once: the built page, a server with it, and a browser for each worker. */
+import { execFile } from 'node:child_process';
+import path from 'node:path';
+import process from 'node:process';
+import { promisify } from 'node:util';
+import { type Browser, connect } from 'puppeteer-core';
+import type { TestProject } from 'vitest/node';
+import { launchBrowser } from '../browser-faults/browsers.ts';
+import { createDatabase } from '../support/database.ts';
+import { spawnServer } from '../support/spawned-server.ts';
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    /** Address of the server. */
+    readonly address: string;
+    /** WebSocket addresses of browsers: one for each worker. */
+    readonly browsers: readonly string[];
+  }
+}
+
+const PAGE_BUILD = path.resolve(import.meta.dirname, '../../page/build.ts');
+
+export async function setup({ provide, config }: TestProject): Promise<() => Promise<void>> {
+  const browsers = await Promise.all([...Array(config.maxWorkers).keys()].map(startBrowser));
+  await promisify(execFile)(process.execPath, [PAGE_BUILD]);
+  const database = await createDatabase('sqlite');
+  const server = await spawnServer({ database: database.url });
+  provide('address', server.url);
+  provide('browsers', browsers);
+  return async () => {
+    await Promise.all(browsers.map(stopBrowser));
+    await server.kill();
+    await database.drop();
+  };
+}
+
+/** Starts a browser and disconnects from it: every client of a browser attaches to all of its tabs. */
+async function startBrowser(): Promise<string> {
+  const browser: Browser = await launchBrowser('chrome');
+  const address = browser.wsEndpoint();
+  await browser.disconnect();
+  return address;
+}
+
+async function stopBrowser(browserWSEndpoint: string): Promise<void> {
+  const browser = await connect({ browserWSEndpoint });
+  await browser.close();
+}
