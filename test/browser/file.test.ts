@@ -131,12 +131,13 @@ describe('a file with a tree and its states', () => {
 });
 
 describe('a file with a single trajectory', () => {
-  it('begins at the named step, has its ancestors only, and no states', async () => {
+  it('begins at the named step, has its ancestors only, and says that it has no states', async () => {
     const { page, faults } = await openPage(scene.context, 'dark');
     await page.goto(fileOf('bare.html'));
     await page.waitForSelector(ROWS);
     await expect.poll(() => countOf(page, ROWS)).toBe(2);
     await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe('5');
+    await waitForText(page, 'This file was made without states.', '.step-body');
     expect(await countOf(page, '::-p-text(State env)')).toBe(0);
     expect(faults).toEqual([]);
     await page.close();

@@ -24,6 +24,8 @@ import { seriesOf } from './series.ts';
 /** Watches say something before the page gives them up. */
 const SIGN_OF_LIFE_MS = 10_000;
 
+const WITHOUT_STATES = 'This file was made without states. To include them, make it with --with-states.';
+
 /** Answers the calls of the page from a file. Calls that the file cannot answer fail with UNIMPLEMENTED. */
 export function createFileRouter(recorded: Recorded): ConnectRouter {
   const router = createConnectRouter();
@@ -57,8 +59,10 @@ function serveTrajectories(router: ConnectRouter, recorded: Recorded): void {
       const last = stepNumber ?? atOrBefore ?? (nodes.get(trajectoryId)?.trajectory?.nextStepNumber ?? 0n) - 1n;
       for (let at = last; at >= 0n; at -= 1n) {
         const found = stepAt(recorded, trajectoryId, at);
+        const stored = found?.step.states ?? [];
+        if (stored.length > 0 && blobs.size === 0) throw absent('STATE_NOT_FOUND', WITHOUT_STATES);
         // Without their bytes, states are not shown.
-        const states = (found?.step.states ?? []).flatMap((state) => {
+        const states = stored.flatMap((state) => {
           const data = blobs.get(state.digest);
           return data === undefined ? [] : { ...state, data };
         });
