@@ -13,6 +13,7 @@ import { describeStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
 import { putState } from './scene.ts';
 import { stateOf } from './state_chains.ts';
+import { statementsOf } from './statement_count.ts';
 
 /** `FC_RUNS=100` runs more cases. */
 const RUNS = Number(process.env.FC_RUNS ?? 4);
@@ -207,6 +208,32 @@ describeStore('use of storage', (on) => {
     expect(await sharedOf()).toBe(false);
     await scene.append(await scene.create(), [makeStep(0n, { states: [stateRef(states[1]!)] })]);
     expect(await sharedOf()).toBe(true);
+  });
+
+  it('S12: branches outside at deep lineages of a run are found by few statements', async () => {
+    const scene = new RunScene(on.store);
+    const { key } = await scene.makeRunWith(['a']);
+    const made = [await scene.createWith(['root'])];
+    for (let i = 1; i < 80; i += 1) {
+      const branch = await scene.branch(made.at(-1)!, BigInt(i - 1));
+      await scene.appendWords(branch, [`${i}`]);
+      made.push(branch);
+    }
+    await on.sql.rows(`update trajectories set run = ${key} where tree = ${made[0]!.ref.tree}`);
+    const measure = async () => (await resultOf(on.store.measureUsage(scene.namespace, { run: key }))).usage;
+    const before = await statementsOf(on.engine, measure);
+    for (const [at, point] of [
+      [79, 79n],
+      [79, 40n],
+      [30, 30n],
+    ] as const) {
+      const { ref } = await scene.branch(made[at]!, point);
+      await on.sql.rows(`update trajectories set run = null where key = ${ref.key}`);
+    }
+    expect((await measure()).steps.shared).toBeGreaterThan(0n);
+    // Two for the ancestors, and three for a window of shared steps.
+    expect(await statementsOf(on.engine, measure)).toBeLessThanOrEqual(before + 5);
+    expect(await measure()).toEqual((await naiveUsage(on.sql, scene.namespace))({ run: key }));
   });
 
   it('N1: other namespaces measure nothing of a trajectory or run', async () => {

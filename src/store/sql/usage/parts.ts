@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import { rangesOf, type TreeRange } from '../../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { UsageStore } from '../../contract/usage.ts';
+import { nextIteration } from '../reading/event_loop.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -89,8 +90,13 @@ export async function partsOf(scope: ReadScope, of: Exclude<MeasuredScope, 'name
 }
 
 interface Link {
+  readonly tree: bigint;
   readonly parent: bigint;
   readonly branchPoint: bigint;
+}
+
+interface BranchRow extends Link {
+  readonly key: bigint;
 }
 
 interface Inherited extends TreeRange {
@@ -99,7 +105,9 @@ interface Inherited extends TreeRange {
 
 /**
  * The measured trajectories (members), their ancestors, and how far others refer to the steps of both. A hidden
- * trajectory refers to nothing by itself: its branches do.
+ * trajectory refers to nothing by itself: its branches do. A member takes a bit of memory, and more only if a branch
+ * outside begins at it or at its descendants. Links are read when they are needed, because a run may have a million
+ * branches.
  */
 class Family implements Parts {
   readonly #scope: ReadScope;
@@ -107,8 +115,6 @@ class Family implements Parts {
   readonly #members = new KeySet();
   /** Steps that members inherit, by owner. */
   readonly #inherited = new Map<bigint, Inherited>();
-  /** Parents of members and hidden trajectories. */
-  readonly #links = new Map<bigint, Link>();
   /** By member or hidden trajectory, the end of the steps that others refer to. */
   readonly #outside = new Map<bigint, bigint>();
   readonly #hidden = new Set<bigint>();
@@ -120,21 +126,26 @@ class Family implements Parts {
   }
 
   async load(): Promise<void> {
-    const branches: (TrajectoryRef & Link)[] = [];
     for await (const rows of members(this.#scope, this.#of)) {
       for (const row of rows) {
         this.#members.add(row.key);
         this.total += row.next_step_number - beginOf(row);
-        if (row.parent === null || row.branch_point === null) continue;
-        branches.push({ tree: row.tree, key: row.key, parent: row.parent, branchPoint: row.branch_point });
-        this.#links.set(row.key, { parent: row.parent, branchPoint: row.branch_point });
       }
     }
-    for (const branch of branches) if (!this.#members.has(branch.parent)) await this.#inherit(branch);
-    for (const { from, to } of this.#inherited.values()) this.total += to - from;
-    let hidden: TrajectoryRef[] = [...this.#inherited.values()].filter((each) => each.hidden);
-    for (const { key } of hidden) this.#hidden.add(key);
-    for await (const rows of members(this.#scope, this.#of)) hidden.push(...(await this.#findOutside(rows)));
+    let hidden: TrajectoryRef[] = [];
+    for await (const rows of members(this.#scope, this.#of)) {
+      for (const { tree, parent, branch_point: branchPoint } of rows) {
+        if (parent === null || branchPoint === null || this.#members.has(parent)) continue;
+        await this.#inherit({ tree, parent, branchPoint });
+      }
+      hidden.push(...(await this.#findOutside(rows)));
+    }
+    for (const { tree, key, from, to, hidden: isHidden } of this.#inherited.values()) {
+      this.total += to - from;
+      if (!isHidden || this.#hidden.has(key)) continue;
+      this.#hidden.add(key);
+      hidden.push({ tree, key });
+    }
     while (hidden.length > 0) hidden = await this.#findOutside(hidden);
   }
 
@@ -155,17 +166,14 @@ class Family implements Parts {
   };
 
   /** Adds what a member inherits. Branches of one parent inherit the same of its ancestors. */
-  async #inherit({ tree, parent, branchPoint }: TrajectoryRef & Link): Promise<void> {
+  async #inherit({ tree, parent, branchPoint }: Link): Promise<void> {
     const known = this.#inherited.get(parent);
     if (known !== undefined && known.to > branchPoint) return;
     const chain = await getLineage(this.#scope, { tree, key: parent });
     for (const [i, range] of rangesOf(chain, branchPoint + 1n).entries()) {
       const { key, from, to } = range;
       if (this.#members.has(key) || (this.#inherited.get(key)?.to ?? 0n) >= to) continue;
-      const { hidden, branchPoint: point } = chain[i]!;
-      this.#inherited.set(key, { tree, key, from, to, hidden });
-      const above = chain[i - 1];
-      if (above !== undefined && point !== undefined) this.#links.set(key, { parent: above.key, branchPoint: point });
+      this.#inherited.set(key, { tree, key, from, to, hidden: chain[i]!.hidden });
     }
   }
 
@@ -174,11 +182,10 @@ class Family implements Parts {
     const found: TrajectoryRef[] = [];
     for (let at = 0; at < refs.length; at += PAGE) {
       const { outsiders, hidden } = await this.#branchesOf(refs.slice(at, at + PAGE));
-      for (const link of outsiders) this.#raise(link);
-      for (const { tree, key, ...link } of hidden) {
+      await this.#raise(outsiders);
+      for (const { tree, key } of hidden) {
         if (this.#hidden.has(key)) continue;
         this.#hidden.add(key);
-        this.#links.set(key, link);
         found.push({ tree, key });
       }
     }
@@ -197,22 +204,54 @@ class Family implements Parts {
     const isOther =
       'run' in this.#of ? sql`(t.run is null or t.run <> ${this.#of.run})` : sql`t.key <> ${this.#of.trajectory.key}`;
     const outsiders = await sql<Link>`with ${table}
-      select t.parent, max(t.branch_point) as ${sql.ref('branchPoint')} from ${branches} and not t.hidden and ${isOther}
-      group by t.parent`.execute(db);
-    const hidden = await sql<TrajectoryRef & Link>`with ${table}
-      select t.tree, t.key, t.parent, t.branch_point as ${sql.ref('branchPoint')} from ${branches} and t.hidden`.execute(
-      db,
-    );
+      select t.tree, t.parent, max(t.branch_point) as ${sql.ref('branchPoint')} from ${branches} and not t.hidden
+        and ${isOther}
+      group by t.tree, t.parent`.execute(db);
+    const hidden = await sql<TrajectoryRef>`with ${table}
+      select t.tree, t.key from ${branches} and t.hidden`.execute(db);
     return { outsiders: outsiders.rows, hidden: hidden.rows };
   }
 
-  /** Others refer to the steps up to a branch point, and to what they inherit. */
-  #raise(link: Link): void {
-    for (let at: Link | undefined = link; at !== undefined; ) {
-      const { parent, branchPoint }: Link = at;
-      const known = this.#outside.get(parent);
-      if (known === undefined || known <= branchPoint) this.#outside.set(parent, branchPoint + 1n);
-      at = known === undefined ? this.#links.get(parent) : undefined;
+  /** Others refer to the steps up to these branch points, and to what the owners of the steps inherit. */
+  async #raise(links: readonly Link[]): Promise<void> {
+    for (let next = this.#raiseEach(links); next.length > 0; ) {
+      await nextIteration();
+      const above = await this.#linksFrom(next);
+      const read = new Set(above.map(({ key }) => key));
+      // Ancestors that were raised before have raised theirs. A root has no link, so nothing is read for it.
+      next = this.#raiseEach(above).filter(({ key }) => !read.has(key));
     }
+  }
+
+  /** Returns trajectories to whose steps nobody outside was known to refer. */
+  #raiseEach(links: readonly Link[]): TrajectoryRef[] {
+    const raised: TrajectoryRef[] = [];
+    for (const { tree, parent, branchPoint } of links) {
+      const known = this.#outside.get(parent);
+      if (known === undefined) raised.push({ tree, key: parent });
+      if (known === undefined || known <= branchPoint) this.#outside.set(parent, branchPoint + 1n);
+    }
+    return raised;
+  }
+
+  /** Returns the links of trajectories and of their next ancestors. Of few trajectories, more ancestors are read. */
+  async #linksFrom(refs: readonly TrajectoryRef[]): Promise<readonly BranchRow[]> {
+    const { engine, db } = this.#scope;
+    const trajectories = engine.table('trajectories');
+    const links: BranchRow[] = [];
+    for (let at = 0; at < refs.length; at += PAGE) {
+      const some = refs.slice(at, at + PAGE).map((ref) => ({ ...ref, from: 0n, to: 0n }));
+      const { rows } = await sql<BranchRow>`with recursive ${rangeTable(engine, some)},
+        chain(tree, key, parent, branch_point, place) as (
+          select t.tree, t.key, t.parent, t.branch_point, 1 from g cross join ${trajectories} as t
+          where t.tree = g.tree and t.key = g.key and t.parent is not null
+          union
+          select t.tree, t.key, t.parent, t.branch_point, c.place + 1 from chain as c cross join ${trajectories} as t
+          where t.tree = c.tree and t.key = c.parent and t.parent is not null
+            and c.place < ${sql.lit(Math.floor(PAGE / some.length))})
+        select distinct tree, key, parent, branch_point as ${sql.ref('branchPoint')} from chain`.execute(db);
+      links.push(...rows);
+    }
+    return links;
   }
 }
