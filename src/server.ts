@@ -78,7 +78,12 @@ export async function serveStore(
     store,
     ids: { uuid: () => v7(), uid: randomUUID },
     logger,
-    settings: { stateTtlHours: config.stateTtlHours, commitLanes, ...settings },
+    settings: {
+      stateTtlHours: config.stateTtlHours,
+      commitLanes,
+      ...settings,
+      ...(config.retentionPolicies ? {} : { retentionMs: 0 }),
+    },
   });
   const { maxConnections } = config;
   const { stateTtlHours, requestDays } = app.settings;

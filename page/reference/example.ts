@@ -73,6 +73,7 @@ const VALUES: Readonly<Record<string, Readonly<Record<string, Json>>>> = {
   CompareRuns: { run_ids: [ID, '0199f3a2-7c11-7d2e-8a4b-ba9876543210'] },
   ReadStepSeries: { value: 'STEP_VALUE_REWARD_SUM', steps: 'STEP_SCOPE_OWN', max_points: 1000 },
   Seal: { status: 'STATUS_COMPLETED' },
+  SetRetentionPolicy: { interval: '3600s' },
   // An encoded WatchRunsRequest for the first page of all runs.
   WatchCall: { method: 'anabranch.v1.RunService/WatchRuns', request: 'CgA=' },
 };

@@ -68,8 +68,9 @@ export async function withServer<T>(
 ): Promise<T> {
   const { database, address = DEFAULT_ADDRESS } = flags;
   if (database === undefined) return atAddress(cli, address, `--address ${address}`, work);
-  // Only this command is connected, so there are no other calls to wait for at the end.
-  const inside = { database, listen: '127.0.0.1:0', drainSeconds: '1' };
+  // Only this command is connected, so there are no other calls to wait for at the end. What a command removes, it says:
+  // policies are for servers that run on.
+  const inside = { database, listen: '127.0.0.1:0', drainSeconds: '1', retentionPolicies: 'false' };
   const config = loadConfig({ env: cli.env, flags: inside, cwd: cli.cwd });
   for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);
   // Loaded on demand, so that a command for a remote server starts fast.
@@ -123,7 +124,7 @@ export async function writePageLink(
 }
 
 /** Quotes a text so that a shell reads it as one word. */
-function quoted(text: string): string {
+export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 

@@ -35,7 +35,7 @@ export interface AnabranchClient {
   readonly runs: Client<typeof RunService>;
   /** Calls every RPC of RolloutService: tasks, groups, the queue of rollouts, validations, environments. */
   readonly rollouts: Client<typeof RolloutService>;
-  /** Calls every RPC of RetentionService: plans and applies policies that remove states and trajectories. */
+  /** Calls every RPC of RetentionService: plans, applies and stores policies that remove states and trajectories. */
   readonly retention: Client<typeof RetentionService>;
   /** Calls every RPC of AdminService: statistics, verification, backup and vacuum of the database. */
   readonly admin: Client<typeof AdminService>;

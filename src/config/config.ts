@@ -27,6 +27,7 @@ export interface Config {
   readonly namedStatements: boolean;
   readonly stateTtlHours: number;
   readonly stateCacheMib: number;
+  readonly retentionPolicies: boolean;
   readonly drainSeconds: number;
   readonly logLevel: (typeof LOG_LEVELS)[number];
   readonly logFormat: (typeof LOG_FORMATS)[number];
@@ -74,6 +75,7 @@ export function loadConfig(sources: ConfigSources): Config {
     namedStatements: values.bool('namedStatements'),
     stateTtlHours: values.whole('stateTtlHours'),
     stateCacheMib: values.whole('stateCacheMib'),
+    retentionPolicies: values.bool('retentionPolicies'),
     drainSeconds: values.whole('drainSeconds'),
     logLevel: values.choice('logLevel', LOG_LEVELS),
     logFormat: values.choice('logFormat', LOG_FORMATS),

@@ -163,6 +163,13 @@ export const TABLE = {
     ...whole(0, 65536),
     doc: 'Memory for the last states of trajectories that are written to, in MiB. The next state of each is stored as changes of its last one. With 0, every state is stored whole.',
   },
+  retentionPolicies: {
+    name: 'ANABRANCH_RETENTION_POLICIES',
+    flag: '--retention-policies BOOLEAN',
+    default: 'true',
+    expected: YES_OR_NO,
+    doc: 'Apply stored retention policies that are due. Set false on instances that leave this to others of the same database.',
+  },
   drainSeconds: {
     name: 'ANABRANCH_DRAIN_SECONDS',
     flag: '--drain-seconds SECONDS',

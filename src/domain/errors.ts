@@ -64,6 +64,7 @@ export const REASONS = [
   'STAGE_NOT_CLAIMABLE',
   'CLAIMS_TOO_LARGE',
   'STATE_PRUNED',
+  'RETENTION_POLICY_NOT_FOUND',
   'SQLITE_ONLY',
   'VACUUM_UNAVAILABLE',
   'ARCHIVE_INVALID',
@@ -222,5 +223,13 @@ export function environmentNotFound(id: string): AnabranchError {
     'ENVIRONMENT_NOT_FOUND',
     `Environment ${id} does not exist: it was never created, or was deleted. ListEnvironments returns the environments of a run.`,
     { metadata: { environment: id } },
+  );
+}
+
+export function retentionPolicyNotFound(name: string): AnabranchError {
+  return new AnabranchError(
+    'RETENTION_POLICY_NOT_FOUND',
+    `Retention policy "${name}" does not exist: it was never set, or was deleted, also with its run or experiment. ListRetentionPolicies returns the stored policies.`,
+    { metadata: { retention_policy: name } },
   );
 }

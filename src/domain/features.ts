@@ -19,6 +19,7 @@ export const FEATURES = Object.freeze([
   'read_states_by_digest',
   'read_trajectories',
   'retention',
+  'retention_policies',
   'return_existing',
   'search_steps',
   'states_by_get',

@@ -78,6 +78,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   STAGE_NOT_CLAIMABLE: Code.FailedPrecondition,
   CLAIMS_TOO_LARGE: Code.FailedPrecondition,
   STATE_PRUNED: Code.FailedPrecondition,
+  RETENTION_POLICY_NOT_FOUND: Code.NotFound,
   SQLITE_ONLY: Code.FailedPrecondition,
   VACUUM_UNAVAILABLE: Code.FailedPrecondition,
   ARCHIVE_INVALID: Code.InvalidArgument,

@@ -36,6 +36,7 @@ export const NAMED: { readonly [R in Reason]?: Named } = {
   ROLLOUT_NOT_FOUND: { key: 'rollout', fields: ['rollout_id', 'rollout_ids'] },
   ENVIRONMENT_NOT_FOUND: { key: 'environment', fields: ['environment_id', 'environment_ids'] },
   ROLLOUT_EXISTS: { key: 'rollout', fields: ['rollout_id'] },
+  RETENTION_POLICY_NOT_FOUND: { key: 'retention_policy', fields: ['name'] },
   ENVIRONMENT_EXISTS: { key: 'environment', fields: ['environment_id'] },
 };
 

@@ -13,6 +13,7 @@ import { experimentMethods } from './experiment/experiment.ts';
 import { groupMethods } from './group/group.ts';
 import type { Methods } from './method.ts';
 import { retentionMethods } from './retention/retention.ts';
+import { storedPolicyMethods } from './retention/stored.ts';
 import { claimMethods } from './rollout/claim.ts';
 import { readRollouts } from './rollout/read.ts';
 import { rolloutMethods } from './rollout/rollout.ts';
@@ -57,7 +58,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;
 
-export const retentionService: AllMethods<typeof RetentionService> = retentionMethods;
+export const retentionService: AllMethods<typeof RetentionService> = { ...retentionMethods, ...storedPolicyMethods };
 
 export const runService: AllMethods<typeof RunService> = {
   ...experimentMethods,

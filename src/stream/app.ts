@@ -7,6 +7,7 @@ import type { Logger } from './logger.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
 import { Merging } from './merging.ts';
 import { PatchQueue } from './patches/patch_queue.ts';
+import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
 import { type AppSettings, DEFAULT_SETTINGS } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
@@ -61,9 +62,10 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const patches = new PatchQueue(settings.patchMs);
   const drain = createDrain();
   const maintenance = startMaintenance(store, logger, settings);
+  const retention = startRetention({ store, logger, settings, newLease: ids.uid }, settings.retentionMs, drain);
   const close = async (): Promise<void> => {
     drain.begin();
-    await Promise.all([committer.idle(), claims.idle(), maintenance.stop(), patches.close()]);
+    await Promise.all([committer.idle(), claims.idle(), maintenance.stop(), retention.stop(), patches.close()]);
     await merging.stop();
     changes.close();
   };

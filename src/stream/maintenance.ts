@@ -1,4 +1,5 @@
 import type { Store } from '../store/contract/store.ts';
+import { Chore, type Stopped } from './chore.ts';
 import type { Logger } from './logger.ts';
 import type { AppSettings } from './settings.ts';
 
@@ -24,7 +25,6 @@ type Chores = Pick<
   'collectStates' | 'expireRequests' | 'purgeDeleted' | 'cancelMarkedRollouts' | 'failStaleRuns' | 'sweepLeases'
 >;
 type Settings = Pick<AppSettings, 'maintenanceMs' | 'staleSweepMs' | 'leaseSweepMs' | 'stateTtlHours' | 'requestDays'>;
-type Stopped = () => boolean;
 
 export function startMaintenance(store: Chores, logger: Logger, settings: Settings): Maintenance {
   const chore = (name: string, work: (stopped: Stopped) => Promise<object>) => new Chore(name, logger, work);
@@ -57,45 +57,6 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
       await Promise.all([round, purge, cancel, sweep, leases].map((work) => work.stop()));
     },
   };
-}
-
-/** Work that runs at most once at a time, however often it is requested. */
-class Chore {
-  readonly #name: string;
-  readonly #logger: Logger;
-  readonly #work: (stopped: Stopped) => Promise<object>;
-  #running: Promise<void> | undefined;
-  #again = false;
-  #stopped = false;
-
-  constructor(name: string, logger: Logger, work: (stopped: Stopped) => Promise<object>) {
-    this.#name = name;
-    this.#logger = logger;
-    this.#work = work;
-  }
-
-  /** Starts the work unless it is running. `again`: if it is running, runs it once more afterwards. */
-  run({ again = false } = {}): void {
-    if (this.#stopped) return;
-    this.#again ||= again && this.#running !== undefined;
-    this.#running ??= this.#work(() => this.#stopped)
-      .then(
-        (done) => this.#logger.debug(done, `${this.#name} done`),
-        // The next round retries.
-        (error: unknown) => this.#logger.warn({ err: error }, `${this.#name} failed`),
-      )
-      .finally(() => {
-        this.#running = undefined;
-        if (!this.#again) return;
-        this.#again = false;
-        this.run();
-      });
-  }
-
-  async stop(): Promise<void> {
-    this.#stopped = true;
-    await this.#running;
-  }
 }
 
 /** Runs one round in batches, until nothing is left to do or `stopped` returns true. */

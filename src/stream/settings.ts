@@ -17,6 +17,10 @@ export interface AppSettings {
   readonly staleSweepMs: number;
   /** Time between two sweeps of ended leases (Q3). 0 disables them. */
   readonly leaseSweepMs: number;
+  /** Time between two looks for due retention policies (S15). 0: this instance applies none. */
+  readonly retentionMs: number;
+  /** Lease of an execution of a retention policy. It is renewed six times as often. */
+  readonly retentionLeaseMs: number;
   /** Maximum time in which a claim that has read a stage can still commit. */
   readonly claimMostMs: number;
   /** Minimum time between two attempts of a waiting claim (Q2). */
@@ -39,6 +43,8 @@ export const DEFAULT_SETTINGS: AppSettings = {
   mergeIdleMs: 30_000,
   staleSweepMs: 5000,
   leaseSweepMs: 1000,
+  retentionMs: 10_000,
+  retentionLeaseMs: 60_000,
   claimMostMs: 10_000,
   claimRestMs: 100,
   patchMs: 10_000,

@@ -1,7 +1,10 @@
 import { randomUUID } from 'node:crypto';
 import { fromJsonString } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { PlanRetentionResponseSchema } from '../../gen/es/anabranch/v1/retention_service_pb.js';
+import {
+  PlanRetentionResponseSchema,
+  StoredRetentionPolicySchema,
+} from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { runCli } from './run_cli.ts';
@@ -14,7 +17,7 @@ describe('anabranch retention', () => {
   let at: string[];
 
   beforeAll(async () => {
-    server = await startTestServer({ engine: 'sqlite' });
+    server = await startTestServer({ engine: 'sqlite', settings: { retentionMs: 50 } });
     client = connectClient({ address: server.url });
     at = ['--address', server.url];
     const { run } = await client.runs.createRun({ name: 'old' });
@@ -118,6 +121,61 @@ describe('anabranch retention', () => {
     expect([code, stderr]).toEqual([2, expect.stringContaining('cannot be used with')]);
   });
 
+  it('S15: set stores a policy, list shows it with its last execution, and delete removes it', async () => {
+    const { run } = await client.runs.createRun({ name: 'nightly' });
+    const inside = await trajectoryWith({ runId: run!.id });
+    const options = [
+      '--run',
+      'nightly',
+      '--state',
+      'env',
+      '--media',
+      'image/png',
+      '--older-than',
+      '0s',
+      '--include-tagged',
+    ];
+    const set = await runCli(['retention', 'set', 'nightly', '--interval', '12h', ...options, ...at]);
+    expect([set.code, set.stderr]).toEqual([0, '']);
+    expect(set.stdout.split('\n').slice(0, 3)).toEqual([
+      'nightly',
+      `  policy  --run ${run!.id} --state env --media image/png --include-tagged`,
+      '  every   12h',
+    ]);
+    expect(set.stdout).toContain('  last    never applied\n');
+    await expect.poll(() => hasState(inside), { timeout: 30_000 }).toBe(false);
+    const list = async (...flags: string[]) => (await runCli(['retention', 'list', ...flags, ...at])).stdout;
+    await expect
+      .poll(() => list(), { timeout: 30_000 })
+      .toContain('removed 0 trajectories, 0 steps, 1 states: 4.9 KiB as');
+    const stored = fromJsonString(StoredRetentionPolicySchema, await list('--json'));
+    expect(stored).toMatchObject({
+      name: 'nightly',
+      interval: { seconds: 43_200n },
+      lastExecution: { errorReason: '' },
+    });
+    const other = [
+      '--trajectories',
+      '--status',
+      'failed',
+      '--label',
+      'model=a b',
+      '--keep-last',
+      '3',
+      '--older-than',
+      '60d',
+    ];
+    const more = await runCli(['retention', 'set', 'all', '--interval', '90s', ...other, ...at]);
+    const words =
+      "--trajectories --status failed --label 'model=a b' --keep-last 3 --older-than 60d --on-branches keep-shared";
+    expect(more.stdout.split('\n').slice(0, 3)).toEqual(['all', `  policy  ${words}`, '  every   90s']);
+    for (const name of ['all', 'nightly'])
+      expect(await runCli(['retention', 'delete', name, ...at])).toEqual({ code: 0, stdout: '', stderr: '' });
+    expect(await list()).toBe('No retention policy is stored.\n');
+    const gone = await runCli(['retention', 'delete', 'all', ...at]);
+    expect([gone.code, gone.stderr]).toEqual([1, expect.stringContaining('Retention policy "all" does not exist')]);
+  });
+
   it('says what is wrong with its options', async () => {
     for (const [args, text] of [
       [['plan'], 'Expected --state NAME or --media TYPE, or --trajectories'],
@@ -125,6 +183,11 @@ describe('anabranch retention', () => {
       [['plan', '--state', 'env', '--keep-last', '-1'], 'whole number'],
       [['apply', '--state', 'env', '--as-of', 'yesterday'], 'Expected a time'],
       [['apply', '--state', 'env', '--trajectories'], 'cannot be used with'],
+      [['set', '--interval', '1d', '--state', 'env'], "missing required argument 'NAME'"],
+      [['set', 'p', '--state', 'env'], '--interval <TIME>'],
+      [['set', 'p', '--interval', 'daily', '--state', 'env'], 'such as 90s'],
+      [['set', 'p', '--interval', '1d'], 'Expected --state NAME or --media TYPE, or --trajectories'],
+      [['delete'], "missing required argument 'NAME'"],
     ] as const) {
       const { code, stderr } = await runCli(['retention', ...args, ...at]);
       expect([code, stderr]).toEqual([2, expect.stringContaining(text)]);

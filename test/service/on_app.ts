@@ -33,6 +33,7 @@ const TEST_SETTINGS: Partial<AppSettings> = {
   maintenanceMs: 0,
   staleSweepMs: 0,
   leaseSweepMs: 0,
+  retentionMs: 0,
   mergeIdleMs: 0,
 };
 

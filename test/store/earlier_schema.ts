@@ -127,6 +127,7 @@ const UNDO = {
   '0033_expiring_ids': ['drop index deleted_trajectories_by_time'],
   '0034_trajectory_imports': ['drop table trajectory_imports'],
   '0035_pruned_states': ['alter table attached_states drop column pruned_time'],
+  '0036_retention_policies': ['drop table retention_policies'],
   '0037_attach_time': ['alter table attached_states drop column attach_time'],
 } as const;
 

@@ -5,6 +5,7 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { BranchPolicy } from '../../src/store/contract/run_deletion.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { packed } from '../support/packed_steps.ts';
+import { newPolicy } from '../support/retention_policies.ts';
 import { makeStep, newState, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { undoMigrations } from './earlier_schema.ts';
@@ -86,6 +87,7 @@ describeStore('deleting runs and experiments', (on) => {
     for (let at = 0; at < big.length; at += 256 * 1024) await upload.write(big.subarray(at, at + 256 * 1024));
     await upload.finish();
     await furnishRollouts(here, run);
+    await here.store.setRetentionPolicy(here.namespace, newPolicy(`of/${run.id}`, { runId: run.id }));
   }
 
   it('B4, K-C9: a deleted run leaves no rows except idempotency keys, and states until they are collected', async () => {

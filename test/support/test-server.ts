@@ -16,6 +16,8 @@ export interface TestServerOptions {
   readonly flags?: Readonly<Record<string, string>>;
   /** Replaces the limits of its port. */
   readonly portLimits?: ServerDeps['portLimits'];
+  /** Replaces settings of its app, for example how often it looks for work. */
+  readonly settings?: ServerDeps['settings'];
 }
 
 export interface TestServer extends RunningServer {
@@ -31,8 +33,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
-  const limits = options.portLimits && { portLimits: options.portLimits };
-  const server = await startServer(config, { logger, validator: sharedValidator(), ...limits });
+  const { portLimits, settings } = options;
+  const given = { ...(portLimits && { portLimits }), ...(settings && { settings }) };
+  const server = await startServer(config, { logger, validator: sharedValidator(), ...given });
   const stop = async () => {
     await server.drain();
     if (options.database === undefined) await database.drop();

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type {
   PlanRetentionRequestSchema,
   RetentionPolicySchema,
+  SetRetentionPolicyRequestSchema,
 } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, errorMetadata, reasonOf } from '../../src/client/index.ts';
@@ -31,11 +32,29 @@ const BAD: readonly (readonly [what: string, request: Plan])[] = [
   ['a status twice', { policy: { trajectories: { statuses: [Status.FAILED, Status.FAILED] } } }],
 ];
 
+const POLICY = { states: ENV };
+const HOURLY = { seconds: 3600n };
+
+const BAD_STORED: readonly (readonly [
+  what: string,
+  request: MessageInitShape<typeof SetRetentionPolicyRequestSchema>,
+])[] = [
+  ['no name', { policy: POLICY, interval: HOURLY }],
+  ['a name that begins with a digit', { name: '1', policy: POLICY, interval: HOURLY }],
+  ['a name with a space', { name: 'a b', policy: POLICY, interval: HOURLY }],
+  ['a name that is too long', { name: 'a'.repeat(129), policy: POLICY, interval: HOURLY }],
+  ['no policy', { name: 'p', interval: HOURLY }],
+  ['no interval', { name: 'p', policy: POLICY }],
+  ['an interval of less than a minute', { name: 'p', policy: POLICY, interval: { seconds: 59n, nanos: 999_999_999 } }],
+  ['a negative interval', { name: 'p', policy: POLICY, interval: { seconds: -3600n } }],
+  ['an interval of more than 366 days', { name: 'p', policy: POLICY, interval: { seconds: 366n * 86_400n + 1n } }],
+];
+
 describe.each(ENGINES)('RetentionService, on %s', (engine) => {
   let server: TestServer;
   let client: AnabranchClient;
   beforeAll(async () => {
-    server = await startTestServer({ engine });
+    server = await startTestServer({ engine, settings: { retentionMs: 50 } });
     client = connectClient({ address: server.url });
   });
   afterAll(async () => {
@@ -49,6 +68,71 @@ describe.each(ENGINES)('RetentionService, on %s', (engine) => {
     const plan = await collect(client.retention.planRetention(sent)).catch((error: unknown) => error);
     const applied = await collect(client.retention.applyRetention(sent)).catch((error: unknown) => error);
     expect([reasonOf(plan), reasonOf(applied)]).toEqual(['INVALID_REQUEST', 'INVALID_REQUEST']);
+  });
+
+  it.each(BAD)('S15: %s is refused by name, and no policy is stored', async (_, request) => {
+    const given = { name: 'p', interval: HOURLY, ...request } as MessageInitShape<
+      typeof SetRetentionPolicyRequestSchema
+    >;
+    const refusal = await client.retention.setRetentionPolicy(given).catch((error: unknown) => error);
+    expect(reasonOf(refusal)).toBe('INVALID_REQUEST');
+    expect((await client.retention.listRetentionPolicies({})).retentionPolicies).toEqual([]);
+  });
+
+  it.each(BAD_STORED)('S15: %s is refused by name, and no policy is stored', async (_, request) => {
+    const refusal = await client.retention.setRetentionPolicy(request).catch((error: unknown) => error);
+    expect(reasonOf(refusal)).toBe('INVALID_REQUEST');
+    expect((await client.retention.listRetentionPolicies({})).retentionPolicies).toEqual([]);
+  });
+
+  it('S15: a policy that is not stored cannot be deleted, and a list goes on with tokens of its own only', async () => {
+    const { retention } = client;
+    const deleted = await retention.deleteRetentionPolicy({ name: 'none' }).catch((error: unknown) => error);
+    expect([reasonOf(deleted), errorMetadata(deleted)]).toEqual([
+      'RETENTION_POLICY_NOT_FOUND',
+      { retention_policy: 'none' },
+    ]);
+    const unnamed = await retention.deleteRetentionPolicy({}).catch((error: unknown) => error);
+    expect(reasonOf(unnamed)).toBe('INVALID_REQUEST');
+    const { trajectory } = await client.trajectories.createTrajectory({});
+    await client.trajectories.createTrajectory({});
+    const { nextPageToken } = await client.trajectories.listTrajectories({ pageSize: 1 });
+    for (const pageToken of ['none', nextPageToken]) {
+      const page = await retention.listRetentionPolicies({ pageToken }).catch((error: unknown) => error);
+      expect(reasonOf(page)).toBe('INVALID_PAGE_TOKEN');
+    }
+    await client.trajectories.deleteTrajectory({ trajectoryId: trajectory!.id });
+  });
+
+  it('S15, F-24: a server applies a stored policy by itself, and tells what it removed', async () => {
+    const { trajectories, retention, runs } = client;
+    const { run } = await runs.createRun({});
+    const { trajectory } = await trajectories.createTrajectory({ runId: run!.id });
+    const trajectoryId = trajectory!.id;
+    for (let i = 0; i < 3; i += 1) {
+      const step = { stepNumber: BigInt(i), states: [{ name: 'env', data: Buffer.alloc(5000, i) }] };
+      await trajectories.appendStep({ trajectoryId, step });
+    }
+    const policy = { runId: run!.id, states: { ...ENV, keepLast: 1n } };
+    const { retentionPolicy } = await retention.setRetentionPolicy({ name: 'nightly', policy, interval: HOURLY });
+    expect(retentionPolicy).toMatchObject({ name: 'nightly', policy, interval: HOURLY });
+    const listed = async () => (await retention.listRetentionPolicies({})).retentionPolicies;
+    await expect
+      .poll(async () => (await listed())[0]?.lastExecution?.totals, { timeout: 30_000 })
+      .toMatchObject({
+        states: 2n,
+        steps: 0n,
+        logicalBytes: 10_000n,
+      });
+    const [stored] = await listed();
+    const { startTime, endTime, errorReason } = stored!.lastExecution!;
+    expect(errorReason).toBe('');
+    expect(endTime!.seconds).toBeGreaterThanOrEqual(startTime!.seconds);
+    expect(stored!.dueTime!.seconds).toBe(startTime!.seconds + 3600n);
+    const { step } = await trajectories.getStep({ trajectoryId, stepNumber: 1n });
+    expect(step?.states[0]?.prunedTime).toBeDefined();
+    await runs.deleteRun({ runId: run!.id });
+    expect(await listed()).toEqual([]);
   });
 
   it('S13, S14, F-24: a plan is applied as of its time, and the space of the states is free then', async () => {

@@ -55,13 +55,13 @@ import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
 import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { RUN_RPCS } from './rpcs/runs.ts';
-import { makeScene, type Rpc, richStep, type Scene } from './rpcs/scene.ts';
+import { makeScene, type Rpc, type RpcClient, richStep, type Scene } from './rpcs/scene.ts';
 import { SERVER_RPCS } from './rpcs/server.ts';
 import { expectShown, pathsOf } from './rpcs/shown.ts';
 import { pathsWith, variants } from './rpcs/spots.ts';
 import { STATE_RPCS } from './rpcs/states.ts';
 import { TRAJECTORY_RPCS } from './rpcs/trajectories.ts';
-import { collect, type WireClient } from './story.ts';
+import { collect } from './story.ts';
 
 /**
  * Covers every RPC of all services by its descriptor: an RPC without cases fails here, and so does an uncovered field
@@ -124,7 +124,7 @@ const ANY_NUMBER = /(^|\.)(seed|batch|metric_step|start_metric_step)$/;
 
 /** Methods that store the fields of their request in a resource, which is the first field of their answer. */
 const STORES =
-  /^((Create|Update)(?!Rollouts)|GetOrCreate|Branch|RecordValidation|OverrideValidation|SetTag|SetRolloutPhase)/;
+  /^((Create|Update)(?!Rollouts)|GetOrCreate|Branch|RecordValidation|OverrideValidation|SetTag|SetRetentionPolicy|SetRolloutPhase)/;
 
 /** Fields of updates that another message than the resource shows. */
 const SHOWN_ELSEWHERE = ['environment_ids'];
@@ -224,6 +224,7 @@ function documentedErrors(): Map<string, string[]> {
 /** Reads whose requests need something that the scene does not have. */
 const PREPARED = [
   'ListExperiments',
+  'ListRetentionPolicies',
   'ListStatusChanges',
   'ListTags',
   'ListTasks',
@@ -323,11 +324,12 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   let untouchedRollout: RolloutScene;
   /** For what never writes: reads, and requests that are refused as they are. Its client cannot write. */
   let shared: readonly [Scene, RunScene, RolloutScene];
-  const client = (over = transport): WireClient => ({
+  const client = (over = transport): RpcClient => ({
     trajectories: createClient(TrajectoryService, over),
     states: createClient(StateService, over),
     runs: createClient(RunService, over),
     rollouts: createClient(RolloutService, over),
+    retention: createClient(RetentionService, over),
   });
   const scene = (): Promise<Scene> => makeScene(client());
   const newSceneOf = ({ parent }: DescMethod): Promise<AnyScene> => {

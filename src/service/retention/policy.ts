@@ -1,10 +1,14 @@
-import type { Duration } from '@bufbuild/protobuf/wkt';
-import type { RetentionPolicy as WirePolicy } from '../../../gen/es/anabranch/v1/retention_service_pb.js';
+import { create } from '@bufbuild/protobuf';
+import { type Duration, DurationSchema } from '@bufbuild/protobuf/wkt';
+import {
+  RetentionPolicySchema,
+  type RetentionPolicy as WirePolicy,
+} from '../../../gen/es/anabranch/v1/retention_service_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import { ENDED, type RetentionPolicy, type StatePolicy, type TrajectoryPolicy } from '../../domain/retention.ts';
 import { required } from '../convert/required.ts';
-import { toStatuses } from '../convert/values.ts';
+import { fromStatus, toStatuses } from '../convert/values.ts';
 import { toOnBranches } from '../trajectory/requests.ts';
 
 /** Errors: INVALID_REQUEST, if there is no policy. The rules of the proto require exactly one kind. */
@@ -43,4 +47,43 @@ function toTrajectoryPolicy(policy: NonNullable<WirePolicy['trajectories']>): Tr
 
 function toNanos(duration: Duration | undefined): bigint {
   return duration === undefined ? 0n : duration.seconds * 1_000_000_000n + BigInt(duration.nanos);
+}
+
+/** Defaults are filled in. */
+export function fromPolicy(policy: RetentionPolicy): WirePolicy {
+  const scope = { runId: policy.runId ?? '', experimentId: policy.experimentId ?? '' };
+  return create(
+    RetentionPolicySchema,
+    'states' in policy
+      ? { ...scope, states: fromStatePolicy(policy.states) }
+      : { ...scope, trajectories: fromTrajectoryPolicy(policy.trajectories) },
+  );
+}
+
+function fromStatePolicy(policy: StatePolicy) {
+  return {
+    stateNames: [...policy.names],
+    contentMediaTypes: [...policy.mediaTypes],
+    keepLast: BigInt(policy.keepLast),
+    keepEvery: policy.keepEvery,
+    olderThan: fromNanos(policy.olderThan),
+    includeTagged: !policy.keepTagged,
+    includeBranchPoints: !policy.keepBranchPoints,
+    includeTerminal: !policy.keepTerminal,
+  };
+}
+
+function fromTrajectoryPolicy(policy: TrajectoryPolicy) {
+  return {
+    statuses: policy.statuses.map(fromStatus),
+    labels: Object.fromEntries(policy.labels),
+    keepLast: BigInt(policy.keepLast),
+    olderThan: fromNanos(policy.olderThan),
+    includeTagged: !policy.keepTagged,
+    onBranches: OnBranches[policy.onBranches],
+  };
+}
+
+function fromNanos(nanos: bigint): Duration {
+  return create(DurationSchema, { seconds: nanos / 1_000_000_000n, nanos: Number(nanos % 1_000_000_000n) });
 }

@@ -1,7 +1,5 @@
 import type { Digest } from '../../domain/ids.ts';
-import type { Instant } from '../../domain/instant.ts';
 import type { StepPruning } from '../../domain/pruning.ts';
-import type { Retention, RetentionPolicy } from '../../domain/retention.ts';
 import type { RestoredState } from '../../domain/step.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 
@@ -43,16 +41,6 @@ export interface StateStore {
    * exist, and damaged rows.
    */
   pruneStates(namespace: string, ref: TrajectoryRef, steps: readonly StepPruning[]): Promise<void>;
-
-  /**
-   * S14: selects what a policy removes as of a time (default: now), and with `apply` also removes it, part by part. Its
-   * parts fail with RUN_NOT_FOUND or EXPERIMENT_NOT_FOUND.
-   */
-  retain(
-    namespace: string,
-    policy: RetentionPolicy,
-    how: { readonly asOf?: Instant | undefined; readonly apply: boolean },
-  ): Promise<Retention>;
 
   /**
    * S2: deletes at most `limit` unreferenced states that were last renewed more than `ttlHours` ago, and the remains of

@@ -8,6 +8,7 @@ import type { ExperimentStore } from './experiment.ts';
 import type { GroupStore } from './group.ts';
 import type { MergeStore } from './merge.ts';
 import type { MetricStore } from './metric.ts';
+import type { RetentionStore } from './retention.ts';
 import type { RolloutStore } from './rollout.ts';
 import type { RunStore } from './run.ts';
 import type { StageStore } from './stage.ts';
@@ -37,6 +38,7 @@ export interface Store
     MergeStore,
     StepStore,
     StateStore,
+    RetentionStore,
     TagStore,
     ExperimentStore,
     RunStore,

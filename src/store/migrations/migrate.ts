@@ -30,6 +30,7 @@ import { migration0030 } from './0030_state_refs.ts';
 import { migration0033 } from './0033_expiring_ids.ts';
 import { migration0034 } from './0034_trajectory_imports.ts';
 import { migration0035 } from './0035_pruned_states.ts';
+import { migration0036 } from './0036_retention_policies.ts';
 import { migration0037 } from './0037_attach_time.ts';
 import type { Migration } from './migration.ts';
 
@@ -64,6 +65,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0033,
   migration0035,
   migration0034,
+  migration0036,
   migration0037,
 ];
 

@@ -15,6 +15,9 @@ import { downsample } from './metric/downsampling.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './metric/metrics.ts';
 import { listNamespaces } from './namespaces.ts';
 import { expireRequests } from './requests.ts';
+import { claimDuePolicy, endPolicyExecution, renewPolicyLease } from './retention/executions.ts';
+import { deletePolicy, listPolicies, setPolicy } from './retention/policies.ts';
+import { beginRetention } from './retention/retain.ts';
 import { cancelMarkedRollouts, cancelNextRollouts } from './rollout/cancellation.ts';
 import { createRollouts } from './rollout/create.ts';
 import { endRollout } from './rollout/ends.ts';
@@ -96,6 +99,28 @@ const METHODS: Store & ThisType<Store & Parts> = {
 
   expireRequests(days, limit) {
     return expireRequests(this.engine, days, limit);
+  },
+
+  retain(namespace, policy, how) {
+    return beginRetention(this.engine, namespace, policy, how);
+  },
+  setRetentionPolicy(namespace, policy) {
+    return setPolicy(this.engine, namespace, policy);
+  },
+  listRetentionPolicies(namespace, page) {
+    return listPolicies(scopeOf(this.engine, namespace), page);
+  },
+  deleteRetentionPolicy(namespace, name) {
+    return deletePolicy(this.engine, namespace, name);
+  },
+  claimDuePolicy(lease, leaseMs) {
+    return claimDuePolicy(this.engine, lease, leaseMs);
+  },
+  renewPolicyLease(lease, leaseMs) {
+    return renewPolicyLease(this.engine, lease, leaseMs);
+  },
+  endPolicyExecution(policy, end) {
+    return endPolicyExecution(this.engine, policy, end);
   },
 
   createExperiment(caller, newExperiment, key) {

@@ -2,6 +2,7 @@ import type { ColumnType } from 'kysely';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from './tables/attempts.ts';
 import { REQUESTS, STATUS_CHANGES } from './tables/changes.ts';
 import { METRIC_POINTS, METRIC_SERIES } from './tables/metrics.ts';
+import { RETENTION_POLICIES } from './tables/retention.ts';
 import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS } from './tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from './tables/runs.ts';
 import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
@@ -40,6 +41,7 @@ export const TABLES = {
   environments: ENVIRONMENTS,
   rollout_environments: ROLLOUT_ENVIRONMENTS,
   rollout_cancellations: ROLLOUT_CANCELLATIONS,
+  retention_policies: RETENTION_POLICIES,
 } as const;
 
 type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name]> };

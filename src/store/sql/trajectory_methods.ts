@@ -8,7 +8,6 @@ import type { TrajectoryStore } from '../contract/trajectory.ts';
 import type { UsageStore } from '../contract/usage.ts';
 import type { Engine } from './engine.ts';
 import { pruneStates } from './retention/prune.ts';
-import { beginRetention } from './retention/retain.ts';
 import { searchSteps } from './search/search.ts';
 import type { StepSearcher } from './search/step_searcher.ts';
 import { collectStates } from './state/collection.ts';
@@ -165,9 +164,6 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   async pruneStates(namespace, ref, steps) {
     await pruneStates(this.engine, namespace, ref, { steps, rules: { keepTagged: false, keepBranchPoints: false } });
-  },
-  retain(namespace, policy, how) {
-    return beginRetention(this.engine, namespace, policy, how);
   },
   collectStates(ttlHours, limit) {
     return collectStates(this.engine, ttlHours, limit);

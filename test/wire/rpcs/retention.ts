@@ -5,6 +5,7 @@ import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.j
 import { LATE, NOBODY, type Rpcs } from './scene.ts';
 
 const DAY = { seconds: 86_400n, nanos: 1 };
+const INTERVAL = { seconds: 86_400n };
 const STATES = {
   stateNames: ['memory'],
   contentMediaTypes: ['image/png'],
@@ -67,5 +68,43 @@ export const RETENTION_RPCS: Rpcs<typeof RetentionService.method> = {
       expect(answers.at(-1)?.totals?.states).toBeGreaterThanOrEqual(3n);
     },
     refused: () => REFUSED,
+  },
+  setRetentionPolicy: {
+    requests: ({ experimentId, runId }) => [
+      [{ name: 'rpcs/trajectories', policy: { experimentId, trajectories: TRAJECTORIES }, interval: INTERVAL }],
+      [{ name: 'rpcs/states', policy: { runId, ...states(STATES) }, interval: INTERVAL }],
+    ],
+    served: ([answer], { runId }) => {
+      const { name, policy, interval, createTime, dueTime, lastExecution } = answer!.retentionPolicy!;
+      expect([name, interval?.seconds, lastExecution]).toEqual(['rpcs/states', 86_400n, undefined]);
+      expect(policy).toMatchObject({ runId, experimentId: '', ...states(STATES) });
+      expect(dueTime).toEqual(createTime);
+    },
+    refused: () => ({
+      RUN_NOT_FOUND: [{ name: 'p', policy: { runId: NOBODY, ...states(STATES) }, interval: INTERVAL }],
+      EXPERIMENT_NOT_FOUND: [{ name: 'p', policy: { experimentId: NOBODY, ...states(STATES) }, interval: INTERVAL }],
+      INVALID_REQUEST: [{ name: 'p', policy: states(STATES) }],
+    }),
+  },
+  listRetentionPolicies: {
+    requests: async ({ runId, retention }) => {
+      const policy = { runId, ...states(STATES) };
+      for (const name of ['rpcs/a', 'rpcs/b']) await retention.setRetentionPolicy({ name, policy, interval: INTERVAL });
+      const first = await retention.listRetentionPolicies({ pageSize: 1 });
+      return [[{ pageSize: 1, pageToken: first.nextPageToken }], [{ pageSize: 1000 }]];
+    },
+    served: ([answer]) => {
+      const names = answer!.retentionPolicies.map(({ name }) => name);
+      expect(names.filter((name) => /^rpcs\/[ab]$/.test(name))).toEqual(['rpcs/a', 'rpcs/b']);
+    },
+    refused: () => ({ INVALID_PAGE_TOKEN: [{ pageToken: 'none' }] }),
+  },
+  deleteRetentionPolicy: {
+    requests: async ({ runId, retention }) => {
+      await retention.setRetentionPolicy({ name: 'rpcs/c', policy: { runId, ...states(STATES) }, interval: INTERVAL });
+      return [[{ name: 'rpcs/c' }]];
+    },
+    served: ([answer]) => expect(answer).toBeDefined(),
+    refused: () => ({ RETENTION_POLICY_NOT_FOUND: [{ name: 'no such' }] }),
   },
 };

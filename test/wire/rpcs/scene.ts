@@ -1,5 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { create, type DescMethod, type MessageInitShape, type MessageShape } from '@bufbuild/protobuf';
+import type { Client } from '@connectrpc/connect';
+import type { RetentionService } from '../../../gen/es/anabranch/v1/retention_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { type Step, StepSchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { sha256 } from '../samples.ts';
@@ -7,8 +9,13 @@ import { putState, type WireClient } from '../story.ts';
 
 /** The cases of every RPC: one entry for each. Types and tests check that none is missing. */
 
+/** Calls of the services that scenes need. */
+export interface RpcClient extends WireClient {
+  readonly retention: Client<typeof RetentionService>;
+}
+
 /** The scene before an RPC is called; a new one for every set of calls. */
-export interface Scene extends WireClient {
+export interface Scene extends RpcClient {
   readonly task: string;
   /** The run and the experiment of both trajectories below. */
   readonly runId: string;
@@ -91,7 +98,7 @@ export function richStep(stepNumber: bigint): Step {
   });
 }
 
-export async function makeScene(client: WireClient): Promise<Scene> {
+export async function makeScene(client: RpcClient): Promise<Scene> {
   const task = `rpcs/${randomUUID()}`;
   const put = await putState(client, bytes(task));
   await putState(client, FILE);

@@ -325,6 +325,10 @@ class StatePruned(AnabranchError):
     """
 
 
+class RetentionPolicyNotFound(AnabranchError):
+    """NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`."""
+
+
 class SqliteOnly(AnabranchError):
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 
@@ -412,6 +416,7 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "STAGE_NOT_CLAIMABLE": StageNotClaimable,
     "CLAIMS_TOO_LARGE": ClaimsTooLarge,
     "STATE_PRUNED": StatePruned,
+    "RETENTION_POLICY_NOT_FOUND": RetentionPolicyNotFound,
     "SQLITE_ONLY": SqliteOnly,
     "VACUUM_UNAVAILABLE": VacuumUnavailable,
     "ARCHIVE_INVALID": ArchiveInvalid,

@@ -479,6 +479,13 @@ export enum ErrorReason {
   STATE_PRUNED = 66,
 
   /**
+   * NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`.
+   *
+   * @generated from enum value: ERROR_REASON_RETENTION_POLICY_NOT_FOUND = 67;
+   */
+  RETENTION_POLICY_NOT_FOUND = 67,
+
+  /**
    * FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres.
    *
    * @generated from enum value: ERROR_REASON_SQLITE_ONLY = 69;

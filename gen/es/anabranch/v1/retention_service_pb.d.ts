@@ -400,6 +400,260 @@ export declare type RetentionTotals = Message<"anabranch.v1.RetentionTotals"> & 
 export declare const RetentionTotalsSchema: GenMessage<RetentionTotals>;
 
 /**
+ * A policy that servers apply regularly.
+ *
+ * @generated from message anabranch.v1.StoredRetentionPolicy
+ */
+export declare type StoredRetentionPolicy = Message<"anabranch.v1.StoredRetentionPolicy"> & {
+  /**
+   * Name of the policy, unique in the namespace.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What to remove, and where.
+   *
+   * @generated from field: anabranch.v1.RetentionPolicy policy = 2;
+   */
+  policy?: RetentionPolicy | undefined;
+
+  /**
+   * Time from the start of an execution to the start of the next one.
+   *
+   * @generated from field: google.protobuf.Duration interval = 3;
+   */
+  interval?: Duration | undefined;
+
+  /**
+   * When the policy was created.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 4;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * When SetRetentionPolicy last changed the policy.
+   *
+   * @generated from field: google.protobuf.Timestamp update_time = 5;
+   */
+  updateTime?: Timestamp | undefined;
+
+  /**
+   * When the policy is due next, by the clock of the database. In the past while it is applied, or waits for a server.
+   *
+   * @generated from field: google.protobuf.Timestamp due_time = 6;
+   */
+  dueTime?: Timestamp | undefined;
+
+  /**
+   * The last execution that ended, also of an earlier form of the policy. Unset: none has ended.
+   *
+   * @generated from field: anabranch.v1.RetentionExecution last_execution = 7;
+   */
+  lastExecution?: RetentionExecution | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.StoredRetentionPolicy.
+ * Use `create(StoredRetentionPolicySchema)` to create a new message.
+ */
+export declare const StoredRetentionPolicySchema: GenMessage<StoredRetentionPolicy>;
+
+/**
+ * One execution of a stored policy.
+ *
+ * @generated from message anabranch.v1.RetentionExecution
+ */
+export declare type RetentionExecution = Message<"anabranch.v1.RetentionExecution"> & {
+  /**
+   * When the execution began, which is its `as_of`: steps that were committed later did not exist for it.
+   *
+   * @generated from field: google.protobuf.Timestamp start_time = 1;
+   */
+  startTime?: Timestamp | undefined;
+
+  /**
+   * When the execution ended.
+   *
+   * @generated from field: google.protobuf.Timestamp end_time = 2;
+   */
+  endTime?: Timestamp | undefined;
+
+  /**
+   * What was removed, also if the execution failed later. Without what an earlier attempt removed that a server did not
+   * bring to its end.
+   *
+   * @generated from field: anabranch.v1.RetentionTotals totals = 3;
+   */
+  totals?: RetentionTotals | undefined;
+
+  /**
+   * Reason of the error with which the execution failed, as in ErrorInfo: for example `STORAGE_FULL`. Empty if it
+   * succeeded. A failed execution is repeated after the interval, or after 10 minutes if that is sooner.
+   *
+   * @generated from field: string error_reason = 4;
+   */
+  errorReason: string;
+
+  /**
+   * Message of the error, for people. Empty if the execution succeeded.
+   *
+   * @generated from field: string error_message = 5;
+   */
+  errorMessage: string;
+};
+
+/**
+ * Describes the message anabranch.v1.RetentionExecution.
+ * Use `create(RetentionExecutionSchema)` to create a new message.
+ */
+export declare const RetentionExecutionSchema: GenMessage<RetentionExecution>;
+
+/**
+ * Request of SetRetentionPolicy.
+ *
+ * @generated from message anabranch.v1.SetRetentionPolicyRequest
+ */
+export declare type SetRetentionPolicyRequest = Message<"anabranch.v1.SetRetentionPolicyRequest"> & {
+  /**
+   * Name of the policy: a letter, followed by letters, digits, `.`, `_`, `-` and `/`. At most 128 bytes.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What to remove, and where. Required.
+   *
+   * @generated from field: anabranch.v1.RetentionPolicy policy = 2;
+   */
+  policy?: RetentionPolicy | undefined;
+
+  /**
+   * Time from the start of an execution to the start of the next one. Required. From 1 minute to 366 days.
+   *
+   * @generated from field: google.protobuf.Duration interval = 3;
+   */
+  interval?: Duration | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.SetRetentionPolicyRequest.
+ * Use `create(SetRetentionPolicyRequestSchema)` to create a new message.
+ */
+export declare const SetRetentionPolicyRequestSchema: GenMessage<SetRetentionPolicyRequest>;
+
+/**
+ * Response of SetRetentionPolicy.
+ *
+ * @generated from message anabranch.v1.SetRetentionPolicyResponse
+ */
+export declare type SetRetentionPolicyResponse = Message<"anabranch.v1.SetRetentionPolicyResponse"> & {
+  /**
+   * The stored policy.
+   *
+   * @generated from field: anabranch.v1.StoredRetentionPolicy retention_policy = 1;
+   */
+  retentionPolicy?: StoredRetentionPolicy | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.SetRetentionPolicyResponse.
+ * Use `create(SetRetentionPolicyResponseSchema)` to create a new message.
+ */
+export declare const SetRetentionPolicyResponseSchema: GenMessage<SetRetentionPolicyResponse>;
+
+/**
+ * Request of ListRetentionPolicies.
+ *
+ * @generated from message anabranch.v1.ListRetentionPoliciesRequest
+ */
+export declare type ListRetentionPoliciesRequest = Message<"anabranch.v1.ListRetentionPoliciesRequest"> & {
+  /**
+   * Maximum number of policies in the page. Default: 50; values above 1,000 mean 1,000.
+   *
+   * @generated from field: int32 page_size = 1;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the previous page; empty for the first page.
+   *
+   * @generated from field: string page_token = 2;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.ListRetentionPoliciesRequest.
+ * Use `create(ListRetentionPoliciesRequestSchema)` to create a new message.
+ */
+export declare const ListRetentionPoliciesRequestSchema: GenMessage<ListRetentionPoliciesRequest>;
+
+/**
+ * Response of ListRetentionPolicies.
+ *
+ * @generated from message anabranch.v1.ListRetentionPoliciesResponse
+ */
+export declare type ListRetentionPoliciesResponse = Message<"anabranch.v1.ListRetentionPoliciesResponse"> & {
+  /**
+   * The policies, in byte order of their names.
+   *
+   * @generated from field: repeated anabranch.v1.StoredRetentionPolicy retention_policies = 1;
+   */
+  retentionPolicies: StoredRetentionPolicy[];
+
+  /**
+   * Token for the next page. Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.ListRetentionPoliciesResponse.
+ * Use `create(ListRetentionPoliciesResponseSchema)` to create a new message.
+ */
+export declare const ListRetentionPoliciesResponseSchema: GenMessage<ListRetentionPoliciesResponse>;
+
+/**
+ * Request of DeleteRetentionPolicy.
+ *
+ * @generated from message anabranch.v1.DeleteRetentionPolicyRequest
+ */
+export declare type DeleteRetentionPolicyRequest = Message<"anabranch.v1.DeleteRetentionPolicyRequest"> & {
+  /**
+   * Name of the policy.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message anabranch.v1.DeleteRetentionPolicyRequest.
+ * Use `create(DeleteRetentionPolicyRequestSchema)` to create a new message.
+ */
+export declare const DeleteRetentionPolicyRequestSchema: GenMessage<DeleteRetentionPolicyRequest>;
+
+/**
+ * Response of DeleteRetentionPolicy.
+ *
+ * @generated from message anabranch.v1.DeleteRetentionPolicyResponse
+ */
+export declare type DeleteRetentionPolicyResponse = Message<"anabranch.v1.DeleteRetentionPolicyResponse"> & {
+};
+
+/**
+ * Describes the message anabranch.v1.DeleteRetentionPolicyResponse.
+ * Use `create(DeleteRetentionPolicyResponseSchema)` to create a new message.
+ */
+export declare const DeleteRetentionPolicyResponseSchema: GenMessage<DeleteRetentionPolicyResponse>;
+
+/**
  * Why something stays that a policy selects.
  *
  * @generated from enum anabranch.v1.RetentionPin
@@ -472,6 +726,41 @@ export declare const RetentionService: GenService<{
     methodKind: "server_streaming";
     input: typeof ApplyRetentionRequestSchema;
     output: typeof ApplyRetentionResponseSchema;
+  },
+  /**
+   * Stores a policy that servers apply regularly, or changes the one of this name. Any server of the database applies a
+   * due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing. The
+   * policy is deleted with its run or its experiment.
+   * Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL.
+   *
+   * @generated from rpc anabranch.v1.RetentionService.SetRetentionPolicy
+   */
+  setRetentionPolicy: {
+    methodKind: "unary";
+    input: typeof SetRetentionPolicyRequestSchema;
+    output: typeof SetRetentionPolicyResponseSchema;
+  },
+  /**
+   * Lists the stored policies of the namespace by name.
+   * Errors: INVALID_PAGE_TOKEN.
+   *
+   * @generated from rpc anabranch.v1.RetentionService.ListRetentionPolicies
+   */
+  listRetentionPolicies: {
+    methodKind: "unary";
+    input: typeof ListRetentionPoliciesRequestSchema;
+    output: typeof ListRetentionPoliciesResponseSchema;
+  },
+  /**
+   * Deletes a stored policy. An execution that is under way ends soon after. What it has removed stays removed.
+   * Errors: RETENTION_POLICY_NOT_FOUND, STORAGE_FULL.
+   *
+   * @generated from rpc anabranch.v1.RetentionService.DeleteRetentionPolicy
+   */
+  deleteRetentionPolicy: {
+    methodKind: "unary";
+    input: typeof DeleteRetentionPolicyRequestSchema;
+    output: typeof DeleteRetentionPolicyResponseSchema;
   },
 }>;
 

@@ -207,6 +207,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and size.
     Metadata: `trajectory_id`, `step_number`, `name`, `digest`, `pruned_time`.
     """
+    ERROR_REASON_RETENTION_POLICY_NOT_FOUND: _ErrorReason.ValueType  # 67
+    """NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`."""
     ERROR_REASON_SQLITE_ONLY: _ErrorReason.ValueType  # 69
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
     ERROR_REASON_VACUUM_UNAVAILABLE: _ErrorReason.ValueType  # 70
@@ -415,6 +417,8 @@ ERROR_REASON_STATE_PRUNED: ErrorReason.ValueType  # 66
 """FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and size.
 Metadata: `trajectory_id`, `step_number`, `name`, `digest`, `pruned_time`.
 """
+ERROR_REASON_RETENTION_POLICY_NOT_FOUND: ErrorReason.ValueType  # 67
+"""NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`."""
 ERROR_REASON_SQLITE_ONLY: ErrorReason.ValueType  # 69
 """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 ERROR_REASON_VACUUM_UNAVAILABLE: ErrorReason.ValueType  # 70

@@ -401,3 +401,231 @@ class RetentionTotals(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["logical_bytes", b"logical_bytes", "states", b"states", "steps", b"steps", "stored_bytes", b"stored_bytes", "trajectories", b"trajectories"]) -> None: ...
 
 Global___RetentionTotals: typing_extensions.TypeAlias = RetentionTotals
+
+@typing.final
+class StoredRetentionPolicy(google.protobuf.message.Message):
+    """A policy that servers apply regularly."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    INTERVAL_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    UPDATE_TIME_FIELD_NUMBER: builtins.int
+    DUE_TIME_FIELD_NUMBER: builtins.int
+    LAST_EXECUTION_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the policy, unique in the namespace."""
+    @property
+    def policy(self) -> Global___RetentionPolicy:
+        """What to remove, and where."""
+
+    @property
+    def interval(self) -> google.protobuf.duration_pb2.Duration:
+        """Time from the start of an execution to the start of the next one."""
+
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the policy was created."""
+
+    @property
+    def update_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When SetRetentionPolicy last changed the policy."""
+
+    @property
+    def due_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the policy is due next, by the clock of the database. In the past while it is applied, or waits for a server."""
+
+    @property
+    def last_execution(self) -> Global___RetentionExecution:
+        """The last execution that ended, also of an earlier form of the policy. Unset: none has ended."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        policy: Global___RetentionPolicy | None = ...,
+        interval: google.protobuf.duration_pb2.Duration | None = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        update_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        due_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        last_execution: Global___RetentionExecution | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "due_time", b"due_time", "interval", b"interval", "last_execution", b"last_execution", "policy", b"policy", "update_time", b"update_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "due_time", b"due_time", "interval", b"interval", "last_execution", b"last_execution", "name", b"name", "policy", b"policy", "update_time", b"update_time"]) -> None: ...
+
+Global___StoredRetentionPolicy: typing_extensions.TypeAlias = StoredRetentionPolicy
+
+@typing.final
+class RetentionExecution(google.protobuf.message.Message):
+    """One execution of a stored policy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    START_TIME_FIELD_NUMBER: builtins.int
+    END_TIME_FIELD_NUMBER: builtins.int
+    TOTALS_FIELD_NUMBER: builtins.int
+    ERROR_REASON_FIELD_NUMBER: builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: builtins.int
+    error_reason: builtins.str
+    """Reason of the error with which the execution failed, as in ErrorInfo: for example `STORAGE_FULL`. Empty if it
+    succeeded. A failed execution is repeated after the interval, or after 10 minutes if that is sooner.
+    """
+    error_message: builtins.str
+    """Message of the error, for people. Empty if the execution succeeded."""
+    @property
+    def start_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the execution began, which is its `as_of`: steps that were committed later did not exist for it."""
+
+    @property
+    def end_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the execution ended."""
+
+    @property
+    def totals(self) -> Global___RetentionTotals:
+        """What was removed, also if the execution failed later. Without what an earlier attempt removed that a server did not
+        bring to its end.
+        """
+
+    def __init__(
+        self,
+        *,
+        start_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        end_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        totals: Global___RetentionTotals | None = ...,
+        error_reason: builtins.str = ...,
+        error_message: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["end_time", b"end_time", "start_time", b"start_time", "totals", b"totals"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["end_time", b"end_time", "error_message", b"error_message", "error_reason", b"error_reason", "start_time", b"start_time", "totals", b"totals"]) -> None: ...
+
+Global___RetentionExecution: typing_extensions.TypeAlias = RetentionExecution
+
+@typing.final
+class SetRetentionPolicyRequest(google.protobuf.message.Message):
+    """Request of SetRetentionPolicy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    POLICY_FIELD_NUMBER: builtins.int
+    INTERVAL_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the policy: a letter, followed by letters, digits, `.`, `_`, `-` and `/`. At most 128 bytes."""
+    @property
+    def policy(self) -> Global___RetentionPolicy:
+        """What to remove, and where. Required."""
+
+    @property
+    def interval(self) -> google.protobuf.duration_pb2.Duration:
+        """Time from the start of an execution to the start of the next one. Required. From 1 minute to 366 days."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        policy: Global___RetentionPolicy | None = ...,
+        interval: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["interval", b"interval", "policy", b"policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["interval", b"interval", "name", b"name", "policy", b"policy"]) -> None: ...
+
+Global___SetRetentionPolicyRequest: typing_extensions.TypeAlias = SetRetentionPolicyRequest
+
+@typing.final
+class SetRetentionPolicyResponse(google.protobuf.message.Message):
+    """Response of SetRetentionPolicy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RETENTION_POLICY_FIELD_NUMBER: builtins.int
+    @property
+    def retention_policy(self) -> Global___StoredRetentionPolicy:
+        """The stored policy."""
+
+    def __init__(
+        self,
+        *,
+        retention_policy: Global___StoredRetentionPolicy | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["retention_policy", b"retention_policy"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["retention_policy", b"retention_policy"]) -> None: ...
+
+Global___SetRetentionPolicyResponse: typing_extensions.TypeAlias = SetRetentionPolicyResponse
+
+@typing.final
+class ListRetentionPoliciesRequest(google.protobuf.message.Message):
+    """Request of ListRetentionPolicies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """Maximum number of policies in the page. Default: 50; values above 1,000 mean 1,000."""
+    page_token: builtins.str
+    """`next_page_token` of the previous page; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+
+Global___ListRetentionPoliciesRequest: typing_extensions.TypeAlias = ListRetentionPoliciesRequest
+
+@typing.final
+class ListRetentionPoliciesResponse(google.protobuf.message.Message):
+    """Response of ListRetentionPolicies."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RETENTION_POLICIES_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Token for the next page. Empty on the last page."""
+    @property
+    def retention_policies(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StoredRetentionPolicy]:
+        """The policies, in byte order of their names."""
+
+    def __init__(
+        self,
+        *,
+        retention_policies: collections.abc.Iterable[Global___StoredRetentionPolicy] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "retention_policies", b"retention_policies"]) -> None: ...
+
+Global___ListRetentionPoliciesResponse: typing_extensions.TypeAlias = ListRetentionPoliciesResponse
+
+@typing.final
+class DeleteRetentionPolicyRequest(google.protobuf.message.Message):
+    """Request of DeleteRetentionPolicy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the policy."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name"]) -> None: ...
+
+Global___DeleteRetentionPolicyRequest: typing_extensions.TypeAlias = DeleteRetentionPolicyRequest
+
+@typing.final
+class DeleteRetentionPolicyResponse(google.protobuf.message.Message):
+    """Response of DeleteRetentionPolicy."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___DeleteRetentionPolicyResponse: typing_extensions.TypeAlias = DeleteRetentionPolicyResponse

@@ -46,6 +46,21 @@ class RetentionServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_retention__service__pb2.ApplyRetentionRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_retention__service__pb2.ApplyRetentionResponse.FromString,
                 _registered_method=True)
+        self.SetRetentionPolicy = channel.unary_unary(
+                '/anabranch.v1.RetentionService/SetRetentionPolicy',
+                request_serializer=anabranch_dot_v1_dot_retention__service__pb2.SetRetentionPolicyRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_retention__service__pb2.SetRetentionPolicyResponse.FromString,
+                _registered_method=True)
+        self.ListRetentionPolicies = channel.unary_unary(
+                '/anabranch.v1.RetentionService/ListRetentionPolicies',
+                request_serializer=anabranch_dot_v1_dot_retention__service__pb2.ListRetentionPoliciesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_retention__service__pb2.ListRetentionPoliciesResponse.FromString,
+                _registered_method=True)
+        self.DeleteRetentionPolicy = channel.unary_unary(
+                '/anabranch.v1.RetentionService/DeleteRetentionPolicy',
+                request_serializer=anabranch_dot_v1_dot_retention__service__pb2.DeleteRetentionPolicyRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_retention__service__pb2.DeleteRetentionPolicyResponse.FromString,
+                _registered_method=True)
 
 
 class RetentionServiceServicer(object):
@@ -74,6 +89,32 @@ class RetentionServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetRetentionPolicy(self, request, context):
+        """Stores a policy that servers apply regularly, or changes the one of this name. Any server of the database applies a
+        due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing. The
+        policy is deleted with its run or its experiment.
+        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListRetentionPolicies(self, request, context):
+        """Lists the stored policies of the namespace by name.
+        Errors: INVALID_PAGE_TOKEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRetentionPolicy(self, request, context):
+        """Deletes a stored policy. An execution that is under way ends soon after. What it has removed stays removed.
+        Errors: RETENTION_POLICY_NOT_FOUND, STORAGE_FULL.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RetentionServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -86,6 +127,21 @@ def add_RetentionServiceServicer_to_server(servicer, server):
                     servicer.ApplyRetention,
                     request_deserializer=anabranch_dot_v1_dot_retention__service__pb2.ApplyRetentionRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_retention__service__pb2.ApplyRetentionResponse.SerializeToString,
+            ),
+            'SetRetentionPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetRetentionPolicy,
+                    request_deserializer=anabranch_dot_v1_dot_retention__service__pb2.SetRetentionPolicyRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_retention__service__pb2.SetRetentionPolicyResponse.SerializeToString,
+            ),
+            'ListRetentionPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListRetentionPolicies,
+                    request_deserializer=anabranch_dot_v1_dot_retention__service__pb2.ListRetentionPoliciesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_retention__service__pb2.ListRetentionPoliciesResponse.SerializeToString,
+            ),
+            'DeleteRetentionPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRetentionPolicy,
+                    request_deserializer=anabranch_dot_v1_dot_retention__service__pb2.DeleteRetentionPolicyRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_retention__service__pb2.DeleteRetentionPolicyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -144,6 +200,87 @@ class RetentionService(object):
             '/anabranch.v1.RetentionService/ApplyRetention',
             anabranch_dot_v1_dot_retention__service__pb2.ApplyRetentionRequest.SerializeToString,
             anabranch_dot_v1_dot_retention__service__pb2.ApplyRetentionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetRetentionPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.RetentionService/SetRetentionPolicy',
+            anabranch_dot_v1_dot_retention__service__pb2.SetRetentionPolicyRequest.SerializeToString,
+            anabranch_dot_v1_dot_retention__service__pb2.SetRetentionPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListRetentionPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.RetentionService/ListRetentionPolicies',
+            anabranch_dot_v1_dot_retention__service__pb2.ListRetentionPoliciesRequest.SerializeToString,
+            anabranch_dot_v1_dot_retention__service__pb2.ListRetentionPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRetentionPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.RetentionService/DeleteRetentionPolicy',
+            anabranch_dot_v1_dot_retention__service__pb2.DeleteRetentionPolicyRequest.SerializeToString,
+            anabranch_dot_v1_dot_retention__service__pb2.DeleteRetentionPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -57,7 +57,55 @@ _RetentionServiceApplyRetentionType = typing_extensions.TypeVar(
     ],
 )
 
-class RetentionServiceStub(typing.Generic[_RetentionServicePlanRetentionType, _RetentionServiceApplyRetentionType]):
+_RetentionServiceSetRetentionPolicyType = typing_extensions.TypeVar(
+    '_RetentionServiceSetRetentionPolicyType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse,
+    ],
+)
+
+_RetentionServiceListRetentionPoliciesType = typing_extensions.TypeVar(
+    '_RetentionServiceListRetentionPoliciesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesRequest,
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesRequest,
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesRequest,
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse,
+    ],
+)
+
+_RetentionServiceDeleteRetentionPolicyType = typing_extensions.TypeVar(
+    '_RetentionServiceDeleteRetentionPolicyType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse,
+    ],
+)
+
+class RetentionServiceStub(typing.Generic[_RetentionServicePlanRetentionType, _RetentionServiceApplyRetentionType, _RetentionServiceSetRetentionPolicyType, _RetentionServiceListRetentionPoliciesType, _RetentionServiceDeleteRetentionPolicyType]):
     """Removes states and trajectories by policies.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
@@ -72,6 +120,18 @@ class RetentionServiceStub(typing.Generic[_RetentionServicePlanRetentionType, _R
             anabranch.v1.retention_service_pb2.ApplyRetentionRequest,
             anabranch.v1.retention_service_pb2.ApplyRetentionResponse,
         ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.retention_service_pb2.SetRetentionPolicyRequest,
+            anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.retention_service_pb2.ListRetentionPoliciesRequest,
+            anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.retention_service_pb2.DeleteRetentionPolicyRequest,
+            anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -83,6 +143,18 @@ class RetentionServiceStub(typing.Generic[_RetentionServicePlanRetentionType, _R
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.retention_service_pb2.ApplyRetentionRequest,
             anabranch.v1.retention_service_pb2.ApplyRetentionResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.retention_service_pb2.SetRetentionPolicyRequest,
+            anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.retention_service_pb2.ListRetentionPoliciesRequest,
+            anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.retention_service_pb2.DeleteRetentionPolicyRequest,
+            anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -101,6 +173,23 @@ class RetentionServiceStub(typing.Generic[_RetentionServicePlanRetentionType, _R
     Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL, SERVER_DRAINING.
     """
 
+    SetRetentionPolicy: _RetentionServiceSetRetentionPolicyType
+    """Stores a policy that servers apply regularly, or changes the one of this name. Any server of the database applies a
+    due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing. The
+    policy is deleted with its run or its experiment.
+    Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL.
+    """
+
+    ListRetentionPolicies: _RetentionServiceListRetentionPoliciesType
+    """Lists the stored policies of the namespace by name.
+    Errors: INVALID_PAGE_TOKEN.
+    """
+
+    DeleteRetentionPolicy: _RetentionServiceDeleteRetentionPolicyType
+    """Deletes a stored policy. An execution that is under way ends soon after. What it has removed stays removed.
+    Errors: RETENTION_POLICY_NOT_FOUND, STORAGE_FULL.
+    """
+
 RetentionServiceAsyncStub: typing_extensions.TypeAlias = RetentionServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.retention_service_pb2.PlanRetentionRequest,
@@ -109,6 +198,18 @@ RetentionServiceAsyncStub: typing_extensions.TypeAlias = RetentionServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.retention_service_pb2.ApplyRetentionRequest,
         anabranch.v1.retention_service_pb2.ApplyRetentionResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesRequest,
+        anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyRequest,
+        anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse,
     ],
 ]
 
@@ -140,6 +241,38 @@ class RetentionServiceServicer(metaclass=abc.ABCMeta):
         calls use meanwhile, or that other states are stored as changes of, is deleted soon after the call.
         What was removed before an error stays removed. Call again to continue.
         Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL, SERVER_DRAINING.
+        """
+
+    @abc.abstractmethod
+    def SetRetentionPolicy(
+        self,
+        request: anabranch.v1.retention_service_pb2.SetRetentionPolicyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse, collections.abc.Awaitable[anabranch.v1.retention_service_pb2.SetRetentionPolicyResponse]]:
+        """Stores a policy that servers apply regularly, or changes the one of this name. Any server of the database applies a
+        due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing. The
+        policy is deleted with its run or its experiment.
+        Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL.
+        """
+
+    @abc.abstractmethod
+    def ListRetentionPolicies(
+        self,
+        request: anabranch.v1.retention_service_pb2.ListRetentionPoliciesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse, collections.abc.Awaitable[anabranch.v1.retention_service_pb2.ListRetentionPoliciesResponse]]:
+        """Lists the stored policies of the namespace by name.
+        Errors: INVALID_PAGE_TOKEN.
+        """
+
+    @abc.abstractmethod
+    def DeleteRetentionPolicy(
+        self,
+        request: anabranch.v1.retention_service_pb2.DeleteRetentionPolicyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse, collections.abc.Awaitable[anabranch.v1.retention_service_pb2.DeleteRetentionPolicyResponse]]:
+        """Deletes a stored policy. An execution that is under way ends soon after. What it has removed stays removed.
+        Errors: RETENTION_POLICY_NOT_FOUND, STORAGE_FULL.
         """
 
 def add_RetentionServiceServicer_to_server(servicer: RetentionServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

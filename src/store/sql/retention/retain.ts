@@ -15,7 +15,7 @@ import {
   subtractSizes,
   type TrajectoryPolicy,
 } from '../../../domain/retention.ts';
-import type { StateStore } from '../../contract/state.ts';
+import type { RetentionStore } from '../../contract/retention.ts';
 import type { Engine } from '../engine.ts';
 import { deleteTrajectory } from '../trajectory/deletion.ts';
 import { listTrajectories } from '../trajectory/list.ts';
@@ -36,7 +36,7 @@ export async function beginRetention(
   engine: Engine,
   namespace: string,
   policy: RetentionPolicy,
-  { asOf, apply }: Parameters<StateStore['retain']>[2],
+  { asOf, apply }: Parameters<RetentionStore['retain']>[2],
 ): Promise<Retention> {
   const time = asOf ?? parseInstant(await write(engine, (tx) => tx.readNow()));
   return { asOf: time, parts: retain(engine, namespace, { policy, asOf: time, apply }) };

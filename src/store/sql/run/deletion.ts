@@ -224,10 +224,12 @@ class CascadingDeletion {
     for (const keys of paddedChunks([...this.#runs])) {
       await this.#tx.db.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();
       await this.#tx.db.updateTable('runs').set(hidden).where('key', 'in', keys).execute();
+      await this.#tx.db.deleteFrom('retention_policies').where('run', 'in', keys).execute();
     }
     if (this.#experiment === undefined) return;
     await this.#tx.db.updateTable('trajectories').set(purging).where('experiment', '=', this.#experiment).execute();
     await this.#tx.db.updateTable('experiments').set(hidden).where('key', '=', this.#experiment).execute();
+    await this.#tx.db.deleteFrom('retention_policies').where('experiment', '=', this.#experiment).execute();
   }
 }
 

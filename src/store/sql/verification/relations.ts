@@ -41,6 +41,8 @@ export const RELATIONS: readonly Relation[] = [
   relation('rollout_environments', 'environment', 'environments', 'rollout'),
   relation('rollout_cancellations', 'run', 'runs', 'run'),
   relation('rollout_cancellations', 'stage', 'stages', 'run'),
+  relation('retention_policies', 'run', 'runs', 'run'),
+  relation('retention_policies', 'experiment', 'experiments', 'experiment'),
 ];
 
 /** Row keys of one statement. */

@@ -1,0 +1,81 @@
+import { AnabranchError } from '../domain/errors.ts';
+import { addSizes, NOTHING, type RemovedSize } from '../domain/retention.ts';
+import type { DuePolicy, ExecutionEnd } from '../domain/retention_policies.ts';
+import type { Store } from '../store/contract/store.ts';
+import { Chore, type Stopped } from './chore.ts';
+import type { Drain } from './drain.ts';
+import type { Logger } from './logger.ts';
+import { collectFreed } from './maintenance.ts';
+import type { AppSettings } from './settings.ts';
+
+type PolicyStore = Pick<
+  Store,
+  'claimDuePolicy' | 'renewPolicyLease' | 'endPolicyExecution' | 'retain' | 'collectStates'
+>;
+interface Work {
+  readonly store: PolicyStore;
+  readonly logger: Logger;
+  readonly settings: Pick<AppSettings, 'retentionLeaseMs' | 'stateTtlHours'>;
+  /** Returns a text that no other execution has. */
+  readonly newLease: () => string;
+}
+
+/** S15: applies due policies in the background, one at a time. Several instances share the policies by leases. */
+export function startRetention(
+  work: Work,
+  retentionMs: number,
+  drain: Pick<Drain, 'begun'>,
+): { readonly stop: () => Promise<void> } {
+  const chore = new Chore('retention', work.logger, async (stopped) => ({
+    policies: await applyDuePolicies(work, () => stopped() || drain.begun),
+  }));
+  const timer = retentionMs > 0 ? setInterval(() => chore.run(), retentionMs).unref() : undefined;
+  return {
+    async stop() {
+      clearInterval(timer);
+      await chore.stop();
+    },
+  };
+}
+
+/** Applies policies until none is due or `stopped` returns true. Returns how many. */
+export async function applyDuePolicies(work: Work, stopped: Stopped): Promise<number> {
+  const { store, settings, newLease } = work;
+  for (let policies = 0; ; policies += 1) {
+    const due = stopped() ? undefined : await store.claimDuePolicy(newLease(), settings.retentionLeaseMs);
+    if (due === undefined) return policies;
+    await execute(work, due, stopped);
+  }
+}
+
+/** If the work stops, another instance continues at once; if the process is killed, when the lease has ended. */
+async function execute({ store, logger, settings }: Work, due: DuePolicy, stopped: Stopped) {
+  const { namespace, name: policy } = due;
+  let isLost = false;
+  const renewal = new Chore('renewal of the lease of a retention policy', logger, async () => {
+    isLost ||= !(await store.renewPolicyLease(due, settings.retentionLeaseMs));
+    return { namespace, policy, isLost };
+  });
+  const timer = setInterval(() => renewal.run(), settings.retentionLeaseMs / 6);
+  const mustEnd = () => isLost || stopped();
+  let removed: RemovedSize = NOTHING;
+  let error: ExecutionEnd['error'];
+  try {
+    const { parts } = await store.retain(namespace, due.policy, { asOf: due.startTime, apply: true });
+    for await (const { size } of parts) {
+      removed = addSizes(removed, size);
+      if (mustEnd()) break;
+    }
+    await collectFreed(store, settings, mustEnd);
+    logger.info({ namespace, policy, ...removed, ended: !mustEnd() }, 'a retention policy was applied');
+  } catch (thrown) {
+    logger.warn({ namespace, policy, ...removed, err: thrown }, 'a retention policy failed');
+    error = thrown instanceof AnabranchError ? thrown : INTERNAL;
+  } finally {
+    clearInterval(timer);
+    await renewal.stop();
+  }
+  await store.endPolicyExecution(due, mustEnd() ? undefined : { removed, error });
+}
+
+const INTERNAL = { reason: 'INTERNAL', message: 'An internal error: the log of the server has it.' } as const;
