@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from types import TracebackType
@@ -98,8 +99,7 @@ class Turn:
                 values.set_content(action.content, call.arguments, "arguments")
         for key, value in reply.usage.items():
             step.metrics[f"usage.{key}"] = value
-        facts = {"model": reply.model, "stop_reason": reply.stop_reason}
-        step.metadata_json = json.dumps({key: value for key, value in facts.items() if value})
+        step.metadata_json = _metadata_json(reply.model, reply.stop_reason)
 
     def _known(self, call: object) -> ToolCall:
         """Returns the call of this reply that an object, a dict or an id names."""
@@ -111,6 +111,13 @@ class Turn:
             if known.id in wanted:
                 return known
         raise ValueError(f"the reply has no tool call {call!r}")
+
+
+@functools.lru_cache(maxsize=64)
+def _metadata_json(model: str, stop_reason: str) -> str:
+    """Returns what a reply says about itself. It is nearly always the same."""
+    facts = {"model": model, "stop_reason": stop_reason}
+    return json.dumps({key: value for key, value in facts.items() if value})
 
 
 def messages_of(step: Step, fetch: Callable[[str], bytes]) -> list[dict[str, object]]:
