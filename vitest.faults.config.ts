@@ -12,7 +12,23 @@ const DOSE = process.env.TEST_DOSE ?? 'large';
  * others have the machine to themselves: they check times, memory or fsyncs against a bound, or must see a fault that
  * was planted.
  */
-const SIDE_BY_SIDE = ['claims', 'disk-full', 'drain', 'kill-server', 'mix', 'pooler', 'two-servers', 'writer-model']
+const SIDE_BY_SIDE = [
+  'archive',
+  'backup',
+  'claims',
+  'disk-full',
+  'drain',
+  'kill-collection',
+  'kill-creation',
+  'kill-retention',
+  'kill-server',
+  'mix',
+  'pooler',
+  'restored',
+  'step-pass',
+  'two-servers',
+  'writer-model',
+]
   .map((name) => `test/faults/${name}.test.ts`)
   .concat(DOSE === 'large' ? LARGE_DOSES : []);
 
