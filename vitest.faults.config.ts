@@ -32,6 +32,9 @@ const SIDE_BY_SIDE = [
   .map((name) => `test/faults/${name}.test.ts`)
   .concat(DOSE === 'large' ? LARGE_DOSES : []);
 
+/** Views of the page that `npm run test:page` shows in one theme only. */
+const IN_BOTH_THEMES = ['test/browser/page.test.ts', 'test/browser/reference.test.ts'];
+
 const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_DOSE: DOSE } };
 
 /** `npm run test:faults`: kills, cuts and full disks, and large doses of tests of `npm test`. */
@@ -41,6 +44,21 @@ export default defineConfig({
     globalSetup,
     projects: [
       { test: { ...each, name: 'side by side', include: SIDE_BY_SIDE, maxWorkers: 3, sequence: { groupOrder: 1 } } },
+      ...(DOSE === 'large'
+        ? [
+            {
+              test: {
+                ...each,
+                name: 'both themes',
+                include: IN_BOTH_THEMES,
+                globalSetup: ['test/browser/global_setup.ts'],
+                isolate: false,
+                maxWorkers: 1,
+                sequence: { groupOrder: 3 },
+              },
+            },
+          ]
+        : []),
       {
         test: {
           ...each,

@@ -27,9 +27,9 @@ export function launchBrowser(name: BrowserName): Promise<Browser> {
   return launch({ browser: name, executablePath, headless: true, args: name === 'chrome' ? ['--no-sandbox'] : [] });
 }
 
-/** Opens an address in a new tab. Errors of the page are added to `faults`; failed requests are none. */
+/** Opens an address in a new window, which is visible whatever others do. Errors of the page are added to `faults`; failed requests are none. */
 export async function openTab(browser: Browser, url: string, faults: string[]): Promise<Page> {
-  const page = await browser.newPage();
+  const page = await browser.newPage({ type: 'window' });
   await page.setViewport({ width: 1500, height: 900 });
   page.on('pageerror', (error) => faults.push(String(error)));
   page.on('console', (message) => {

@@ -22,9 +22,8 @@ export interface PageScene {
  * must not depend on what other files have written.
  */
 export async function openPageScene(url: string = inject('address')): Promise<PageScene> {
-  const worker = Number(process.env.VITEST_POOL_ID) - 1;
-  const browserWSEndpoint = inject('browsers')[worker];
-  if (browserWSEndpoint === undefined) throw new Error(`There is no browser for worker ${worker}.`);
+  const browsers = inject('browsers');
+  const browserWSEndpoint = browsers[Number(process.env.VITEST_POOL_ID) % browsers.length] ?? '';
   const browser = await connect({ browserWSEndpoint, defaultViewport: { width: 1500, height: 900 } });
   const context = await browser.createBrowserContext();
   const client = connectClient({ address: url });
