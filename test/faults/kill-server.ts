@@ -15,6 +15,11 @@ import { countMergedRows, spawnMergingServer } from './spawn-merging.ts';
 export interface KillPlan {
   readonly engine: Engine;
   readonly kills: number;
+  /**
+   * Kills go on, up to ten times as many, until one has fallen between a commit and its ack and a helper has sent the
+   * steps again.
+   */
+  readonly untilReplayed?: boolean;
   /** Another program than the service that merges all the time, with additional environment. */
   readonly main?: string;
   readonly env?: Readonly<Record<string, string>>;
@@ -50,7 +55,7 @@ const WAY_MS = 8;
  */
 export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   const random = seededRandom();
-  const { kills } = plan;
+  let kills = 0;
   await using database = await createMigratedDatabase(plan.engine);
   const start = () => spawnMergingServer({ ...plan, database: database.url });
   let server = await start();
@@ -60,7 +65,8 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   proxy.setLatency(plan.wayMs ?? WAY_MS);
   try {
     let [leastInFlight, slowestStart] = [Number.POSITIVE_INFINITY, 0];
-    for (let kill = 0; kill < kills; kill += 1) {
+    const isMissed = () => plan.untilReplayed === true && history.replayedStored === 0;
+    for (; kills < plan.kills || (isMissed() && kills < 10 * plan.kills); kills += 1) {
       leastInFlight = Math.min(leastInFlight, await killInMidStream(plan, server, proxy, load, random));
       const began = performance.now();
       server = await start();
