@@ -57,6 +57,18 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     expect(await open()).toBe(0);
   });
 
+  it('runs a migration that was added later with a lower number than one that ran', async () => {
+    await using database = await createDatabase(engine);
+    await (await openOn(database)).close();
+    const schema = await describeSchema(database);
+    const sql = await outsideSql(database);
+    await sql.rows('drop table retention_policies');
+    await sql.rows("delete from kysely_migration where name = '0036_retention_policies'");
+    await sql.close();
+    await (await openOn(database)).close();
+    expect(await describeSchema(database)).toBe(schema);
+  });
+
   it('B3: uses no row key again, not even that of the newest row, deleted before the restart', async () => {
     await using database = await createDatabase(engine);
     const first = await openOn(database);
