@@ -5,51 +5,22 @@ import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { ENDED, type RetentionPart, type RetentionPolicy } from '../../src/domain/retention.ts';
-import type { NewState } from '../../src/domain/step.ts';
-import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { openOn } from '../store/on_store.ts';
 import { readWhole, Scene } from '../store/scene.ts';
 import { countRows, outsideSql, sqlitePath } from '../store/sql.ts';
-import { stateOf, storedStates } from '../store/state_chains.ts';
+import { storedStates } from '../store/state_chains.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
 import type { RetentionTask } from './apply-retention.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
+import { expectKept, isRemoval, keptStates, makeTrajectories, partsOf, STATES, WHOLE } from './retained.ts';
 
 const KILLS = dose(3, 12);
 /** Each is a part of the retention at least. A process removes at most six before it is killed. */
 const TRAJECTORIES = KILLS * 8;
-const STEPS = 8;
-const TAGGED = 2;
-
-const STATES: RetentionPolicy = {
-  states: {
-    names: ['env', 'agent'],
-    mediaTypes: [],
-    keepLast: 1,
-    keepEvery: 0n,
-    olderThan: 0n,
-    keepTagged: true,
-    keepBranchPoints: true,
-    keepTerminal: true,
-  },
-};
-const WHOLE: RetentionPolicy = {
-  trajectories: {
-    statuses: ENDED,
-    labels: new Map(),
-    keepLast: 0,
-    olderThan: 0n,
-    keepTagged: true,
-    onBranches: 'KEEP_SHARED',
-  },
-};
-
 describe.each(ENGINES)('kill -9 of retention on %s', (engine) => {
   it('S13, S14, D5: no kill loses a kept state, and applied again retention leaves nothing over', async () => {
     const random = seededRandom();
@@ -57,7 +28,7 @@ describe.each(ENGINES)('kill -9 of retention on %s', (engine) => {
     const sql = await outsideSql(database);
     const store = await openOn(database);
     const { namespace } = new Scene(store);
-    const made = await makeTrajectories(new Scene(store, namespace));
+    const made = await makeTrajectories(new Scene(store, namespace), TRAJECTORIES);
     await store.close();
     let left = TRAJECTORIES + made.filter(({ isSealed }) => isSealed).length;
     for (let kill = 0; kill < KILLS; kill += 1) {
@@ -78,7 +49,9 @@ describe.each(ENGINES)('kill -9 of retention on %s', (engine) => {
     const scene = new Scene(last, namespace);
     expect((await partsOf(scene, true)).filter(isRemoval).length).toBe(left);
     expect((await partsOf(scene, true)).filter(isRemoval)).toEqual([]);
-    const kept = made.filter(({ isSealed }) => !isSealed).flatMap(({ states }) => [states[TAGGED]!, states.at(-1)!]);
+    // As maintenance does: of a deletion that was killed, the rest is purged.
+    while (await last.purgeDeleted(500));
+    const kept = keptStates(made);
     const stored = async () => [...(await storedStates(sql, namespace)).keys()].sort();
     // A call deletes nothing while connections of killed processes last, and bases go after their dependents.
     for (let i = 0; i < 100 && (await stored()).length > kept.length; i += 1) await last.collectStates(24, 500);
@@ -101,61 +74,6 @@ describe.each(ENGINES)('kill -9 of retention on %s', (engine) => {
     await sql.close();
   });
 });
-
-interface Made {
-  readonly trajectory: Trajectory;
-  readonly states: readonly NewState[];
-  /** Retention deletes it. */
-  readonly isSealed: boolean;
-}
-
-/** Each has two rows of steps, and a tag. Every fourth is sealed, without a tag. */
-async function makeTrajectories(scene: Scene): Promise<Made[]> {
-  const made: Made[] = [];
-  for (let t = 0; t < TRAJECTORIES; t += 1) {
-    const trajectory = await scene.create();
-    const isSealed = t % 4 === 3;
-    // States of one name depend on each other, so the removal of one stores others anew.
-    const states = Array.from({ length: STEPS }, (_, i) => stateOf(t, 16 * 1024, [i]));
-    const steps = states.map((state, i) =>
-      makeStep(BigInt(i), { states: [smallRef(newState(`agent ${t} ${i}`), 'agent'), stateRef(state)] }),
-    );
-    await scene.append(trajectory, steps.slice(0, 3), { states: states.slice(0, 3) });
-    await scene.append(trajectory, steps.slice(3), { states: states.slice(3) });
-    if (isSealed) await scene.seal(trajectory);
-    else await scene.store.setTag(scene.namespace, trajectory.id, 'best', BigInt(TAGGED), -1n);
-    made.push({ trajectory, states, isSealed });
-  }
-  return made;
-}
-
-/** All steps are there. The last and the tagged one have their states; each other state is there or pruned. */
-async function expectKept(scene: Scene, { trajectory, states, isSealed }: Made): Promise<void> {
-  if (isSealed && !(await scene.isThere(trajectory.id))) return;
-  const steps = await scene.steps(trajectory);
-  expect(steps.length).toBe(STEPS);
-  for (const [i, { step }] of steps.entries()) {
-    const env = step.states.find(({ name }) => name === 'env');
-    expect(env?.digest).toBe(states[i]!.digest);
-    const isPruned = env?.prunedTime !== undefined;
-    if (i === TAGGED || i === STEPS - 1) expect(isSealed || !isPruned).toBe(true);
-    if (isPruned) continue;
-    const data = await readWhole(scene.store, scene.namespace, states[i]!.digest);
-    expect(Buffer.compare(data, states[i]!.data)).toBe(0);
-  }
-}
-
-async function partsOf(scene: Scene, apply: boolean): Promise<RetentionPart[]> {
-  const parts: RetentionPart[] = [];
-  for (const policy of [STATES, WHOLE]) {
-    for await (const part of (await scene.store.retain(scene.namespace, policy, { apply })).parts) parts.push(part);
-  }
-  return parts;
-}
-
-function isRemoval({ pruned, deletedFrom }: RetentionPart): boolean {
-  return pruned.length > 0 || deletedFrom !== undefined;
-}
 
 /** Kills the process some time after it has removed the parts of the task. It removes at most two more. */
 async function killRetention(database: TestDatabase, task: RetentionTask, afterMs: number): Promise<void> {
