@@ -269,4 +269,43 @@ describeStore('retention', (on) => {
     expect(size).toMatchObject({ trajectories: 2n, steps: 3n });
     expect(await scene.isThere(branch.id)).toBe(false);
   });
+
+  it('S14: a trajectory that is tagged, appended to or changed after it was selected stays, with its branches', async () => {
+    const scene = on.scene();
+    const root = await createWith(scene, 2);
+    const old = { labels: new Map([['age', 'old']]) };
+    const branchOf = async (of: Trajectory, at: bigint, fields = {}) => {
+      const made = await scene.branch(of, at, fields);
+      await append(scene, made, Number(at) + 1, 2);
+      return scene.get(made.id);
+    };
+    // The newest branch is deleted first.
+    const [parent, renamed, grown, tagged] = [
+      await branchOf(root, 1n, old),
+      await branchOf(root, 1n, old),
+      await branchOf(root, 1n, old),
+      await branchOf(root, 1n, old),
+    ];
+    const gone = await branchOf(root, 1n, old);
+    const child = await branchOf(parent, 2n);
+    const going = await branchOf(gone, 2n);
+    const trajectories = { ...TRAJECTORIES, ...old, statuses: ['RUNNING'], onBranches: 'CASCADE' } as const;
+    const { parts } = await scene.store.retain(scene.namespace, { trajectories }, { apply: true });
+    expect((await parts.next()).value).toMatchObject({ trajectoryId: going.id, deletedFrom: 3n });
+    // The tree was read before: these come between selecting and deleting.
+    await scene.store.setTag(scene.namespace, tagged.id, 'late', 3n, -1n);
+    await append(scene, grown, 4, 1);
+    await scene.store.updateTrajectory(scene.namespace, renamed.id, { name: 'mine' });
+    await scene.store.setTag(scene.namespace, child.id, 'late', 4n, -1n);
+    const rest: RetentionPart[] = [];
+    for await (const part of parts) rest.push(part);
+    expect(rest).toMatchObject([
+      { trajectoryId: gone.id, deletedFrom: 2n, pinned: [] },
+      { trajectoryId: tagged.id, pinned: [{ pins: ['TAG'] }] },
+      { trajectoryId: parent.id, pinned: [{ pins: ['TAG'] }] },
+    ]);
+    for (const each of [root, tagged, grown, renamed, parent, child]) expect(await scene.isThere(each.id)).toBe(true);
+    for (const each of [gone, going]) expect(await scene.isThere(each.id)).toBe(false);
+    await expectVerified(on.store);
+  });
 });

@@ -56,3 +56,20 @@ async function branchPointsOf({ engine, db }: Transaction, { tree, key }: Trajec
     .execute();
   return rows.flatMap(({ branch_point: step }) => step ?? []);
 }
+
+/**
+ * S14: whether an own step of a trajectory has a tag. With `below`, whether one of the trajectory or of those that
+ * branch off has.
+ */
+export async function hasTags(
+  { engine, db }: Transaction,
+  { tree, key }: TrajectoryRef,
+  { from, below }: { readonly from: bigint; readonly below: boolean },
+): Promise<boolean> {
+  const branches = sql`union all select t.key from going as b cross join ${engine.table('trajectories')} as t
+    where t.tree = ${tree} and t.parent = b.key and not t.purging`;
+  const { rows } = await sql`with recursive going(key) as (select cast(${key} as bigint) ${below ? branches : sql``})
+    select 1 from going as b cross join ${engine.table('tags')} as g
+    where g.tree = ${tree} and g.trajectory = b.key and g.step_number >= ${from} limit 1`.execute(db);
+  return rows.length > 0;
+}

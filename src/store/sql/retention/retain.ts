@@ -5,6 +5,7 @@ import {
   decideTree,
   type MemberDecision,
   NOTHING,
+  type Pin,
   type RemovedSize,
   type Retention,
   type RetentionPart,
@@ -21,6 +22,7 @@ import { deleteTrajectory } from '../trajectory/deletion.ts';
 import { listTrajectories } from '../trajectory/list.ts';
 import { type ReadScope, scopeOf, write } from '../transaction.ts';
 import { readFacts, type SizedFacts, type StateFacts } from './facts.ts';
+import { hasTags } from './pins.ts';
 import { pruneStates } from './prune.ts';
 import { sizeOfStates } from './sizes.ts';
 import { ownBeginOf, type RetainedTree, readTree, type ScopeKeys, scopeKeys, type TreeRow, treesOf } from './tree.ts';
@@ -143,14 +145,24 @@ async function* deleteFromTree(
     return { ...row, isSelected: isSelected(row), isTagged: tagged.size > 0, isLive };
   });
   const rows = new Map(tree.rows.map((row) => [row.key, row]));
+  /** Branches that go with the next selected trajectory, if it goes. */
+  const below: RetentionPart[] = [];
   for (const decision of decideTree(members, policy)) {
     const row = rows.get(decision.key)!;
     const part = await partOf(scope, tree, row, decision);
     if (part === undefined) continue;
     // Those that go with another one are deleted by its deletion.
-    if (apply && decision.isSelected && decision.keptSteps !== undefined) await remove(scope, row.id, policy);
-    yield part;
+    if (!decision.isSelected && policy.onBranches === 'CASCADE') {
+      below.push(part);
+      continue;
+    }
+    const isRemoved = apply && decision.isSelected && decision.keptSteps !== undefined;
+    const late = isRemoved ? await remove(scope, row, policy) : undefined;
+    const going = below.splice(0);
+    if (late === undefined) yield* [...going, part];
+    else if (late.pins.length > 0) yield { trajectoryId: row.id, pruned: [], pinned: [late], size: NOTHING };
   }
+  yield* below;
 }
 
 async function partOf(
@@ -180,12 +192,42 @@ async function partOf(
   return { trajectoryId, deletedFrom, pruned: [], pinned: [], size };
 }
 
-/** Another caller may have deleted the trajectory, or created a branch of it. */
-async function remove({ engine, namespace }: ReadScope, id: string, { onBranches }: TrajectoryPolicy): Promise<void> {
+/** Thrown in the transaction that would delete a trajectory. Without pins, the trajectory was changed. */
+class KeptByNow extends Error {
+  override readonly name = 'KeptByNow';
+  readonly pins: readonly Pin[];
+
+  constructor(pins: readonly Pin[]) {
+    super('the trajectory was changed or tagged after it was selected');
+    this.pins = pins;
+  }
+}
+
+/**
+ * Another caller may have deleted the trajectory, or created a branch of it. One that was changed or tagged since is
+ * kept: the error with the pins is returned.
+ */
+async function remove(
+  { engine, namespace }: ReadScope,
+  row: TreeRow,
+  { onBranches, keepTagged }: TrajectoryPolicy,
+): Promise<KeptByNow | undefined> {
   try {
-    await deleteTrajectory(engine, namespace, id, onBranches);
+    await deleteTrajectory(engine, namespace, row.id, onBranches, async (tx, ref) => {
+      const { update_time: updated } = await tx.db
+        .selectFrom('trajectories')
+        .select('update_time')
+        .where('tree', '=', ref.tree)
+        .where('key', '=', ref.key)
+        .executeTakeFirstOrThrow();
+      if (parseInstant(updated) !== row.updateTime) throw new KeptByNow([]);
+      const going = { from: ownBeginOf(row), below: onBranches === 'CASCADE' };
+      if (keepTagged && (await hasTags(tx, ref, going))) throw new KeptByNow(['TAG']);
+    });
   } catch (error) {
+    if (error instanceof KeptByNow) return error;
     const reason = error instanceof AnabranchError ? error.reason : undefined;
     if (reason !== 'TRAJECTORY_NOT_FOUND' && reason !== 'HAS_BRANCHES') throw error;
   }
+  return undefined;
 }

@@ -1,5 +1,6 @@
 import { AnabranchError, trajectoryNotFound } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Deletion, OnBranches } from '../../contract/trajectory.ts';
 import { visibleById } from '../by_id.ts';
 import type { Engine } from '../engine.ts';
@@ -27,9 +28,10 @@ export async function deleteTrajectory(
   namespace: string,
   id: string,
   onBranches: OnBranches,
+  check?: DeletionCheck,
 ): Promise<Deletion> {
   const { tree, key, keptShared, branches, ancestors } = await engine.giveWayAfter(async () => {
-    const decided = await decide(engine, namespace, id, onBranches);
+    const decided = await decide(engine, namespace, id, onBranches, check);
     engine.announce([decided.key, ...decided.branches.marked]);
     return decided;
   });
@@ -53,7 +55,16 @@ interface Decision {
   readonly ancestors: MarkedAncestors;
 }
 
-async function decide(engine: Engine, namespace: string, id: string, onBranches: OnBranches): Promise<Decision> {
+/** Throws if the trajectory must not be deleted. Runs in the first transaction, when the trajectory is locked. */
+export type DeletionCheck = (tx: Transaction, ref: TrajectoryRef) => Promise<void>;
+
+async function decide(
+  engine: Engine,
+  namespace: string,
+  id: string,
+  onBranches: OnBranches,
+  check?: DeletionCheck,
+): Promise<Decision> {
   return writeIn(engine, namespace, async (tx) => {
     const place = await visibleById(tx, 'trajectories', id).select(['tree', 'key']).executeTakeFirst();
     if (place === undefined) throw trajectoryNotFound(id);
@@ -61,6 +72,7 @@ async function decide(engine: Engine, namespace: string, id: string, onBranches:
     await lockTrees(tx, [tree]);
     const row = await lockVisible(tx, tree, key);
     if (row === undefined) throw trajectoryNotFound(id);
+    await check?.(tx, { tree, key });
     const living = onBranches === 'CASCADE' ? [] : await livingBranches(tx, tree, key);
     if (living.length > 0 && onBranches === 'REFUSE') throw await hasBranches(tx, tree, key, id, living);
     if (living.length > 0) {
