@@ -1,23 +1,15 @@
 import { sql } from 'kysely';
 import { ARCHIVE_FORMAT, ARCHIVE_VERSION, type ArchivePart, type ArchiveScope } from '../../../domain/archive.ts';
 import { runNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
+import { type RunKind, Spool } from '../../spool.ts';
 import { visibleById } from '../by_id.ts';
 import type { ReadScope } from '../transaction.ts';
 import { KeySet } from '../usage/key_set.ts';
 import { isSet } from '../values.ts';
-import {
-  catalogueLines,
-  deletedLines,
-  experimentLines,
-  groupLines,
-  mainLine,
-  metricLines,
-  pages,
-  partsOfRun,
-  runLines,
-} from './export_rows.ts';
+import { catalogueLines, deletedLines, experimentLines, metricLines, pages, tasksOfRun } from './export_rows.ts';
 import { TrajectoryExport } from './export_trajectory.ts';
 import { lineOf } from './row_ids.ts';
+import { runAlone, spoolRun } from './run_records.ts';
 
 /** Bytes of one part of records, unless one record has more. */
 const RECORDS_BYTES = 256 * 1024;
@@ -46,19 +38,29 @@ export async function* exportArchive(
   scope: ReadScope,
   what: ArchiveScope,
 ): AsyncGenerator<ArchivePart, void, undefined> {
-  yield* new Export(scope, what).parts();
+  const spool = new Spool();
+  try {
+    yield* new Export(scope, what, spool).parts();
+  } finally {
+    spool.close();
+  }
 }
 
 class Export {
   readonly #scope: ReadScope;
   readonly #what: ArchiveScope;
+  readonly #spool: Spool;
   readonly #trajectories: TrajectoryExport;
+  readonly #experiments = new KeySet();
+  /** Runs that were exported, with or without what they contain. */
+  readonly #withRow = new KeySet();
   /** Trajectories that were exported or left out. */
   readonly #done = new KeySet();
   #runs = 0n;
   #rollouts = 0n;
 
-  constructor(scope: ReadScope, what: ArchiveScope) {
+  constructor(scope: ReadScope, what: ArchiveScope, spool: Spool) {
+    this.#spool = spool;
     this.#scope = scope;
     this.#what = what;
     this.#trajectories = new TrajectoryExport(scope);
@@ -68,33 +70,39 @@ class Export {
     const run = await this.#runOf();
     const single = await this.#singleOf();
     const { namespace } = this.#scope;
-    const horizon = await lastKey(this.#scope);
     const named = this.#what.kind === 'namespace' ? {} : { id: this.#what.id };
     yield records(
       lineOf('archive', {
         ...{ format: ARCHIVE_FORMAT, version: ARCHIVE_VERSION, namespace, scope: this.#what.kind, ...named },
       }),
     );
-    if (single !== undefined) {
-      yield* this.#belonging(single);
+    if (single === undefined) yield* this.#many(run);
+    else {
+      const { experiment } = single;
+      if (experiment !== null) yield* collected(experimentLines(this.#scope, experiment));
       yield* this.#withAncestors(single, single);
-    } else {
-      yield* collected(run === undefined ? catalogueLines(this.#scope) : partsOfRun(this.#scope, run));
-      const runs = run === undefined ? sql`namespace = ${namespace} and not hidden` : sql`key = ${run}`;
-      for await (const rows of pages(this.#scope, 'runs', runs)) {
-        for (const { key } of rows) yield* this.#run(key as bigint);
-      }
-      yield* this.#all(run, horizon);
-      for await (const rows of pages(this.#scope, 'runs', runs)) {
-        for (const row of rows) yield* this.#rolloutsOf(row);
-      }
-      if (run === undefined) yield* collected(deletedLines(this.#scope));
     }
     const { trajectories, steps, states, leftOut } = this.#trajectories;
     const counts = Object.entries({ trajectories, steps, states, runs: this.#runs, rollouts: this.#rollouts });
     yield records(
       lineOf('end', { ...Object.fromEntries(counts.map(([name, count]) => [name, `${count}`])), left_out: leftOut }),
     );
+  }
+
+  /**
+   * A run, or the whole namespace. Runs are read first, then trajectories: each that a run refers to is older. The
+   * catalogue is read last of what runs refer to, and exported first.
+   */
+  async *#many(run: bigint | undefined): AsyncGenerator<ArchivePart, void, undefined> {
+    const within = run === undefined ? sql`namespace = ${this.#scope.namespace} and not hidden` : sql`key = ${run}`;
+    for await (const rows of pages(this.#scope, 'runs', within))
+      for (const { key } of rows) await spoolRun(this.#scope, key as bigint, this.#spool);
+    const horizon = await lastKey(this.#scope);
+    yield* collected(run === undefined ? catalogueLines(this.#scope) : tasksOfRun(this.#scope, run));
+    for (const key of this.#spool.runs()) yield* this.#run(key);
+    yield* this.#all(run, horizon);
+    for (const key of this.#spool.runs()) yield* collected(this.#spooled(key, ['main_trajectory', 'group', 'rollout']));
+    if (run === undefined) yield* collected(deletedLines(this.#scope));
   }
 
   async #runOf(): Promise<bigint | undefined> {
@@ -112,23 +120,22 @@ class Export {
     return row;
   }
 
-  /** The run and the experiment of a single trajectory, without the other parts of the run. */
-  async *#belonging({ run, experiment }: Place): AsyncGenerator<ArchivePart, void, undefined> {
-    if (experiment !== null) yield* collected(experimentLines(this.#scope, sql`key = ${experiment}`));
-    if (run !== null) yield* this.#runAlone(run);
+  async *#run(key: bigint): AsyncGenerator<ArchivePart, void, undefined> {
+    this.#withRow.add(key);
+    yield* this.#parentRun(key);
+    yield* collected(this.#spooled(key, ['experiment', 'run', 'stage', 'environment', 'cancellation']));
+    yield* collected(metricLines(this.#scope, key));
+    this.#runs += 1n;
   }
 
-  async *#run(key: bigint): AsyncGenerator<ArchivePart, void, undefined> {
-    if (this.#what.kind === 'run') yield* this.#parentRun(key);
-    let exists = false;
-    const scope = this.#scope;
-    yield* collected(
-      (async function* () {
-        exists = yield* runLines(scope, key, false);
-        if (exists) yield* metricLines(scope, key);
-      })(),
-    );
-    if (exists) this.#runs += 1n;
+  async *#spooled(run: bigint, kinds: readonly RunKind[]): AsyncGenerator<string, void, undefined> {
+    for (const kind of kinds) {
+      for (const { key, line } of this.#spool.records(kind, run)) {
+        if (kind === 'experiment' && !this.#experiments.add(key)) continue;
+        if (kind === 'rollout') this.#rollouts += 1n;
+        yield line;
+      }
+    }
   }
 
   /** A branched run needs the runs above it, but not what these contain. */
@@ -139,23 +146,10 @@ class Export {
   }
 
   async *#runAlone(key: bigint): AsyncGenerator<ArchivePart, void, undefined> {
+    if (!this.#withRow.add(key)) return;
     yield* this.#parentRun(key);
-    const { engine } = this.#scope;
-    const experiment = sql`(select experiment from ${engine.table('runs')} where key = ${key})`;
-    yield* collected(experimentLines(this.#scope, sql`key = ${experiment}`));
-    yield* collected(runLines(this.#scope, key, true));
-  }
-
-  async *#rolloutsOf(run: Readonly<Record<string, unknown>>): AsyncGenerator<ArchivePart, void, undefined> {
-    const scope = this.#scope;
-    let count = 0n;
-    yield* collected(
-      (async function* () {
-        yield await mainLine(scope, run);
-        count = yield* groupLines(scope, run.key as bigint);
-      })(),
-    );
-    this.#rollouts += count;
+    const lines = await runAlone(this.#scope, key);
+    if (lines.length > 0) yield records(lines.join(''));
   }
 
   /** Trajectories in order of key: parents come before their branches. */
@@ -169,7 +163,11 @@ class Export {
           and not exists (select 1 from ${engine.table('trajectory_imports')} as i
             where i.tree = t.tree and i.trajectory = t.key)
         order by key limit ${sql.lit(PAGE)}`.execute(db);
-      for (const place of rows) yield* this.#withAncestors(place, undefined);
+      for (const place of rows) {
+        // Its run was created after the runs were read.
+        if (place.run !== null && !this.#spool.has(place.run)) continue;
+        yield* this.#withAncestors(place, undefined);
+      }
       if (rows.length < PAGE) return;
       after = rows.at(-1)!.key;
     }
@@ -188,6 +186,7 @@ class Export {
     }
     for (const { place: each, end, hidden } of chain.reverse()) {
       this.#done.add(each.key);
+      if (each.run !== null) yield* this.#runAlone(each.run);
       yield* this.#trajectories.export({ tree: each.tree, key: each.key, id: each.id, end, hidden });
     }
   }
