@@ -3,7 +3,16 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { pixel, ticks, valueOfPixel } from '../../page/src/scale.ts';
-import { bestOf, gainScale, gainShade, type Item, lineageOf, rowsOf } from '../../page/src/tree/rows.ts';
+import {
+  ALL_CLOSED,
+  bestOf,
+  gainScale,
+  gainShade,
+  type Item,
+  lineageOf,
+  rowsOf,
+  toggled,
+} from '../../page/src/tree/rows.ts';
 import { indexAt, type Series, spread, thinned, valueAt } from '../../page/src/tree/series.ts';
 import { candidates, isPlotted, labelOf, partsOf } from '../../page/src/tree/value.ts';
 
@@ -53,6 +62,18 @@ describe('rows of a tree', () => {
         }
       }),
     );
+  });
+
+  it('are closed one by one, or all but some', () => {
+    const items = [item('r'), item('a', 'r'), item('b', 'a'), item('c', 'b')];
+    const shown = (closed: ReadonlySet<string>) => rowsOf(items, { ...ALL, closed }).map((row) => row.item.id);
+    const one = toggled(new Set(), 'a', false);
+    expect(shown(one)).toEqual(['r', 'a']);
+    expect(shown(toggled(one, 'a', true))).toEqual(['r', 'a', 'b', 'c']);
+    const all = new Set([ALL_CLOSED, 'r']);
+    expect(shown(all)).toEqual(['r', 'a']);
+    expect(shown(toggled(all, 'a', true))).toEqual(['r', 'a', 'b']);
+    expect(shown(toggled(all, 'r', false))).toEqual(['r']);
   });
 
   it('order siblings by branch point, by gain with unknown gains last, or by creation', () => {

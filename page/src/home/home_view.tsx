@@ -1,9 +1,10 @@
+import { useRef } from 'preact/hooks';
 import type { Run } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunWithProgress } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
 import { dateOf, listRoots, watchRuns } from '../api.ts';
-import { useLoaded, usePage } from '../context.ts';
+import { useLatest, useLoaded, usePage } from '../context.ts';
 import { ago, count, duration, nameOf, number, visible } from '../format.ts';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
@@ -11,6 +12,7 @@ import { StatusMark } from '../status.tsx';
 import { Table } from '../table.tsx';
 import { filterOf } from './filter.ts';
 import { isFiltered, RunFilterBar } from './filter_bar.tsx';
+import { HEIGHT, type RewardLine, readRewardLines, sparkPath, WIDTH } from './sparkline.ts';
 
 /** Runs whose metrics are overlaid. */
 const MOST_PICKED = 20;
@@ -49,6 +51,7 @@ export function HomeView() {
 
 function RunTable({ runs }: { readonly runs: readonly RunWithProgress[] }) {
   const { address, set } = usePage();
+  const lines = useRewardLines(runs);
   const picked = (address.query.get('pick') ?? '').split(',').filter((id) => id !== '');
   const [first, ...others] = picked;
   const pick = (id: string, isPicked: boolean) => {
@@ -64,6 +67,7 @@ function RunTable({ runs }: { readonly runs: readonly RunWithProgress[] }) {
               key={run.id}
               run={run}
               progress={progress}
+              line={lines.get(run.mainTrajectoryId)}
               picked={picked.includes(run.id)}
               onPick={(isPicked) => pick(run.id, isPicked)}
             />
@@ -79,14 +83,40 @@ function RunTable({ runs }: { readonly runs: readonly RunWithProgress[] }) {
   );
 }
 
+const NO_LINES: ReadonlyMap<string, RewardLine> = new Map();
+
+/** Reads the rewards of all listed runs with one call, and afterwards those of runs whose rewards change. */
+function useRewardLines(listed: readonly RunWithProgress[]): ReadonlyMap<string, RewardLine> {
+  const { api } = usePage();
+  const known = useRef(NO_LINES);
+  const runs = listed.flatMap(({ run }) => run ?? []);
+  const version = runs.map(({ mainTrajectoryId, rewardSum }) => `${mainTrajectoryId} ${rewardSum}`).join();
+  useLatest('rewards', version, async (signal) => {
+    known.current = await readRewardLines(api, runs, known.current, signal);
+  });
+  return known.current;
+}
+
+/** A small line without scales. The number beside it says what it ends at. */
+function Sparkline({ line }: { readonly line: RewardLine | undefined }) {
+  const path = line === undefined ? undefined : sparkPath(line.series);
+  if (path === undefined) return null;
+  return (
+    <svg class="spark" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} aria-hidden="true">
+      <path d={path} />
+    </svg>
+  );
+}
+
 interface RunRowProps {
   readonly run: Run;
   readonly progress: RunWithProgress['progress'];
+  readonly line: RewardLine | undefined;
   readonly picked: boolean;
   readonly onPick: (isPicked: boolean) => void;
 }
 
-function RunRow({ run, progress, picked, onPick }: RunRowProps) {
+function RunRow({ run, progress, line, picked, onPick }: RunRowProps) {
   const left = progress?.estimatedRemaining;
   const percent = progress?.percent;
   return (
@@ -114,7 +144,9 @@ function RunRow({ run, progress, picked, onPick }: RunRowProps) {
         )}
         {left !== undefined && <span class="dim"> {duration(Number(left.seconds))} left</span>}
       </td>
-      <td class="n">{number(run.rewardSum)}</td>
+      <td class="n">
+        <Sparkline line={line} /> {number(run.rewardSum)}
+      </td>
       <td>
         <Labels labels={run.labels} />
       </td>

@@ -10,12 +10,14 @@ export const SERIES_POINTS = 2000;
 export type Plotted = ({ readonly treeId: string } | { readonly trajectoryIds: string[] }) & {
   readonly from?: number | undefined;
   readonly to?: number | undefined;
+  /** Points of each trajectory at most. Default: as many as a plot needs. */
+  readonly points?: number;
 };
 
 /** Reads a value of the own steps of each trajectory. */
 export async function readValues(
   { trajectories }: Pick<AnabranchClient, 'trajectories'>,
-  { from, to, ...source }: Plotted,
+  { from, to, points = SERIES_POINTS, ...source }: Plotted,
   value: PlottedValue,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Series>> {
@@ -26,7 +28,7 @@ export async function readValues(
     steps: StepScope.OWN,
     startStepNumber: BigInt(from ?? 0),
     ...(to === undefined ? {} : { endStepNumber: BigInt(to) + 1n }),
-    maxPoints: SERIES_POINTS,
+    maxPoints: points,
   };
   for await (const { series } of trajectories.readStepSeries(request, { signal })) {
     for (const { trajectoryId, stepNumbers, values } of series) {

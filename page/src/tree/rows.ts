@@ -31,8 +31,20 @@ export interface Row {
   readonly open: boolean;
 }
 
+/** Among the closed rows: all are closed, except for the others of the set. */
+export const ALL_CLOSED = '*';
+
+/** Returns the closed rows after one was opened or closed. */
+export function toggled(closed: ReadonlySet<string>, id: string, open: boolean): ReadonlySet<string> {
+  const next = new Set(closed);
+  if (open === closed.has(ALL_CLOSED)) next.add(id);
+  else next.delete(id);
+  return next;
+}
+
 export interface RowOptions {
   readonly order: Order;
+  /** Ids of closed rows. With ALL_CLOSED, ids of open rows. */
   readonly closed: ReadonlySet<string>;
   /** Shows only rows whose name or id contains this, with their ancestors. */
   readonly find: string;
@@ -49,7 +61,8 @@ export function rowsOf(items: readonly Item[], { order, closed, find }: RowOptio
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     if (shown?.has(next.item.id) === false) continue;
     const below = branches.get(next.item.id) ?? [];
-    const isOpen = below.length > 0 && (!closed.has(next.item.id) || shown !== undefined);
+    const isClosed = closed.has(next.item.id) !== closed.has(ALL_CLOSED);
+    const isOpen = below.length > 0 && (!isClosed || shown !== undefined);
     const parent = rows.length;
     rows.push({ ...next, branches: below.length, open: isOpen });
     if (!isOpen) continue;

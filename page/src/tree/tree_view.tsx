@@ -13,7 +13,7 @@ import { IcicleChart } from './icicle_chart.tsx';
 import { itemOf } from './item.ts';
 import type { Range } from './plot_drawing.ts';
 import { type Plotted, readValues } from './read_values.ts';
-import { bestOf, gainScale, type Item, ORDERS, type Order, rootOf, rowsOf } from './rows.ts';
+import { ALL_CLOSED, bestOf, gainScale, type Item, ORDERS, type Order, rootOf, rowsOf, toggled } from './rows.ts';
 import { type Series, spread } from './series.ts';
 import { TreeGrid } from './tree_grid.tsx';
 import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from './value.ts';
@@ -51,7 +51,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
   const step = Math.min(stepOf(query.get('step')) ?? end, end);
   const order = ORDERS.find((each) => each === query.get('order')) ?? 'branch';
   const find = query.get('find') ?? '';
-  const closed = useMemo(() => new Set((query.get('closed') ?? '').split(',')), [query]);
+  const closed = useMemo(() => new Set((query.get('closed') ?? '').split(',').filter((each) => each !== '')), [query]);
   const rows = useMemo(() => rowsOf(items, { order, closed, find }), [items, order, closed, find]);
   const scale = useMemo(() => gainScale(items), [items]);
   const last = useMemo(() => items.reduce((most, item) => Math.max(most, item.end - 1), 1), [items]);
@@ -64,11 +64,8 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
     const item = byId.get(at);
     if (item !== undefined) set({ at, step: Math.max(0, Math.min(item.end - 1, wanted ?? step)) }, { replace: true });
   };
-  const toggle = (row: string, open: boolean) => {
-    const next = new Set([...closed].filter((each) => each !== '' && each !== row));
-    if (!open) next.add(row);
-    set({ closed: [...next].join(',') }, { replace: true });
-  };
+  const close = (ids: Iterable<string>) => set({ closed: [...ids].join(',') }, { replace: true });
+  const toggle = (row: string, open: boolean) => close(toggled(closed, row, open));
   useKeys({
     step,
     end,
@@ -87,6 +84,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
   );
   const others = useMemo(() => items.filter(({ deleted }) => !deleted).map((item) => item.id), [items]);
   const root = rootOf(items);
+  const isNested = items.some(({ parentId }) => parentId !== '' && parentId !== root?.id);
   return (
     <div class="tree-page">
       <section class="tree" aria-labelledby="title">
@@ -106,6 +104,17 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           <Lost stale={stale} />
           <span class="space" />
           {items.length > 2 && <a href={addressOf('/compare', { tree: root?.id })}>Compare by label</a>}
+          {isNested && (
+            <>
+              {/* The branches of the root stay: without them, nothing is left to look at. */}
+              <button type="button" class="plain" onClick={() => close([ALL_CLOSED, root?.id ?? ''])}>
+                Collapse all
+              </button>
+              <button type="button" class="plain" onClick={() => close([])}>
+                Expand all
+              </button>
+            </>
+          )}
           <label>
             <span class="dim">Order</span>{' '}
             <select value={order} onChange={(event) => set({ order: event.currentTarget.value })}>
