@@ -1,10 +1,10 @@
 import { existsSync } from 'node:fs';
-import { readdir, readFile, rm } from 'node:fs/promises';
+import { readdir, readFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import { run } from './run.ts';
-import { CACHE, once } from './tools.ts';
+import { CACHE, makeVenv, once } from './tools.ts';
 
 const REQUIREMENTS = path.resolve(import.meta.dirname, '../../clients/python/requirements-test.txt');
 /** The lowest versions that clients/python/pyproject.toml allows. */
@@ -42,9 +42,7 @@ export async function venvOf(python: string, version: string, packages: Packages
   const folder = path.join(CACHE, name);
   const own = path.join(folder, 'bin/python');
   await once(name, [python, ...wanted].join('\n'), async () => {
-    await rm(folder, { recursive: true, force: true });
-    await run(python, ['-m', 'venv', folder]);
-    await run(own, ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', ...wanted], { minutes: 5 });
+    await makeVenv(python, folder, wanted);
   });
   return own;
 }

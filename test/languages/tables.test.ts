@@ -9,7 +9,7 @@ import { MAIN, plantAwkward } from '../cli/awkward_steps.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { run } from './run.ts';
-import { CACHE, once } from './tools.ts';
+import { CACHE, makeVenv, once } from './tools.ts';
 
 const PACKAGES = [
   'duckdb==2.0.0',
@@ -32,9 +32,7 @@ describe('DuckDB, pandas and sqlite3', () => {
 
   beforeAll(async () => {
     await once('tables', PACKAGES.join('\n'), async () => {
-      await rm(FOLDER, { recursive: true, force: true });
-      await run('python3', ['-m', 'venv', FOLDER]);
-      await run(PYTHON, ['-m', 'pip', 'install', '--quiet', ...PACKAGES], { minutes: 10 });
+      await makeVenv('python3', FOLDER, PACKAGES);
     });
     folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-tables-'));
     server = await startTestServer({ engine: 'sqlite' });

@@ -70,6 +70,17 @@ export async function once(stamp: string, reason: string, work: () => Promise<un
   await writeFile(file, reason);
 }
 
+/**
+ * Makes a venv of a Python with these packages. Python compiles what a program imports; to compile all modules of the
+ * packages here would take most of the time.
+ */
+export async function makeVenv(python: string, folder: string, packages: readonly string[]): Promise<void> {
+  await rm(folder, { recursive: true, force: true });
+  await run(python, ['-m', 'venv', folder], { minutes: 5 });
+  const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-compile', ...packages];
+  await run(path.join(folder, 'bin/python'), install, { minutes: 10 });
+}
+
 function installPython(): Promise<void> {
   return once('python', PYTHON_PACKAGES.join('\n'), async () => {
     const folder = path.join(CACHE, 'python');
@@ -82,10 +93,8 @@ function installPython(): Promise<void> {
 function installProtoc(): Promise<void> {
   return once('protoc', PROTOC_PACKAGE, async () => {
     const folder = path.dirname(PROTOC_BIN);
-    await rm(folder, { recursive: true, force: true });
-    await run('python3', ['-m', 'venv', folder]);
+    await makeVenv('python3', folder, [PROTOC_PACKAGE]);
     const python = path.join(PROTOC_BIN, 'python');
-    await run(python, ['-m', 'pip', 'install', '--quiet', PROTOC_PACKAGE], { minutes: 5 });
     const program = `#!/bin/sh\nexec '${python}' -m grpc_tools.protoc "$@"\n`;
     await writeFile(path.join(PROTOC_BIN, 'protoc'), program, { mode: 0o755 });
   });
