@@ -33,6 +33,11 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "1"
 os.environ["ANABRANCH_EXIT_SECONDS"] = "0"
 
 
+def dose(usual: int, large: int) -> int:
+    """Returns the dose that TEST_DOSE names. The default is the large one."""
+    return usual if os.environ.get("TEST_DOSE") == "usual" else large
+
+
 class Server:
     """A server of its own database, which can be killed and started again on the same port."""
 

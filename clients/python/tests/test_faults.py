@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Server, stored_steps
+from conftest import Server, dose, stored_steps
 
 import anabranch as ab
 from anabranch.v1.trajectory_service_pb2 import GetTagRequest, SetTagRequest
@@ -34,11 +34,6 @@ for number in itertools.count(1) if len(sys.argv) < 3 else range(1, int(sys.argv
         t.step(action=number, observation=[t.id, number], tags=["last"] if number % 40 == 0 else [], states=states)
         os.write(1, f"{t.id} {number}\\n".encode())
 """
-
-
-def dose(usual: int, large: int) -> int:
-    """Returns the dose that TEST_DOSE names. The default is the large one."""
-    return usual if os.environ.get("TEST_DOSE") == "usual" else large
 
 
 def start(program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -98,7 +93,7 @@ def test_nothing_is_lost_when_the_client_is_killed(server: Server) -> None:
 
 @pytest.mark.faults
 def test_nothing_is_lost_when_the_client_is_killed_many_times(server: Server) -> None:
-    kill_at_random_points(server, dose(40, 200), random.Random())
+    kill_at_random_points(server, dose(12, 200), random.Random())
 
 
 @pytest.mark.faults

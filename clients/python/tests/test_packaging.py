@@ -23,15 +23,18 @@ pytestmark = pytest.mark.packaging
 
 
 def run(command: Sequence[str | Path], folder: Path) -> str:
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
+    # Each test has its own home, and finds what an earlier one downloaded.
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PIP_CACHE_DIR": str(folder.parent / "pip-cache")}
     done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
 
 def installed(folder: Path, *what: str) -> str:
     python = folder / "venv/bin/python"
-    run([sys.executable, "-m", "venv", "venv"], folder)
-    run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *what], folder)
+    # The pip of the tests installs into the venv: an own pip would take longer to install than the package.
+    run([sys.executable, "-m", "venv", "--without-pip", "venv"], folder)
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "--no-compile", *what], folder)
     return run([python, "-c", WORKS], folder)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pydantic
 import pytest
+from conftest import dose
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -65,7 +66,7 @@ nested = st.recursive(
     max_leaves=12,
 )
 small_dose = settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-large_dose = settings(small_dose, max_examples=10_000, derandomize=False)
+large_dose = settings(small_dose, max_examples=dose(2_000, 10_000), derandomize=False)
 
 
 @small_dose
@@ -138,7 +139,7 @@ def named(value: Any) -> Any:
 @pytest.mark.faults
 @large_dose
 @given(nested)
-def test_10000_nested_values_read_back_equal(value: object) -> None:
+def test_many_nested_values_read_back_equal(value: object) -> None:
     assert equal(value, observed(value)[1])
     assert equal(named(value), decode_json(ValueEncoder(strict=True).info_json(value)))
 
