@@ -1,9 +1,7 @@
 /** The list of runs, and the rows of a tree that can be collapsed. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { openPage } from './views.ts';
-
-const ROWS = '[role=row]:not(.grid-head)';
+import { attributeOf, has, is, openPage, ROWS, textsOf } from './views.ts';
 
 let scene: PageScene;
 beforeAll(async () => {
@@ -18,13 +16,13 @@ it('the list of runs draws the rewards of each run, and draws on when the run gr
   const append = (step: number) =>
     trajectories.appendStep({ trajectoryId, step: { stepNumber: BigInt(step), reward: step } });
   for (let step = 0; step < 3; step += 1) await append(step);
-  const { page, faults } = await openPage(scene.browser);
-  await page.goto(scene.url);
-  const line = page.locator('tr', { hasText: 'rewarded' }).locator('svg.spark path');
-  await expect.poll(() => line.getAttribute('d')).toMatch(/^M1\.0 .*L95\.0 1\.0$/);
-  const before = await line.getAttribute('d');
+  const { page, faults } = await openPage(scene.context);
+  await page.goto(`${scene.url}/?text=rewarded`);
+  const line = () => attributeOf(page, `${has('tr', 'rewarded')} svg.spark path`, 'd');
+  await expect.poll(line).toMatch(/^M1\.0 .*L95\.0 1\.0$/);
+  const before = await line();
   await append(3);
-  await expect.poll(() => line.getAttribute('d')).not.toBe(before);
+  await expect.poll(line).not.toBe(before);
   expect(faults).toEqual([]);
   await page.close();
 });
@@ -41,17 +39,17 @@ it('all rows of a tree are collapsed and expanded at once, and the address keeps
     parent = branch?.id ?? '';
     await trajectories.appendStep({ trajectoryId: parent, step: { stepNumber: stepNumber + 1n } });
   }
-  const { page, faults } = await openPage(scene.browser);
+  const { page, faults } = await openPage(scene.context);
   await page.goto(`${scene.url}/trees/${treeId}`);
-  const names = () => page.locator(`${ROWS} .name`).allInnerTexts();
+  const names = () => textsOf(page, `${ROWS} .name`);
   await expect.poll(names).toEqual(['trunk', 'limb', 'twig', 'leaf']);
-  await page.getByRole('button', { name: 'Collapse all' }).click();
+  await page.locator(is('button', 'Collapse all')).click();
   await expect.poll(names).toEqual(['trunk', 'limb']);
   await page.reload();
   await expect.poll(names).toEqual(['trunk', 'limb']);
-  await page.locator(ROWS, { hasText: 'limb' }).locator('.twist').click();
+  await page.locator(`${has(ROWS, 'limb')} .twist`).click();
   await expect.poll(names).toEqual(['trunk', 'limb', 'twig']);
-  await page.getByRole('button', { name: 'Expand all' }).click();
+  await page.locator(is('button', 'Expand all')).click();
   await expect.poll(names).toEqual(['trunk', 'limb', 'twig', 'leaf']);
   expect(faults).toEqual([]);
   await page.close();
