@@ -18,7 +18,6 @@ const SIDE_BY_SIDE = [
   'claims',
   'disk-full',
   'drain',
-  'kill-collection',
   'kill-creation',
   'kill-retention',
   'kill-server',
