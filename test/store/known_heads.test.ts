@@ -3,7 +3,7 @@ import { NO_PROMPT } from '../../src/domain/step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { makeStep, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
-import { Scene } from './scene.ts';
+import { committed, Scene } from './scene.ts';
 
 /** A store may cache where a trajectory ends. Callers must never notice a stale cache. */
 describeStore('trajectories whose end a store caches', (on) => {
@@ -71,6 +71,56 @@ describeStore('trajectories whose end a store caches', (on) => {
       await expect(append(hidden)).rejects.toMatchObject({ reason: 'TRAJECTORY_NOT_FOUND' });
       expect(await there.words(sealed)).toEqual(['0', '1', '2']);
     });
+  });
+
+  it('F1, W2, W5: of a group, trajectories that another instance changed are decided from their rows, others commit', async () => {
+    await withInstances(async (here, there) => {
+      const made = await Promise.all(Array.from({ length: 8 }, () => remembered(here)));
+      const [plain, other, replayed, conflicting, takenOver, sealed, deleted, longer] = made;
+      await there.append(replayed!, [wordStep(3n, 'new')]);
+      await there.append(conflicting!, [wordStep(3n, 'theirs')]);
+      await there.open(takenOver!, 'other');
+      await there.seal(sealed!);
+      await there.delete(deleted!);
+      await there.append(longer!, [wordStep(3n, 'new'), wordStep(4n, 'more')]);
+      const outcomes = await here.store.append(
+        made.map((each) => here.batch(each, [wordStep(3n, 'new')])),
+        'never',
+      );
+      expect(outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind))).toEqual([
+        ...['committed', 'committed', 'committed', 'STEP_CONFLICT', 'WRITER_FENCED', 'TRAJECTORY_SEALED'],
+        ...['TRAJECTORY_NOT_FOUND', 'committed'],
+      ]);
+      expect(outcomes[2]).toMatchObject({ duplicates: 1, nextStepNumber: 4n });
+      expect(outcomes[7]).toMatchObject({ duplicates: 1, nextStepNumber: 5n });
+      for (const each of [plain!, other!, replayed!]) expect(await there.words(each)).toEqual(['0', '1', '2', 'new']);
+      expect(await there.words(conflicting!)).toEqual(['0', '1', '2', 'theirs']);
+      for (const each of [takenOver!, sealed!]) expect(await there.words(each)).toEqual(['0', '1', '2']);
+    });
+  });
+
+  it('W7, W3: batches of cached trajectories that take several rows are stored as those of others', async () => {
+    const scene = on.scene();
+    const [cached, other, fresh] = [await scene.create(), await scene.create(), await scene.create()];
+    const large = Array.from({ length: 5 }, (_, i) => wordStep(BigInt(i + 1), `${i}`.repeat(30_000)));
+    const many = Array.from({ length: 600 }, (_, i) => wordStep(BigInt(i + 6), `${i}`));
+    for (const made of [cached, other]) await scene.append(made, [wordStep(0n, '0')]);
+    const batches = [
+      scene.batch(cached, large),
+      scene.batch(other, [wordStep(1n, '1')]),
+      scene.batch(cached, many.slice(0, 300)),
+      scene.batch(cached, many.slice(300)),
+    ];
+    const outcomes = (await scene.store.append(batches, 'never')).map(committed);
+    expect(outcomes.map(({ nextStepNumber }) => nextStepNumber)).toEqual([6n, 2n, 306n, 606n]);
+    expect(new Set(outcomes.map(({ commitTime }) => commitTime)).size).toBe(1);
+    await scene.append(fresh, [wordStep(0n, '0'), ...large, ...many]);
+    expect(await scene.words(cached)).toEqual(await scene.words(fresh));
+    const [sum, ...sums] = await on.sql.rows(
+      `select byte_sum, next_step_number from trajectories where id in ('${cached.id}', '${fresh.id}')`,
+    );
+    expect(sums).toEqual([sum]);
+    expect(await scene.append(cached, [wordStep(606n, 'next')])).toMatchObject({ nextStepNumber: 607n });
   });
 
   it('W2: of instances that append the same number concurrently, one succeeds and the others are refused', async () => {

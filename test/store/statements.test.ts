@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
-import { describeStore } from './on_store.ts';
+import { describeStore, openOn } from './on_store.ts';
+import { Scene } from './scene.ts';
 import { statementsOf as countStatements } from './statement_count.ts';
 
 /**
@@ -63,6 +64,31 @@ describeStore('statements', (on) => {
     const cost = (source: typeof short, at: bigint) => statementsOf(() => scene.branch(source, at));
     expect(await cost(long, 1999n)).toBe(await cost(short, 1n));
   });
+
+  if (on.engine === 'postgres')
+    it('W7: a group of plain steps takes one statement on Postgres, and a transaction for what has changed', async () => {
+      const scene = on.scene();
+      const other = await openOn(on.database);
+      const elsewhere = new Scene(other, scene.namespace);
+      try {
+        const made = await Promise.all(Array.from({ length: 130 }, () => scene.createWith(['0'])));
+        const group = (number: bigint, of = made) =>
+          scene.store.append(
+            of.map((each) => scene.batch(each, [wordStep(number, `${number}`)])),
+            'never',
+          );
+        expect(await statementsOf(() => group(1n, made.slice(0, 2)))).toBe(1);
+        expect(await statementsOf(() => group(1n, made.slice(2)))).toBe(1);
+        const sealed = made.slice(7, 9);
+        for (const each of sealed) await elsewhere.seal(each);
+        const both = await statementsOf(() => group(2n));
+        expect(both).toBe(1 + (await statementsOf(() => group(2n, sealed))));
+        const ends = await Promise.all(made.map(async ({ id }) => (await scene.get(id)).nextStepNumber));
+        expect(ends).toEqual(made.map((each) => (sealed.includes(each) ? 2n : 3n)));
+      } finally {
+        await other.close();
+      }
+    });
 
   if (on.engine === 'postgres')
     it('W7: a single step, as from a client that waits for each ack, takes one statement on Postgres', async () => {

@@ -135,6 +135,34 @@ describeApp('group commit', (on) => {
     expect(goodSource.ends).toEqual([1n, 2n]);
   });
 
+  it('W7: trajectories that fail after others of their group have committed are retried alone, or fail at an outage', async () => {
+    const errors: unknown[] = [new Error('in the group'), new AnabranchError('DATABASE_UNAVAILABLE', 'down')];
+    const { committer, calls, scene } = await setUp({
+      failsLater: ({ length }) => (length > 1 ? errors.shift() : undefined),
+    });
+    const trajectories = await Promise.all([scene.create(), scene.create(), scene.create()]);
+    const submitted = (number: bigint) =>
+      trajectories.map((trajectory) => {
+        const source = new RecordingSource();
+        committer.submit(source, batch(scene, trajectory, [number]), 10);
+        return source;
+      });
+    const retried = submitted(0n);
+    await committer.idle();
+    for (const source of retried) expect(source).toMatchObject({ ends: [1n], error: undefined });
+    expect(calls.map(({ wait, batches }) => [wait, batches.length])).toEqual([
+      ['never', 3],
+      ['bounded', 1],
+      ['bounded', 1],
+    ]);
+    const [first, ...others] = submitted(1n);
+    await committer.idle();
+    expect(first).toMatchObject({ ends: [2n], error: undefined });
+    for (const source of others) expect(source).toMatchObject({ ends: [], error: { reason: 'DATABASE_UNAVAILABLE' } });
+    expect(calls).toHaveLength(4);
+    expect(committer.pending).toBe(0);
+  });
+
   it('A1, D4: an outage fails the whole group at once, without retrying its parts', async () => {
     let down = true;
     const outage = new AnabranchError('DATABASE_UNAVAILABLE', 'down');
@@ -273,10 +301,12 @@ describeApp('group commit', (on) => {
     readonly before?: (n: number) => Promise<void> | undefined;
     /** Thrown instead of calling the store. */
     readonly fault?: (batches: readonly AppendBatch[]) => Error | undefined;
+    /** Fails the batches after the first one, which is committed. */
+    readonly failsLater?: (batches: readonly AppendBatch[]) => unknown;
   }
 
   /** A committer with the real store, whose calls are recorded and can be delayed or made to fail. */
-  async function setUp({ before, fault, ...options }: Around = {}) {
+  async function setUp({ before, fault, failsLater, ...options }: Around = {}) {
     const calls: { batches: readonly AppendBatch[]; wait: string }[] = [];
     const { store } = on;
     const recorded: Pick<AppendStore, 'append'> = {
@@ -285,7 +315,10 @@ describeApp('group commit', (on) => {
         await before?.(calls.length - 1);
         const error = fault?.(batches);
         if (error !== undefined) throw error;
-        return store.append(batches, wait);
+        const later = failsLater?.(batches);
+        if (later === undefined) return store.append(batches, wait);
+        const [first] = await store.append(batches.slice(0, 1), wait);
+        return [first!, ...batches.slice(1).map(() => ({ kind: 'failed' as const, error: later }))];
       },
     };
     const committer = new Committer(recorded, logger, { lanes: 1, ...options });

@@ -17,13 +17,14 @@ export interface AppendStore {
   openForAppend(caller: Caller, open: OpenRequest, create?: TrajectoryCreation): Promise<Grant>;
 
   /**
-   * W7: commits batches of any number of trajectories in one transaction. Each batch is decided by `decideAppend` from
-   * the locked row, in the order given. A rejected batch does not affect other trajectories, but later batches of its
+   * W7: commits batches of any number of trajectories together. All batches of one trajectory are in one transaction.
+   * Each batch is decided by `decideAppend` from the locked row, in the order given. A rejected batch does not affect other trajectories, but later batches of its
    * own trajectory are rejected with the same error, unless they are `independent`.
    * `wait` applies to a trajectory whose row another transaction holds:
    * - `never`: its outcome is `busy`, and nothing of it is written.
    * - `bounded`: the call waits a few seconds at most, then throws DATABASE_UNAVAILABLE.
-   * If the call throws, nothing was written, except that after DATABASE_UNAVAILABLE this is unknown.
+   * If the call throws, nothing was written, except that after DATABASE_UNAVAILABLE this is unknown. If only some
+   * trajectories were committed, the same holds for those whose outcome is `failed`.
    */
   append(batches: readonly AppendBatch[], wait: 'never' | 'bounded'): Promise<AppendOutcome[]>;
 
@@ -83,7 +84,8 @@ export type AppendOutcome =
       readonly sealTime: Instant | undefined;
     }
   | { readonly kind: 'refused'; readonly error: AnabranchError }
-  | { readonly kind: 'busy' };
+  | { readonly kind: 'busy' }
+  | { readonly kind: 'failed'; readonly error: unknown };
 
 export interface AttachedState {
   readonly trajectoryId: string;

@@ -47,41 +47,76 @@ export function encodeCopy<Name extends PropertyKey>(
   columns: readonly CopiedColumn<Name>[],
   rows: readonly Readonly<Record<Name, unknown>>[],
 ): Buffer {
-  const writer = new CopyWriter(HEAD_BYTES + rows.length * columns.length * USUAL_BYTES);
+  const writer = new BinaryWriter(HEAD_BYTES + rows.length * columns.length * USUAL_BYTES);
+  writer.start(SIGNATURE);
   for (const row of rows) writer.row(columns, row);
   return writer.finish();
 }
+
+/**
+ * Encodes an array in Postgres' binary format, as a parameter of a statement. `pg` writes an array as text, and each
+ * value of type bytea in it as twice as many digits.
+ */
+export function encodeArray(type: PostgresType, values: readonly unknown[]): Buffer {
+  const writer = new BinaryWriter(HEAD_BYTES + values.length * USUAL_BYTES);
+  const head = Buffer.alloc(20);
+  const [dimensions, mayHaveNulls, lowerBound] = [1, 1, 1];
+  for (const [i, value] of [dimensions, mayHaveNulls, TYPE_IDS[type], values.length, lowerBound].entries()) {
+    head.writeInt32BE(value, 4 * i);
+  }
+  writer.start(head);
+  for (const value of values) writer.value(type, value);
+  return writer.written();
+}
+
+/** Object ids of the types, which are the same in every Postgres. */
+const TYPE_IDS: Readonly<Record<PostgresType, number>> = {
+  bool: 16,
+  bytea: 17,
+  int8: 20,
+  text: 25,
+  float8: 701,
+  timestamptz: 1184,
+  uuid: 2950,
+};
 
 interface CopiedColumn<Name> {
   readonly name: Name;
   readonly type: PostgresType;
 }
 
-class CopyWriter {
+class BinaryWriter {
   #bytes: Buffer;
-  #length: number;
+  #length = 0;
   /** Cached, because most rows of a group have the same time. */
   #lastTime = '';
   #lastMicros = 0n;
 
   constructor(bytes: number) {
     this.#bytes = Buffer.allocUnsafe(bytes);
-    this.#length = SIGNATURE.copy(this.#bytes);
+  }
+
+  start(head: Buffer): void {
+    this.#length = head.copy(this.#bytes);
   }
 
   row<Name extends PropertyKey>(columns: readonly CopiedColumn<Name>[], row: Readonly<Record<Name, unknown>>): void {
     this.#reserve(2);
     this.#length = this.#bytes.writeInt16BE(columns.length, this.#length);
-    for (const { name, type } of columns) this.#value(type, row[name]);
+    for (const { name, type } of columns) this.value(type, row[name]);
   }
 
   finish(): Buffer {
     this.#reserve(2);
     this.#length = this.#bytes.writeInt16BE(-1, this.#length);
+    return this.written();
+  }
+
+  written(): Buffer {
     return this.#bytes.subarray(0, this.#length);
   }
 
-  #value(type: PostgresType, value: unknown): void {
+  value(type: PostgresType, value: unknown): void {
     if (value === null) {
       this.#reserve(4);
       this.#length = this.#bytes.writeInt32BE(-1, this.#length);

@@ -17,7 +17,7 @@ import {
   type RangeExtrema,
   type RowLock,
   type RowsOf,
-  type SeenHead,
+  type SeenAppend,
   type StageName,
   type Tx,
   type Wanted,
@@ -30,13 +30,11 @@ import { nextIteration } from '../sql/reading/event_loop.ts';
 import type { ReadLanes } from '../sql/reading/lanes.ts';
 import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
 import { padded } from '../sql/statement_shapes.ts';
-import type { Sums } from '../sql/step/running_sums.ts';
-import type { SegmentRow } from '../sql/tables/steps.ts';
 import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
 import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/trajectory/heads.ts';
 import { postgresAggregates } from './aggregates.ts';
-import { APPEND_ONE, appendOneValues } from './append_one.ts';
+import { APPEND_SEEN, appendSeenValues } from './append_seen.ts';
 import { isRetryable } from './errors.ts';
 import { upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import type { Notifier } from './notify.ts';
@@ -271,14 +269,14 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return (await this.#pipelineOf(tx).ask(text, [...parameters])).rows as Row[];
   }
 
-  async appendOne(seen: SeenHead, row: SegmentRow, sums: Sums): Promise<string | undefined> {
+  async appendSeen(appends: readonly SeenAppend[]): Promise<Map<bigint, string>> {
     this.parts.slots.wrote();
     const lease = await this.#lease();
     try {
-      const { rows } = await lease.query(APPEND_ONE, appendOneValues(seen, row, sums));
-      return (rows as { update_time: string }[])[0]?.update_time;
+      const { rows } = await lease.query(APPEND_SEEN, appendSeenValues(appends));
+      return new Map((rows as { key: bigint; now: string }[]).map(({ key, now }) => [key, now]));
     } catch (error) {
-      if (this.#isWorthRetrying(error)) return undefined;
+      if (this.#isWorthRetrying(error)) return new Map();
       throw error;
     } finally {
       lease.release();

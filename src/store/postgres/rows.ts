@@ -63,7 +63,7 @@ export function updateRows(pipeline: PipelinedTransaction, update: RowUpdate, ro
 }
 
 /** Returns the parameters for `unnest`. */
-function columnsOf(rows: readonly Row[], columns: readonly NamedColumn[]): unknown[][] {
+export function columnsOf(rows: readonly Row[], columns: readonly NamedColumn[]): unknown[][] {
   return columns.map(({ name }) => rows.map((row) => row[name]));
 }
 
@@ -98,7 +98,7 @@ function updateText(update: RowUpdate): string {
   return text;
 }
 
-const ARRAY_TYPES: Readonly<Record<PostgresType, string>> = {
+export const ARRAY_TYPES: Readonly<Record<PostgresType, string>> = {
   int8: 'bigint[]',
   float8: 'double precision[]',
   bool: 'boolean[]',

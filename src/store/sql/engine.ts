@@ -195,11 +195,12 @@ export interface Engine {
   ask<Row>(tx: Tx, query: CompiledQuery<Row>): Promise<Row[]>;
 
   /**
-   * Appends one step to one trajectory in one round trip. Only engines with costly round trips have it. The statement
-   * locks the row, compares it with `seen`, and writes only if they are equal. Returns the commit time, or undefined if
-   * nothing was written because the row has changed or is locked.
+   * Appends steps to trajectories in one round trip. Only engines with costly round trips have it. The statement locks
+   * each row, compares it with `seen`, and appends to those that are equal. Sets the commit time, and ignores the one of
+   * the segments. Returns it by row key. Nothing is written for a trajectory that is left out, because its row has
+   * changed or is locked.
    */
-  readonly appendOne?: (seen: SeenHead, row: SegmentRow, sums: Sums) => Promise<string | undefined>;
+  readonly appendSeen?: (appends: readonly SeenAppend[]) => Promise<ReadonlyMap<bigint, string>>;
 
   /**
    * M1: stores points if the run and all series exist, in order of identity. Returns false if nothing was stored. Uses
@@ -326,6 +327,15 @@ export interface SeenHead {
   readonly key: bigint;
   readonly nextStepNumber: bigint;
   readonly writerEpoch: bigint;
+}
+
+/** New steps of a trajectory. */
+export interface SeenAppend {
+  readonly seen: SeenHead;
+  /** End and sums of the trajectory after them. */
+  readonly end: bigint;
+  readonly sums: Sums;
+  readonly segments: readonly SegmentRow[];
 }
 
 /** A stored state without its bytes. */

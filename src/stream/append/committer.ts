@@ -180,32 +180,39 @@ export class Committer {
     try {
       outcomes = await this.#store.append(batches, 'never');
     } catch (error) {
-      const outage = await this.#groupFailed(group, batches.length, error);
+      const outage = await this.#groupFailed(group, error);
       this.#commitBusy();
       return outage;
     }
     let next = 0;
+    const failed: Portion[] = [];
+    let cause: unknown;
     for (const portion of group) {
       const own = outcomes.slice(next, next + portion.entries.length);
       next += portion.entries.length;
-      if (own[0]?.kind === 'busy') this.#setAside(portion);
-      else this.#settle(portion, own);
+      const [first] = own;
+      if (first?.kind === 'busy') this.#setAside(portion);
+      else if (first?.kind === 'failed') {
+        failed.push(portion);
+        cause = first.error;
+      } else this.#settle(portion, own);
     }
+    const outage = failed.length === 0 ? undefined : await this.#groupFailed(failed, cause);
     this.#commitBusy();
-    return undefined;
+    return outage;
   }
 
   /** Fails the group after an outage, else commits its portions one by one. Returns the error if it is an outage. */
-  async #groupFailed(group: readonly Portion[], batchCount: number, error: unknown): Promise<unknown> {
+  async #groupFailed(group: readonly Portion[], error: unknown): Promise<unknown> {
     if (isOutage(error)) {
       for (const portion of group) this.#fail(portion, error);
       if (error instanceof DatabaseSilent) this.#failWaiting(error);
       return error;
     }
     if (error instanceof Contended) return this.#commitHalves(group);
-    const [only] = group;
-    if (batchCount === 1 && only !== undefined) {
-      this.#fail(only, error);
+    const batchCount = group.reduce((sum, { entries }) => sum + entries.length, 0);
+    if (batchCount === 1) {
+      this.#fail(group[0]!, error);
       return undefined;
     }
     this.#logger.warn(
@@ -331,7 +338,8 @@ export class Committer {
       this.#options.appended({ ref, steps: steps.length - outcome.duplicates, bytes, sealed: seal !== undefined });
       source.committed(batch, bytes, outcome);
     } else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);
-    else source.failed(batch, bytes, new Error('the store returned busy for an append that waits for locks'));
+    else
+      source.failed(batch, bytes, new Error(`the store returned ${outcome.kind} for an append that waits for locks`));
   }
 
   #fail({ queue, entries }: Portion, error: unknown): void {

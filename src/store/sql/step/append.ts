@@ -58,9 +58,18 @@ export async function append(
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
-  const outcome = await appendToKnown(engine, known, batches);
-  if (outcome !== undefined) return [outcome];
-  return encoder.store(engine, batches, (inline) => appendLocked(engine, known, batches, inline, wait));
+  const inTransaction = (some: readonly AppendBatch[]) =>
+    encoder.store(engine, some, (inline) => appendLocked(engine, known, some, inline, wait));
+  const outcomes = await appendToKnown(engine, known, batches);
+  if (outcomes === undefined) return inTransaction(batches);
+  const left = batches.filter((_, i) => outcomes[i] === undefined);
+  const others = left.length === 0 ? [] : await inTransaction(left).catch((error) => left.map(() => failedBy(error)));
+  return outcomes.map((outcome) => outcome ?? others.shift()!);
+}
+
+/** The other batches of the call are committed, so the call must not throw. */
+function failedBy(error: unknown): AppendOutcome {
+  return { kind: 'failed', error };
 }
 
 async function appendLocked(
@@ -104,7 +113,7 @@ export async function appendIn(
 export function publish(engine: Engine, known: KnownHeads, members: readonly GroupMember[]): void {
   const changed = members.filter((member) => member.changed);
   engine.announce(changed.map(({ locked }) => locked.key));
-  if (engine.appendOne === undefined) return;
+  if (engine.appendSeen === undefined) return;
   for (const member of members) if (member.changed || member.granted) known.learn(member);
 }
 

@@ -44,7 +44,7 @@ export async function openForAppend(
     );
     if (granted !== undefined) {
       const { locked, grant } = granted;
-      if (engine.appendOne !== undefined && locked !== undefined) known.learnLocked(locked);
+      if (engine.appendSeen !== undefined && locked !== undefined) known.learnLocked(locked);
       return grant;
     }
     if (performance.now() >= end) throw trajectoryLocked(open.trajectoryId, OPEN_WAIT_MS);

@@ -75,24 +75,25 @@ export function readHead(row: HeadRowRead): LockedHead {
   };
 }
 
+const END_COLUMNS = [
+  'next_step_number',
+  'reward_sum',
+  'branch_reward_sum',
+  'min_reward',
+  'max_reward',
+  'byte_sum',
+  'timed_turns',
+  'turn_seconds',
+] as const;
+
+/** What an append changes, besides the time. */
+export const END_UPDATE = rowUpdate(TRAJECTORIES, ['tree', 'key'], END_COLUMNS);
+
 /** What an append or a seal changes. */
 export const HEAD_UPDATE = rowUpdate(
   TRAJECTORIES,
   ['tree', 'key'],
-  [
-    'next_step_number',
-    'reward_sum',
-    'branch_reward_sum',
-    'min_reward',
-    'max_reward',
-    'byte_sum',
-    'timed_turns',
-    'turn_seconds',
-    'status',
-    'status_message',
-    'update_time',
-    'seal_time',
-  ],
+  [...END_COLUMNS, 'status', 'status_message', 'update_time', 'seal_time'],
 );
 
 export type HeadRow = UpdateOf<typeof HEAD_UPDATE>;

@@ -1,10 +1,10 @@
 import { decideAppend, type Head } from '../../../domain/append.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
-import { parseInstant } from '../../../domain/instant.ts';
+import { type Instant, parseInstant } from '../../../domain/instant.ts';
 import { isSealed } from '../../../domain/lifecycle.ts';
-import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_step.ts';
+import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
-import type { Engine, LockedHead } from '../engine.ts';
+import type { Engine, LockedHead, SeenAppend } from '../engine.ts';
 import type { Sums } from '../step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../step/segment.ts';
 import { headOf } from './heads.ts';
@@ -44,62 +44,117 @@ export class KnownHeads {
   }
 }
 
-/** `Engine.appendOne` sets the commit time, and ignores the one of the row. */
+/** `Engine.appendSeen` sets the commit time. */
 const SET_BY_ENGINE = '';
 
 const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /**
- * Appends one step, whose states are all stored in its row, to one trajectory, as a client that waits for each ack
- * sends it. The cached head decides, and `Engine.appendOne` writes only if the locked row still equals that head. A
- * cached head never causes a rejection: everything but a plain append is left to a transaction, which reads the locked
- * row. Returns undefined if nothing was written.
+ * Appends steps, whose states are all stored in their rows, to any number of trajectories. The cached heads decide, and
+ * `Engine.appendSeen` writes only to those whose locked rows still equal them. A cached head never causes a rejection:
+ * everything but a plain append is left to a transaction, which reads the locked rows. Returns an outcome for each
+ * batch, undefined if nothing of it was written; or undefined if that holds for all.
  */
 export async function appendToKnown(
   engine: Engine,
   known: KnownHeads,
   batches: readonly AppendBatch[],
-): Promise<AppendOutcome | undefined> {
-  const [batch] = batches;
-  if (engine.appendOne === undefined || batch === undefined || batches.length > 1) return undefined;
-  const seen = known.get(batch.ref.key);
-  const step = soleStep(batch);
-  if (seen === undefined || step === undefined || !isMeant(batch, seen)) return undefined;
-  const { locked, sums } = seen;
-  if (locked.scoredMetrics.length > 0 && step.metrics.size > 0) return undefined;
-  const head = { ...seen.head };
-  if (!appends(head, batch)) return undefined;
-  const segment = new SegmentBuilder(locked, sums, step.stepNumber);
-  segment.add(step, known.encoder.encode(step, NO_SIZES));
-  const { tree, key } = locked;
-  // Concurrent appends must not use a head that this statement may change.
-  known.forget(key);
-  const time = await engine.appendOne(
-    { tree, key, nextStepNumber: step.stepNumber, writerEpoch: head.writerEpoch },
-    segment.row(SET_BY_ENGINE),
-    segment.sums,
-  );
-  if (time === undefined) return undefined;
-  known.learn({ locked, head, sums: segment.sums });
-  engine.announce([key]);
-  return {
-    kind: 'committed',
-    nextStepNumber: head.end,
-    uid: locked.uid,
-    epoch: undefined,
-    commitTime: parseInstant(time),
-    duplicates: 0,
-    status: head.status,
-    statusMessage: head.statusMessage,
-    sealTime: undefined,
-  };
+): Promise<(AppendOutcome | undefined)[] | undefined> {
+  if (engine.appendSeen === undefined) return undefined;
+  const appends = new Map<bigint, PlainAppend>();
+  const ends: bigint[] = [];
+  for (const batch of batches) {
+    const { key } = batch.ref;
+    let append = appends.get(key);
+    if (append === undefined) {
+      const seen = known.get(key);
+      if (seen === undefined) return undefined;
+      append = new PlainAppend(seen, known.encoder);
+      appends.set(key, append);
+    }
+    if (!append.add(batch)) return undefined;
+    ends.push(append.end);
+  }
+  // Concurrent appends must not use heads that this statement may change.
+  for (const key of appends.keys()) known.forget(key);
+  const times = await engine.appendSeen([...appends.values()].map((append) => append.prepared()));
+  if (times.size === 0) return undefined;
+  for (const key of times.keys()) known.learn(appends.get(key)!.moved());
+  engine.announce([...times.keys()]);
+  return batches.map(({ ref: { key } }, i) => {
+    const time = times.get(key);
+    return time === undefined ? undefined : appends.get(key)!.outcome(ends[i]!, parseInstant(time));
+  });
 }
 
-function soleStep({ writer, steps, tags, seal }: AppendBatch): PackedStep | undefined {
-  const [step] = steps;
-  if (step === undefined || steps.length > 1 || tags.length > 0 || seal !== undefined) return undefined;
-  if (writer !== undefined) return undefined;
-  return rowStates(step).length > 0 ? undefined : step;
+/** Batches that append steps to one trajectory, and do nothing else. */
+class PlainAppend {
+  readonly #seen: KnownHead;
+  readonly #encoder: StepEncoder;
+  readonly #head: Head;
+  readonly #segments: SegmentBuilder[] = [];
+  #sums: Sums;
+
+  constructor(seen: KnownHead, encoder: StepEncoder) {
+    this.#seen = seen;
+    this.#encoder = encoder;
+    this.#head = { ...seen.head };
+    this.#sums = seen.sums;
+  }
+
+  get end(): bigint {
+    return this.#head.end;
+  }
+
+  /** Returns false if the batch is not a plain append, according to the cached head. */
+  add(batch: AppendBatch): boolean {
+    const { locked } = this.#seen;
+    if (!isPlain(batch, locked.scoredMetrics) || !isMeant(batch, this.#seen) || !appends(this.#head, batch))
+      return false;
+    for (const step of batch.steps) {
+      const frame = this.#encoder.encode(step, NO_SIZES);
+      let segment = this.#segments.at(-1);
+      if (segment?.hasRoomFor(step, frame) !== true) {
+        segment = new SegmentBuilder(locked, this.#sums, step.stepNumber);
+        this.#segments.push(segment);
+      }
+      segment.add(step, frame);
+      this.#sums = segment.sums;
+    }
+    return true;
+  }
+
+  prepared(): SeenAppend {
+    const { tree, key } = this.#seen.locked;
+    const { end: nextStepNumber, writerEpoch } = this.#seen.head;
+    const segments = this.#segments.map((segment) => segment.row(SET_BY_ENGINE));
+    return { seen: { tree, key, nextStepNumber, writerEpoch }, end: this.end, sums: this.#sums, segments };
+  }
+
+  /** Returns the head after the steps. */
+  moved(): KnownHead {
+    return { locked: this.#seen.locked, head: this.#head, sums: this.#sums };
+  }
+
+  /** Returns the outcome of the batch that ends there. */
+  outcome(nextStepNumber: bigint, commitTime: Instant): AppendOutcome {
+    return {
+      kind: 'committed',
+      nextStepNumber,
+      uid: this.#seen.locked.uid,
+      epoch: undefined,
+      commitTime,
+      duplicates: 0,
+      status: this.#head.status,
+      statusMessage: this.#head.statusMessage,
+      sealTime: undefined,
+    };
+  }
+}
+
+function isPlain({ writer, steps, tags, seal }: AppendBatch, scoredMetrics: readonly string[]): boolean {
+  if (writer !== undefined || steps.length === 0 || tags.length > 0 || seal !== undefined) return false;
+  return steps.every((step) => rowStates(step).length === 0 && (scoredMetrics.length === 0 || step.metrics.size === 0));
 }
 
 /** A row key keeps its namespace and uid. */
@@ -110,7 +165,7 @@ function isMeant({ caller, uid, ref }: AppendBatch, { locked }: KnownHead): bool
 /** Advances the head if the batch appends to it. */
 function appends(head: Head, batch: AppendBatch): boolean {
   try {
-    return decideAppend(head, batch, () => undefined).appended.length === 1;
+    return decideAppend(head, batch, () => undefined).appended.length === batch.steps.length;
   } catch (error) {
     if (error instanceof AnabranchError) return false;
     throw error;

@@ -1,0 +1,65 @@
+import type { SeenAppend } from '../sql/engine.ts';
+import { sumColumns } from '../sql/step/running_sums.ts';
+import { SEGMENTS } from '../sql/tables/steps.ts';
+import { type NamedColumn, namesOf, type Row } from '../sql/tables/table.ts';
+import { END_UPDATE } from '../sql/trajectory/heads.ts';
+import { encodeArray } from './copy.ts';
+import { ARRAY_TYPES, columnsOf } from './rows.ts';
+import { SCHEMA } from './schema.ts';
+
+/** What the statement reads about each trajectory: where it is, how this process saw it, and its new end. */
+const HEADS: readonly NamedColumn[] = [
+  ...END_UPDATE.keys,
+  { name: 'seen_end', type: 'int8' },
+  { name: 'seen_epoch', type: 'int8' },
+  ...END_UPDATE.columns,
+];
+const NEW_SEGMENTS = SEGMENTS.order.filter(({ name }) => name !== 'commit_time');
+
+const HEAD_ARRAYS = arraysOf(HEADS, 1);
+const SEGMENT_ARRAYS = arraysOf(NEW_SEGMENTS, 1 + HEADS.length);
+const SET_END = END_UPDATE.columns.map(({ name }) => `${name} = free.${name}`).join(', ');
+
+/**
+ * Locks the rows that are as this process last saw them, in the order of all transactions, and appends to these alone.
+ * Postgres evaluates the conditions on the latest version of a row, even if another transaction has just changed it. A
+ * row that another transaction holds is skipped, as in `lockHeads`. The time is read after the last lock.
+ *
+ * `is true` keeps the planner from joining the segments with the locked rows: it would compare each with each.
+ */
+export const APPEND_SEEN = `with free as materialized (
+    select h.* from unnest(${HEAD_ARRAYS}) as h (${namesOf(HEADS)})
+    join ${SCHEMA}.trajectories as t on t.tree = h.tree and t.key = h.key
+    where t.next_step_number = h.seen_end and t.writer_epoch = h.seen_epoch and t.status = 'RUNNING' and not t.hidden
+    order by t.tree, t.key for no key update of t skip locked),
+  clock as materialized (select clock_timestamp() as now, count(*) from free),
+  moved as (
+    update ${SCHEMA}.trajectories as t set ${SET_END}, update_time = clock.now from free, clock
+    where t.tree = free.tree and t.key = free.key
+    returning t.key, t.update_time as now),
+  stored as (
+    insert into ${SCHEMA}.segments (${namesOf(NEW_SEGMENTS)}, commit_time)
+    select ${namesOf(NEW_SEGMENTS)}, clock.now from unnest(${SEGMENT_ARRAYS}) as s (${namesOf(NEW_SEGMENTS)}), clock
+    where (s.trajectory in (select key from moved)) is true)
+  select key, now from moved`;
+
+/** Returns the parameters of `APPEND_SEEN`. */
+export function appendSeenValues(appends: readonly SeenAppend[]): Buffer[] {
+  const heads = appends.map(({ seen: { nextStepNumber, writerEpoch, ...ref }, end, sums }) => ({
+    ...ref,
+    seen_end: nextStepNumber,
+    seen_epoch: writerEpoch,
+    next_step_number: end,
+    ...sumColumns(sums),
+  }));
+  const segments = appends.flatMap((append) => append.segments);
+  return [...encodeColumns(heads, HEADS), ...encodeColumns(segments, NEW_SEGMENTS)];
+}
+
+function encodeColumns(rows: readonly Row[], columns: readonly NamedColumn[]): Buffer[] {
+  return columnsOf(rows, columns).map((values, i) => encodeArray(columns[i]!.type, values));
+}
+
+function arraysOf(columns: readonly NamedColumn[], first: number): string {
+  return columns.map(({ type }, i) => `$${first + i}::${ARRAY_TYPES[type]}`).join(', ');
+}
