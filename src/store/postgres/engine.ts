@@ -34,7 +34,7 @@ import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
 import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/trajectory/heads.ts';
 import { postgresAggregates } from './aggregates.ts';
-import { APPEND_SEEN, appendSeenValues } from './append_seen.ts';
+import { appendSeen } from './append_seen.ts';
 import { isRetryable } from './errors.ts';
 import { upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import type { Notifier } from './notify.ts';
@@ -273,7 +273,8 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     this.parts.slots.wrote();
     const lease = await this.#lease();
     try {
-      const { rows } = await lease.query(APPEND_SEEN, appendSeenValues(appends));
+      const { text, values } = appendSeen(appends);
+      const { rows } = await lease.query(text, values);
       return new Map((rows as { key: bigint; now: string }[]).map(({ key, now }) => [key, now]));
     } catch (error) {
       if (this.#isWorthRetrying(error)) return new Map();

@@ -1,5 +1,4 @@
 import { tupleKey } from '../../domain/tuple_key.ts';
-import type { PostgresType } from '../sql/tables/column.ts';
 import {
   type NamedColumn,
   namesOf,
@@ -37,7 +36,7 @@ export function insertRows(
 function insertLookedUp(pipeline: PipelinedTransaction, table: Table, rows: readonly Row[]): void {
   if (rows.length === 0) return;
   const { name: into, order } = table;
-  const arrays = order.map(({ type, source }, i) => `$${i + 1}::${ARRAY_TYPES[source === undefined ? type : 'bytea']}`);
+  const arrays = order.map(({ type, source }, i) => `$${i + 1}::${source === undefined ? type : 'bytea'}[]`);
   const values = valuesText(table, `${SCHEMA}.states`, (name) => `v.${name}`);
   const text = `insert into ${SCHEMA}.${into} (${namesOf(order)}) select ${values} from unnest(${arrays.join(', ')}) as v (${namesOf(order)})`;
   pipeline.send(text, columnsOf(rows, order));
@@ -90,20 +89,10 @@ function updateText(update: RowUpdate): string {
   if (kept !== undefined) return kept;
   const { table, keys, columns } = update;
   const all = [...keys, ...columns];
-  const arrays = all.map(({ type }, i) => `$${i + 1}::${ARRAY_TYPES[type]}`).join(', ');
+  const arrays = all.map(({ type }, i) => `$${i + 1}::${type}[]`).join(', ');
   const set = columns.map(({ name }) => `${name} = v.${name}`).join(', ');
   const where = keys.map(({ name }) => `t.${name} = v.${name}`).join(' and ');
   const text = `update ${SCHEMA}.${table} as t set ${set} from unnest(${arrays}) as v (${namesOf(all)}) where ${where}`;
   updateTexts.set(update, text);
   return text;
 }
-
-export const ARRAY_TYPES: Readonly<Record<PostgresType, string>> = {
-  int8: 'bigint[]',
-  float8: 'double precision[]',
-  bool: 'boolean[]',
-  text: 'text[]',
-  bytea: 'bytea[]',
-  timestamptz: 'timestamptz[]',
-  uuid: 'uuid[]',
-};
