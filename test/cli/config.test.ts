@@ -57,6 +57,7 @@ describe('configuration without any setting', () => {
       allowedHosts: [],
       allowedOrigins: [],
       page: 'write',
+      retentionPolicies: true,
       maxConnections: 10_000,
       database: { engine: 'sqlite', path: '/srv/ann/.anabranch/data.db' },
       databaseChosenBy: 'the default',

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { wordStep } from '../support/steps.ts';
+import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { refusalOf, type Scene } from './scene.ts';
+import { putState, refusalOf, type Scene } from './scene.ts';
 import { statementsOf } from './statement_count.ts';
 
 describeStore('tags', (on) => {
@@ -113,11 +113,14 @@ describeStore('tags', (on) => {
   it('B5: a message without tags takes no statement for them; one with tags takes one more', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);
+    // A state with a row of its own keeps both from the short path of plain steps.
+    const state = newState('a state with a row of its own');
+    await putState(scene.store, scene.namespace, state.data);
     const cost = async (steps: readonly bigint[], names: readonly string[]) => {
       const tags = names.map((name) => ({ name, stepNumber: steps[0]! }));
       const batch = scene.batch(
         made,
-        steps.map((step) => wordStep(step, 'x')),
+        steps.map((step) => makeStep(step, { states: [stateRef(state)] })),
         { tags },
       );
       return statementsOf(on.engine, () => scene.store.append([batch], 'never'));
