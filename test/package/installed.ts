@@ -29,7 +29,9 @@ export async function installPackage(folder: string, node20: string): Promise<st
   await writeFile(path.join(project, 'package.json'), JSON.stringify({ private: true, type: 'module' }));
   const npm = path.join(path.dirname(node20), 'npm');
   const env = { PATH: `${path.dirname(node20)}${path.delimiter}${process.env.PATH}` };
-  await run(npm, ['install', '--silent', '--engine-strict', tarball], { cwd: project, env, minutes: 5 });
+  // What `npm ci` has downloaded is used again, and a download that hangs is repeated after a minute, not after five.
+  const install = ['install', '--silent', '--engine-strict', '--prefer-offline', '--no-audit', '--fetch-timeout=60000'];
+  await run(npm, [...install, tarball], { cwd: project, env, minutes: 10 });
   return project;
 }
 
