@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,6 @@ import pytest
 
 from anabranch._connection import Stubs, open_stubs
 from anabranch.v1.admin_service_pb2 import VerifyDatabaseRequest
-from anabranch.v1.admin_service_pb2_grpc import AdminServiceStub
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
 from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest, ListTrajectoriesRequest, ReadStepsRequest
 
@@ -27,7 +27,8 @@ os.environ["PYTHONPATH"] = str(ROOT / "clients/python/src")
 # Servers that tests start load compiled modules, as those of `npm test` do (test/support/run-vitest.ts): that takes half of
 # the time of stripping the types from every file again.
 os.environ.setdefault("NODE_COMPILE_CACHE", str(ROOT / "node_modules/.cache/node-compile"))
-# Test modules import grpc before the package does.
+# Test modules import grpc before the package does. grpc reads this when it is imported.
+assert "grpc" not in sys.modules, "an import above imports grpc too early"
 os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "1"
 # The end of the tests does not wait for servers that are gone.
 os.environ["ANABRANCH_EXIT_SECONDS"] = "0"
@@ -92,6 +93,9 @@ class Server:
             if not (self.folder / "data.db").exists():
                 return
             self.start()
+        # Not at the top, which would import grpc too early.
+        from anabranch.v1.admin_service_pb2_grpc import AdminServiceStub
+
         admin = AdminServiceStub(self.stubs().channel)
         messages = admin.VerifyDatabase(VerifyDatabaseRequest(), timeout=100)
         assert [fault.message for message in messages for fault in message.faults] == []
