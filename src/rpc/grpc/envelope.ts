@@ -35,8 +35,8 @@ export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
 }
 
 /**
- * The messages of a body, each decoded when it is asked for, and then handed over, unless it is large in memory: that one
- * is handed over when the next one is asked for. Each piece of a body begins with an envelope.
+ * The messages of a body, each decoded when it is asked for. Its slot ends then, or, if it is large in memory, when the
+ * next one is asked for. Each piece of a body begins with an envelope.
  */
 export class Messages implements AsyncIterableIterator<Received, undefined> {
   readonly #pieces: AsyncIterator<Uint8Array>;
