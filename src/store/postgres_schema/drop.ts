@@ -1,6 +1,11 @@
+import { setTimeout as wait } from 'node:timers/promises';
 import pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
 import { SCHEMA } from '../postgres/schema.ts';
+
+/** How long `dropSchema` waits for connections to end: Postgres lists those of a server that has just stopped a little longer. */
+const PATIENCE_MS = 5_000;
+const PAUSE_MS = 50;
 
 /** Drops the schema with all data, unless a server is connected. Errors: StoreOpenError. */
 export async function dropSchema(url: string): Promise<void> {
@@ -8,11 +13,7 @@ export async function dropSchema(url: string): Promise<void> {
   client.on('error', () => undefined); // a query on a lost connection fails by itself
   try {
     await client.connect();
-    const { rows } = await client.query<{ n: string }>(
-      `select count(*) as n from pg_catalog.pg_stat_activity
-        where datname = current_database() and application_name in ('anabranch', 'anabranch listener')`,
-    );
-    const connections = Number(rows[0]?.n);
+    const connections = await connectionsAfterWaiting(client);
     if (connections > 0) {
       throw new StoreOpenError(
         `The database is being served: servers have ${connections} connections to it. Stop them first. Nothing was deleted.`,
@@ -24,5 +25,18 @@ export async function dropSchema(url: string): Promise<void> {
     throw new StoreOpenError(`The schema ${SCHEMA} was not deleted: ${(error as Error).message}.`, { cause: error });
   } finally {
     await client.end().catch(() => undefined);
+  }
+}
+
+/** The number of connections of servers, as soon as there are none, or after PATIENCE_MS. */
+async function connectionsAfterWaiting(client: pg.Client): Promise<number> {
+  for (let waited = 0; ; waited += PAUSE_MS) {
+    const { rows } = await client.query<{ n: string }>(
+      `select count(*) as n from pg_catalog.pg_stat_activity
+        where datname = current_database() and application_name in ('anabranch', 'anabranch listener')`,
+    );
+    const connections = Number(rows[0]?.n);
+    if (connections === 0 || waited >= PATIENCE_MS) return connections;
+    await wait(PAUSE_MS);
   }
 }
