@@ -44,7 +44,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['node:crypto', 'node:fs', 'node:fs/promises', 'node:path', 'node:sqlite', 'node:timers/promises'],
   },
   // Work on the schema in Postgres as a whole.
-  'src/store/postgres_schema': { rooms: ['src/store/contract', 'src/store/postgres'], packages: ['pg'] },
+  'src/store/postgres_schema': {
+    rooms: ['src/store/contract', 'src/store/postgres'],
+    packages: ['node:timers/promises', 'pg'],
+  },
   'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
 
   // Long-lived parts, which know neither wire nor engine.
