@@ -57,6 +57,7 @@ describeStore('namespaces', (on) => {
         listByTree: [store.listTrajectories(namespace, { treeId: root.id }, PAGE), []],
         listTree: [store.listTree(namespace, tree, PAGE), []],
         readGains: [store.readGains(namespace, tree, [tree]), new Map()],
+        readTreeTags: [store.readTreeTags(namespace, tree, [tree]), new Map()],
         getLineage: [store.getLineage(namespace, child.ref), []],
         readSteps: [store.readSteps(namespace, tree, lineage, range, 'FULL'), []],
         readEncodedSteps: [store.readEncodedSteps(namespace, tree, lineage, range, 'FULL'), []],

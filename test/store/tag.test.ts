@@ -40,6 +40,24 @@ describeStore('tags', (on) => {
     expect(await reason(get(scene, root, 't'))).toBe('TAG_NOT_FOUND');
   });
 
+  it('RD8: a tree shows the first 16 tags by name of each of its visible trajectories', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a', 'b', 'c']);
+    const child = await scene.branch(root, 1n);
+    const [none, other] = [await scene.branch(root, 0n), await scene.createWith(['a'])];
+    const names = Array.from({ length: 40 }, (_, i) => `t${String((i * 7) % 40).padStart(2, '0')}`);
+    for (const [i, name] of names.entries()) await set(scene, child, name, BigInt(i % 2));
+    await set(scene, root, 'Z', 2n);
+    await set(scene, other, 'elsewhere', 0n);
+    const keys = [root, child, none, other].map(({ ref }) => ref.key);
+    const tags = await on.store.readTreeTags(scene.namespace, root.ref.tree, keys);
+    expect(new Set(tags.keys())).toEqual(new Set([root.ref.key, child.ref.key]));
+    expect(tags.get(root.ref.key)).toEqual([await get(scene, root, 'Z')]);
+    const all = await on.store.listTags(scene.namespace, child.id, { limit: 16, after: undefined });
+    expect(tags.get(child.ref.key)).toEqual(all);
+    expect(await on.store.readTreeTags(scene.namespace, root.ref.tree, [])).toEqual(new Map());
+  });
+
   it('B5: moves only from the expected step; -1 expects no tag', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a', 'b', 'c']);

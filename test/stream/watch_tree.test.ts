@@ -88,6 +88,28 @@ describeApp('WatchTree', (on) => {
       await mirror.end();
     }));
 
+  it('M5, B5: sends tags that are set, moved and deleted, and each change once', () =>
+    watched(async (scene, watch) => {
+      const { root, branch } = await branched(scene);
+      await scene.rpc.setTag({ trajectoryId: branch.id, name: 'good', stepNumber: 1n });
+      const mirror = watch({ treeOf: root.id });
+      await mirror.until(isCaughtUp);
+      const tags = () => mirror.messages.at(-1)?.tags.get(branch.ref.key)?.map(({ name, stepNumber }) => [name, stepNumber]);
+      expect(mirror.messages[0]?.tags.get(branch.ref.key)).toMatchObject([{ name: 'good', stepNumber: 1n }]);
+      await scene.rpc.setTag({ trajectoryId: branch.id, name: 'good', stepNumber: 0n });
+      await mirror.until(() => tags()?.[0]?.[1] === 0n);
+      await scene.rpc.setTag({ trajectoryId: branch.id, name: 'best', stepNumber: 1n });
+      await mirror.until(() => tags()?.length === 2);
+      expect(tags()).toEqual([
+        ['best', 1n],
+        ['good', 0n],
+      ]);
+      await scene.rpc.deleteTag({ trajectoryId: branch.id, name: 'good' });
+      await mirror.until(() => tags()?.length === 1);
+      expect(mirror.messages.filter(({ rows }) => rows.length > 0)).toHaveLength(4);
+      await mirror.end();
+    }));
+
   it('M5, B2: sends what is removed and what is kept for branches, and ends when nothing is left', () =>
     watched(async (scene, watch) => {
       const { root, branch } = await branched(scene);

@@ -1,9 +1,11 @@
 import { create } from '@bufbuild/protobuf';
-import { TrajectorySchema, type Trajectory as WireTrajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { TagSchema, TrajectorySchema, type Tag as WireTag, type Trajectory as WireTrajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type TreeNode, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Gain } from '../../domain/gain.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { Tag } from '../../store/contract/tag.ts';
 import type { View } from '../../store/contract/view.ts';
+import { messageOf } from '../answer/message.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 
 /** BASIC omits `metadata_json`, which can be large (FM7). */
@@ -39,9 +41,13 @@ export function fromTrajectory(trajectory: Trajectory, view: View): WireTrajecto
 }
 
 /** Returns a row of a tree. A deleted trajectory has only its position. */
-export function treeNode(row: Trajectory, gain: Gain | undefined): TreeNode {
+export function treeNode(row: Trajectory, gain: Gain | undefined, tags: readonly Tag[] = []): TreeNode {
   const trajectory = row.hidden ? fromDeletedTrajectory(row) : fromTrajectory(row, 'BASIC');
-  return create(TreeNodeSchema, { trajectory, deleted: row.hidden, ...gain });
+  return create(TreeNodeSchema, { trajectory, deleted: row.hidden, ...gain, tags: tags.map(fromTag) });
+}
+
+export function fromTag({ trajectoryId, name, stepNumber, updateTime }: Tag): WireTag {
+  return messageOf(TagSchema, { trajectoryId, name, stepNumber, updateTime: fromInstant(updateTime) });
 }
 
 function fromDeletedTrajectory({ id, treeId, name, parent, nextStepNumber }: Trajectory): WireTrajectory {

@@ -2,13 +2,12 @@ import { TagSchema, type Tag as WireTag } from '../../../gen/es/anabranch/v1/tra
 import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseTagName } from '../../domain/ids.ts';
 import type { Tag } from '../../store/contract/tag.ts';
-import { messageOf } from '../answer/message.ts';
 import { pageByKey } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { required } from '../convert/required.ts';
-import { fromInstant } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
+import { fromTag } from './messages.ts';
 
 const tagBytes = sizerOf(TagSchema);
 
@@ -16,11 +15,11 @@ const tagBytes = sizerOf(TagSchema);
 export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' | 'listTags' | 'deleteTag'> = {
   async setTag({ trajectoryId, name, stepNumber, expectedStepNumber }, { app, caller }) {
     const at = required(stepNumber, 'step_number');
-    return { tag: toMessage(await app.store.setTag(caller.namespace, trajectoryId, name, at, expectedStepNumber)) };
+    return { tag: fromTag(await app.store.setTag(caller.namespace, trajectoryId, name, at, expectedStepNumber)) };
   },
 
   async getTag({ trajectoryId, name }, { app, caller }) {
-    return { tag: toMessage(await app.store.getTag(caller.namespace, trajectoryId, name)) };
+    return { tag: fromTag(await app.store.getTag(caller.namespace, trajectoryId, name)) };
   },
 
   /** Lists tags by name, in the order of bytes. */
@@ -29,7 +28,7 @@ export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' |
       fetch: (rows) => app.store.listTags(caller.namespace, request.trajectoryId, rows),
       keyOf: ({ name }) => name,
       readKey: ([name = '']) => parseTagName(name, 'page_token'),
-      show: toMessage,
+      show: fromTag,
       bytesOf: tagBytes,
     });
     return { tags: page.items, nextPageToken: page.nextPageToken };
@@ -40,7 +39,3 @@ export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' |
     return {};
   },
 };
-
-function toMessage({ trajectoryId, name, stepNumber, updateTime }: Tag): WireTag {
-  return messageOf(TagSchema, { trajectoryId, name, stepNumber, updateTime: fromInstant(updateTime) });
-}

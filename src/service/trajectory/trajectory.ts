@@ -1,8 +1,12 @@
 import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { sortValue } from '../../domain/list_order.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { Page } from '../../store/contract/page.ts';
+import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { pageByKey, pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
@@ -134,17 +138,14 @@ export const trajectoryMethods: Methods<
       { ...args, binding: `${args.binding}/${tree}` },
       {
         view: 'BASIC',
-        fetch: (rows) => app.store.listTree(caller.namespace, tree, rows),
-        keyOf: ({ ref }) => ref.key,
-        show: (row) => ({ row, node: treeNode(row, undefined) }),
-        bytesOf: ({ node }) => treeNodeBytes(node),
+        fetch: (rows) => readNodes(app, caller, tree, rows),
+        keyOf: ({ key }) => key,
+        show: ({ node }) => node,
+        bytesOf: treeNodeBytes,
       },
     );
     if (page.items.length === 0) await requireStillThere(app, caller, trajectory);
-    const keys = page.items.flatMap(({ row }) => (row.parent === undefined || row.hidden ? [] : [row.ref.key]));
-    const gains = await app.store.readGains(caller.namespace, tree, keys);
-    const nodes = page.items.map(({ row }) => treeNode(row, gains.get(row.ref.key)));
-    return { nodes, nextPageToken: page.nextPageToken };
+    return { nodes: page.items, nextPageToken: page.nextPageToken };
   },
 
   async compareTrajectories(request, { app, caller }) {
@@ -154,6 +155,22 @@ export const trajectoryMethods: Methods<
     return compareTrajectories(app, caller, one, other, request);
   },
 };
+
+/** Reads a page of a tree with the gains and tags of its trajectories. */
+async function readNodes({ store }: App, { namespace }: Caller, tree: bigint, page: Page<bigint>) {
+  const rows = await store.listTree(namespace, tree, page);
+  const visible = rows.filter(({ hidden }) => !hidden);
+  const branches = visible.filter(({ parent }) => parent !== undefined);
+  const keysOf = (of: readonly Trajectory[]) => of.map(({ ref }) => ref.key);
+  const [gains, tags] = await Promise.all([
+    store.readGains(namespace, tree, keysOf(branches)),
+    store.readTreeTags(namespace, tree, keysOf(visible)),
+  ]);
+  return rows.map((row) => {
+    const { key } = row.ref;
+    return { key, node: treeNode(row, gains.get(key), tags.get(key)) };
+  });
+}
 
 /** Whether the deletion was rejected before it changed anything. */
 function deletesNothing(error: unknown): boolean {

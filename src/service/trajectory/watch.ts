@@ -8,8 +8,8 @@ import { treeNode } from './messages.ts';
 export const watchTree: ServerStream<typeof TrajectoryService.method.watchTree> = {
   async *messages({ treeId, trajectoryIds }, { app, caller, signal }) {
     const of = treeId === '' ? { ids: trajectoryIds } : { treeOf: treeId };
-    for await (const { rows, gains, removed, caughtUp } of watchTreeOf(app, caller, { of, signal })) {
-      const nodes = rows.map((row) => treeNode(row, gains.get(row.ref.key)));
+    for await (const { rows, gains, tags, removed, caughtUp } of watchTreeOf(app, caller, { of, signal })) {
+      const nodes = rows.map((row) => treeNode(row, gains.get(row.ref.key), tags.get(row.ref.key)));
       yield messageOf(WatchTreeResponseSchema, { nodes, removedIds: [...removed], caughtUp });
     }
   },

@@ -31,7 +31,7 @@ import type { KnownHeads } from './trajectory/known_heads.ts';
 import { getLineage, getOwners } from './trajectory/lineage.ts';
 import { findTrajectories, listTrajectories, orderTrajectories } from './trajectory/list.ts';
 import { findById, findRefs } from './trajectory/rows.ts';
-import { deleteTag, getTag, listTags, setTag } from './trajectory/tags.ts';
+import { deleteTag, getTag, listTags, readTreeTags, setTag } from './trajectory/tags.ts';
 import { createTrajectory, listTree, updateTrajectory } from './trajectory/trajectories.ts';
 import { scopeOf } from './transaction.ts';
 import { measureUsage } from './usage/measure.ts';
@@ -181,6 +181,9 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   },
   listTags(namespace, id, page) {
     return listTags(scopeOf(this.engine, namespace), id, page);
+  },
+  readTreeTags(namespace, tree, keys) {
+    return readTreeTags(scopeOf(this.engine, namespace), tree, keys);
   },
   deleteTag(namespace, id, name) {
     return deleteTag(this.engine, namespace, id, name);

@@ -1,5 +1,12 @@
 import type { Gain } from '../../domain/gain.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { Tag } from '../../store/contract/tag.ts';
+
+/** What is shown of trajectories besides their rows, by key. */
+export interface NodeFacts {
+  readonly gains: ReadonlyMap<bigint, Gain>;
+  readonly tags: ReadonlyMap<bigint, readonly Tag[]>;
+}
 
 interface KnownRow {
   readonly id: string;
@@ -22,10 +29,10 @@ export class KnownTree {
   }
 
   /** Returns those rows that are new or have changed. */
-  news(rows: readonly Trajectory[], gains: ReadonlyMap<bigint, Gain>): Trajectory[] {
+  news(rows: readonly Trajectory[], { gains, tags }: NodeFacts): Trajectory[] {
     return rows.filter((row) => {
       const { key } = row.ref;
-      const version = versionOf(row, gains.get(key));
+      const version = versionOf(row, gains.get(key), tags.get(key));
       const known = this.#rows.get(key);
       if (known?.version === version) return false;
       const parent = row.parent?.key;
@@ -75,6 +82,11 @@ export class KnownTree {
 }
 
 /** Every change of a row changes its time, except for a deletion. The gain also changes with the parent. */
-function versionOf({ updateTime, nextStepNumber, status, hidden }: Trajectory, gain: Gain | undefined): string {
-  return [updateTime, nextStepNumber, status, hidden, gain?.gain, gain?.gainSteps].join(' ');
+function versionOf(
+  { updateTime, nextStepNumber, status, hidden }: Trajectory,
+  gain: Gain | undefined,
+  tags: readonly Tag[] = [],
+): string {
+  const tagged = tags.map(({ name, stepNumber, updateTime: at }) => `${name}@${stepNumber}@${at}`);
+  return [updateTime, nextStepNumber, status, hidden, gain?.gain, gain?.gainSteps, ...tagged].join(' ');
 }

@@ -1,12 +1,11 @@
 import type { Caller } from '../../domain/caller.ts';
-import type { Gain } from '../../domain/gain.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';
 import { rowParts } from '../row_bytes.ts';
 import { trajectoryDeleted } from '../steps/step_page.ts';
-import { KnownTree } from './known_tree.ts';
+import { KnownTree, type NodeFacts } from './known_tree.ts';
 import { TreeHints } from './tree_hints.ts';
 
 export interface WatchTreeArgs {
@@ -17,10 +16,8 @@ export interface WatchTreeArgs {
 }
 
 /** One message; at most 1 MiB. */
-export interface TreeShown {
+export interface TreeShown extends NodeFacts {
   readonly rows: readonly Trajectory[];
-  /** Gains of branches among the rows. */
-  readonly gains: ReadonlyMap<bigint, Gain>;
   /** Ids of trajectories that were removed. */
   readonly removed: readonly string[];
   /** Whether the snapshot is complete with this message or was complete before. */
@@ -76,7 +73,7 @@ export async function* watchTree(
   }
 }
 
-const NOTHING: TreeShown = Object.freeze({ rows: [], gains: new Map(), removed: [], caughtUp: false });
+const NOTHING: TreeShown = Object.freeze({ rows: [], gains: new Map(), tags: new Map(), removed: [], caughtUp: false });
 
 interface TreeScope {
   readonly tree: bigint;
@@ -142,8 +139,14 @@ class WatchedTree {
       dependents.length === 0 ? [] : await this.#read({ limit: dependents.length, after: undefined }, dependents);
     const all = [...read, ...others];
     const branches = all.filter(({ parent, hidden }) => parent !== undefined && !hidden).map(({ ref }) => ref.key);
-    const gains = await this.#app.store.readGains(this.#namespace, this.#scope.tree, branches);
-    for (const rows of rowParts(this.#known.news(all, gains))) yield { rows, gains };
+    const visible = all.filter(({ hidden }) => !hidden).map(({ ref }) => ref.key);
+    const { store } = this.#app;
+    const [gains, tags] = await Promise.all([
+      store.readGains(this.#namespace, this.#scope.tree, branches),
+      store.readTreeTags(this.#namespace, this.#scope.tree, visible),
+    ]);
+    const news = this.#known.news(all, { gains, tags }).map((row) => ({ row, tags: tags.get(row.ref.key) }));
+    for (const part of rowParts(news)) yield { rows: part.map(({ row }) => row), gains, tags };
     const removed = this.#known.remove(missing);
     if (removed.length > 0) yield { removed };
   }

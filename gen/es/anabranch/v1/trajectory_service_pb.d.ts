@@ -2566,6 +2566,14 @@ export declare type TreeNode = Message<"anabranch.v1.TreeNode"> & {
    * @generated from field: int64 gain_steps = 4;
    */
   gainSteps: bigint;
+
+  /**
+   * The first 16 tags of the trajectory, in byte order of their names. ListTags returns all. Empty for a deleted
+   * trajectory. Output only.
+   *
+   * @generated from field: repeated anabranch.v1.Tag tags = 5;
+   */
+  tags: Tag[];
 };
 
 /**

@@ -2453,6 +2453,7 @@ class TreeNode(google.protobuf.message.Message):
     DELETED_FIELD_NUMBER: builtins.int
     GAIN_FIELD_NUMBER: builtins.int
     GAIN_STEPS_FIELD_NUMBER: builtins.int
+    TAGS_FIELD_NUMBER: builtins.int
     deleted: builtins.bool
     """True if the trajectory is deleted. Its steps are kept for its branches."""
     gain: builtins.float
@@ -2471,6 +2472,12 @@ class TreeNode(google.protobuf.message.Message):
         next_step_number.
         """
 
+    @property
+    def tags(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Tag]:
+        """The first 16 tags of the trajectory, in byte order of their names. ListTags returns all. Empty for a deleted
+        trajectory. Output only.
+        """
+
     def __init__(
         self,
         *,
@@ -2478,9 +2485,10 @@ class TreeNode(google.protobuf.message.Message):
         deleted: builtins.bool = ...,
         gain: builtins.float | None = ...,
         gain_steps: builtins.int = ...,
+        tags: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Tag] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_gain", b"_gain", "gain", b"gain", "trajectory", b"trajectory"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_gain", b"_gain", "deleted", b"deleted", "gain", b"gain", "gain_steps", b"gain_steps", "trajectory", b"trajectory"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_gain", b"_gain", "deleted", b"deleted", "gain", b"gain", "gain_steps", b"gain_steps", "tags", b"tags", "trajectory", b"trajectory"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_gain", b"_gain"]) -> typing.Literal["gain"] | None: ...
 
 Global___TreeNode: typing_extensions.TypeAlias = TreeNode

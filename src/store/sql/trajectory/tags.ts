@@ -1,3 +1,4 @@
+import { sql } from 'kysely';
 import { AnabranchError, stepNotFound, tagNotFound, trajectoryNotFound } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
 import type { Page } from '../../contract/page.ts';
@@ -20,7 +21,7 @@ export async function setTag(
   trajectoryId: string,
   { name, stepNumber, expected }: NewTag,
 ): Promise<Tag> {
-  return writeIn(engine, namespace, async (tx) => {
+  const { key, set } = await writeIn(engine, namespace, async (tx) => {
     await lockOwner(tx, trajectoryId, stepNumber);
     const row = await engine.lock(visible(tx, trajectoryId), 'write').executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(trajectoryId);
@@ -42,8 +43,10 @@ export async function setTag(
         .where('trajectory', '=', row.key)
         .where('name', '=', name)
         .execute();
-    return readTag(trajectoryId, await tagOf(tx.db, row, name), name);
+    return { key: row.key, set: readTag(trajectoryId, await tagOf(tx.db, row, name), name) };
   });
+  engine.announce([key]);
+  return set;
 }
 
 /** S14: pruning locks the owner of a step, and must see the tag or come first. Owners are locked before their branches. */
@@ -84,8 +87,41 @@ export async function listTags({ db, namespace }: ReadScope, trajectoryId: strin
   );
 }
 
+/** Tags that a row of a tree shows. */
+const SHOWN_TAGS = 16;
+
+/** The bound is found first, so a trajectory with many tags costs no more than one with few. */
+export async function readTreeTags(
+  { engine, db, namespace }: ReadScope,
+  tree: bigint,
+  keys: readonly bigint[],
+): Promise<ReadonlyMap<bigint, readonly Tag[]>> {
+  const found = new Map<bigint, Tag[]>();
+  if (keys.length === 0) return found;
+  const [trajectories, tags] = [engine.table('trajectories'), engine.table('tags')];
+  const { rows } = await sql<TagRow & { readonly key: bigint; readonly id: string }>`
+    with w as materialized (
+      select t.key, t.id, coalesce(
+        (select g.name from ${tags} as g where g.tree = ${tree} and g.trajectory = t.key
+          order by g.name limit 1 offset ${sql.lit(SHOWN_TAGS - 1)}),
+        (select max(g.name) from ${tags} as g where g.tree = ${tree} and g.trajectory = t.key)) as last
+      from ${trajectories} as t
+      where t.tree = ${tree} and ${engine.among(sql.ref('t.key'), keys)} and t.namespace = ${namespace} and not t.hidden)
+    select w.key, w.id, g.name, g.step_number, g.update_time
+    from w cross join ${tags} as g
+    where g.tree = ${tree} and g.trajectory = w.key and g.name <= w.last
+    order by w.key, g.name`.execute(db);
+  for (const row of rows) {
+    const tag = readTag(row.id, row, row.name);
+    const shown = found.get(row.key);
+    if (shown === undefined) found.set(row.key, [tag]);
+    else shown.push(tag);
+  }
+  return found;
+}
+
 export async function deleteTag(engine: Engine, namespace: string, trajectoryId: string, name: string): Promise<void> {
-  await writeIn(engine, namespace, async (tx) => {
+  const key = await writeIn(engine, namespace, async (tx) => {
     const row = await requireVisible(tx, trajectoryId);
     const { numDeletedRows } = await tx.db
       .deleteFrom('tags')
@@ -94,7 +130,9 @@ export async function deleteTag(engine: Engine, namespace: string, trajectoryId:
       .where('name', '=', name)
       .executeTakeFirst();
     if (numDeletedRows === 0n) throw tagNotFound(trajectoryId, name);
+    return row.key;
   });
+  engine.announce([key]);
 }
 
 interface TagRow {
