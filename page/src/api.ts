@@ -76,6 +76,38 @@ export async function* watchTree(treeId: string, events: WatchEvents): AsyncGene
   }
 }
 
+/** Watches the ends of trajectories, and of their statuses: at most 20 are watched. */
+export async function* watchEnds(trajectoryIds: readonly string[], events: WatchEvents): AsyncGenerator<string> {
+  if (trajectoryIds.length === 0) return;
+  const ends = new Map<string, string>();
+  const request = { trajectoryIds: trajectoryIds.slice(0, 20) };
+  for await (const message of watch(TrajectoryService.method.watchTree, request, events)) {
+    if (message === 'begin') continue;
+    for (const { trajectory } of message.nodes) {
+      if (trajectory !== undefined) ends.set(trajectory.id, `${trajectory.nextStepNumber} ${trajectory.status}`);
+    }
+    if (message.caughtUp) yield [...ends.values()].join();
+  }
+}
+
+/** Watches rollouts of open stages of a run. Yields what changes with each of their turns and results. */
+export async function* watchRollouts(
+  runId: string,
+  isWatched: (rollout: Rollout) => boolean,
+  events: WatchEvents,
+): AsyncGenerator<string> {
+  if (runId === '') return;
+  const rollouts = new Map<string, string>();
+  const request = { runId, rollouts: true };
+  for await (const message of watch(RunService.method.watchRun, request, events)) {
+    if (message === 'begin') continue;
+    for (const each of message.rollouts) {
+      if (isWatched(each)) rollouts.set(each.id, `${each.revision} ${each.turns} ${each.reward} ${each.status}`);
+    }
+    if (message.caughtUp) yield [...rollouts.values()].join();
+  }
+}
+
 export function dateOf(time: Timestamp | undefined): Date | undefined {
   return time === undefined ? undefined : timestampDate(time);
 }

@@ -22,11 +22,11 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
         Skip to content
       </a>
       <header class="top">
-        <a class="brand" href="/">
+        <a class="brand" href="/" aria-label="Anabranch">
           <svg viewBox="0 0 32 32" aria-hidden="true">
             <path d="M3 21h9c5 0 4-11 9-11h4M12 21h17" />
           </svg>
-          Anabranch
+          <span class="brand-name">Anabranch</span>
         </a>
         <span class="space" />
         <a class="dim" href={search}>

@@ -90,7 +90,7 @@ export function useLatest<T>(
     const run = async () => {
       if (busy) return;
       busy = true;
-      let done = '';
+      let done: string | undefined;
       while (!stop.signal.aborted && done !== latest.current.version) {
         done = latest.current.version;
         try {

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { smoothed } from '../../page/src/run/smooth.ts';
-import { endOf, extent, type Span, timelineRows } from '../../page/src/run/timeline.ts';
+import { endOf, extent, type Span, timelineRows } from '../../page/src/run/spans.ts';
 
 function span(row: string, start: number, end?: number): Span {
-  return { id: `${row} ${start}`, row, start, end, text: '', status: 3 };
+  return { id: `${row} ${start}`, row, start, end, text: '', status: 3, message: '' };
 }
 
 describe('the timeline of a run', () => {

@@ -94,7 +94,11 @@ describeApp('WatchTree', (on) => {
       await scene.rpc.setTag({ trajectoryId: branch.id, name: 'good', stepNumber: 1n });
       const mirror = watch({ treeOf: root.id });
       await mirror.until(isCaughtUp);
-      const tags = () => mirror.messages.at(-1)?.tags.get(branch.ref.key)?.map(({ name, stepNumber }) => [name, stepNumber]);
+      const tags = () =>
+        mirror.messages
+          .at(-1)
+          ?.tags.get(branch.ref.key)
+          ?.map(({ name, stepNumber }) => [name, stepNumber]);
       expect(mirror.messages[0]?.tags.get(branch.ref.key)).toMatchObject([{ name: 'good', stepNumber: 1n }]);
       await scene.rpc.setTag({ trajectoryId: branch.id, name: 'good', stepNumber: 0n });
       await mirror.until(() => tags()?.[0]?.[1] === 0n);

@@ -1,6 +1,6 @@
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf, stepOf } from '../address.ts';
-import { useLoaded, usePage } from '../context.ts';
+import { useLatest, usePage } from '../context.ts';
 import { count, counted, nameOf, number } from '../format.ts';
 import { observationsOf, summaryOf } from '../step/summary.ts';
 import { sharedByAll } from './difference.ts';
@@ -16,7 +16,9 @@ export function Columns({ compared }: { readonly compared: readonly Comparison[]
   const shared = sharedByAll(compared.map(({ difference }) => difference));
   const end = compared.reduce((most, { trajectory }) => Math.max(most, Number(trajectory.nextStepNumber)), 0);
   const from = Math.min(stepOf(address.query.get('from')) ?? shared, Math.max(0, end - 1));
-  const { value, error } = useLoaded(`columns ${ids.join()} ${from}`, (signal) =>
+  // A page of steps that is full does not change.
+  const version = from + ROWS < end ? '' : String(compared.map(({ trajectory }) => trajectory.nextStepNumber));
+  const { value, error } = useLatest(`columns ${ids.join()} ${from}`, version, (signal) =>
     readColumns(api, ids, { from, count: ROWS }, signal),
   );
   const numbers = Array.from({ length: Math.max(0, Math.min(ROWS, end - from)) }, (_, at) => from + at);

@@ -1,7 +1,10 @@
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
-import { useLoaded, usePage } from '../context.ts';
+import { watchEnds } from '../api.ts';
+import { useLatest, useLoaded, usePage } from '../context.ts';
 import { count, nameOf, number, signed, visible } from '../format.ts';
+import { useWatched } from '../live.ts';
+import { Lost } from '../lost.tsx';
 import { MetricPlot, RUN_COLOURS } from '../run/metric_plot.tsx';
 import { StatusMark } from '../status.tsx';
 import { Table } from '../table.tsx';
@@ -25,7 +28,8 @@ function TrajectoriesView() {
   const { api, address, set } = usePage();
   const ids = idsIn(address.query.get('ids'));
   const valid = ids.length >= LEAST && ids.length <= MOST;
-  const { value, error } = useLoaded(`compare ${ids.join()}`, (signal) =>
+  const watched = useWatched(`ends ${ids.join()}`, (events) => watchEnds(valid ? ids : [], events));
+  const { value, error } = useLatest(`compare ${ids.join()}`, `${watched.value}`, (signal) =>
     valid ? compareTrajectories(api, ids, signal) : Promise.resolve([]),
   );
   if (!valid) return <p class="problem">The address must name two to six trajectories: /compare?ids=ID,ID</p>;
@@ -44,6 +48,7 @@ function TrajectoriesView() {
       <header class="title-bar">
         <h1>Comparison with {nameOf(first.trajectory)}</h1>
         <AddTrajectory treeId={first.trajectory.treeId} ids={ids} onAdd={(id) => set({ ids: [...ids, id].join() })} />
+        <Lost stale={watched.stale} />
         <span class="space" />
         <a href={addressOf('/compare', { tree: first.trajectory.treeId })}>Compare branches by label</a>
       </header>

@@ -3,12 +3,14 @@ import type { Run } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunWithProgress } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
+import { Announcer } from '../announcer.tsx';
 import { dateOf, listRoots, watchRuns } from '../api.ts';
 import { useLatest, useLoaded, usePage } from '../context.ts';
-import { ago, count, duration, nameOf, number, visible } from '../format.ts';
+import { ago, count, counted, duration, nameOf, number, visible } from '../format.ts';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
 import { StatusMark } from '../status.tsx';
+import { statusName } from '../status_name.ts';
 import { Table } from '../table.tsx';
 import { filterOf } from './filter.ts';
 import { isFiltered, RunFilterBar } from './filter_bar.tsx';
@@ -30,6 +32,7 @@ export function HomeView() {
       <section aria-labelledby="runs">
         <h1 id="runs">Runs</h1>
         <Lost stale={runs.stale} />
+        <Announcer text={announcedOf(runs.value ?? [])} />
         <RunFilterBar />
         {runs.value?.length === 0 ? (
           <p class="dim">{isFiltered(address.query) ? 'No run matches.' : 'No runs yet.'}</p>
@@ -47,6 +50,11 @@ export function HomeView() {
       </section>
     </div>
   );
+}
+
+function announcedOf(runs: readonly RunWithProgress[]): string {
+  const running = runs.filter(({ run }) => run !== undefined && statusName(run.status) === 'running');
+  return `${counted(runs.length, 'run')}, ${count(running.length)} running`;
 }
 
 function RunTable({ runs }: { readonly runs: readonly RunWithProgress[] }) {

@@ -1,16 +1,29 @@
+import { useState } from 'preact/hooks';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { addressOf } from '../address.ts';
-import { readGroup, type Sibling } from '../api.ts';
-import { useLoaded, usePage } from '../context.ts';
-import { count, counted, number } from '../format.ts';
+import { Announcer } from '../announcer.tsx';
+import { readGroup, type Sibling, watchRollouts } from '../api.ts';
+import { useLatest, usePage } from '../context.ts';
+import { count, counted, number, visible } from '../format.ts';
+import { useWatched } from '../live.ts';
+import { Lost } from '../lost.tsx';
 import { StatusMark } from '../status.tsx';
+import { statusName } from '../status_name.ts';
 import { summaryOf } from '../step/summary.ts';
 import { Verdict } from './verdict.tsx';
 
 /** A group: its rollouts side by side, turn by turn. */
 export function GroupView({ id }: { readonly id: string }) {
   const { api } = usePage();
-  const { value, error } = useLoaded(`group ${id}`, (signal) => readGroup(api, id, signal));
+  const [runId, setRunId] = useState('');
+  const watched = useWatched(`group of ${runId}`, (events) =>
+    watchRollouts(runId, ({ groupId }) => groupId === id, events),
+  );
+  const { value, error } = useLatest(`group ${id}`, `${watched.value}`, async (signal) => {
+    const read = await readGroup(api, id, signal);
+    setRunId(read.group.runId);
+    return read;
+  });
   if (value === undefined)
     return error === undefined ? <p class="loading">Loading the group …</p> : <p class="problem">{error}</p>;
   const { group, siblings } = value;
@@ -27,6 +40,13 @@ export function GroupView({ id }: { readonly id: string }) {
           <span class="dim figure">
             {count(statistics?.successCount ?? 0n)} of {count(statistics?.judgedCount ?? 0n)} successful
           </span>
+          <Lost stale={watched.stale} />
+          <Announcer
+            text={`${statusName(group.status)}, ${counted(
+              siblings.reduce((sum, { rollout }) => sum + Number(rollout.turns), 0),
+              'turn',
+            )}`}
+          />
           <span class="space" />
           <a href={`/runs/${group.runId}`}>Run</a>
         </div>
@@ -53,6 +73,7 @@ function SiblingView({ rollout, steps, more }: Sibling) {
         {rollout.attempt > 1 && <span class="dim">attempt {rollout.attempt}</span>}
         {rollout.status !== Status.COMPLETED && <StatusMark status={rollout.status} />}
       </p>
+      {rollout.statusMessage !== '' && <p class="dim">{visible(rollout.statusMessage)}</p>}
       <ol>
         {steps.map((step) => (
           <li key={String(step.stepNumber)}>

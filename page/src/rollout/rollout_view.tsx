@@ -1,12 +1,17 @@
+import { useState } from 'preact/hooks';
 import { addressOf } from '../address.ts';
-import { type RolloutRead, readRollout } from '../api.ts';
-import { useLoaded, usePage } from '../context.ts';
+import { Announcer } from '../announcer.tsx';
+import { type RolloutRead, readRollout, watchRollouts } from '../api.ts';
+import { useLatest, usePage } from '../context.ts';
 import { count, duration, number, visible } from '../format.ts';
 import { Labels } from '../home/home_view.tsx';
+import { useWatched } from '../live.ts';
+import { Lost } from '../lost.tsx';
 import { rolloutOperations } from '../operations/operation.ts';
 import { Operations } from '../operations/operations.tsx';
 import { MetricPlot } from '../run/metric_plot.tsx';
 import { StatusMark } from '../status.tsx';
+import { statusName } from '../status_name.ts';
 import { JsonView } from '../step/content.tsx';
 import { Table } from '../table.tsx';
 import { Verdict } from './verdict.tsx';
@@ -14,7 +19,14 @@ import { Verdict } from './verdict.tsx';
 /** A rollout: its verdict and why, its attempts, its input, and the reward after each turn. */
 export function RolloutView({ id }: { readonly id: string }) {
   const { api } = usePage();
-  const { value, error, reload } = useLoaded(`rollout ${id}`, (signal) => readRollout(api, id, signal));
+  const [round, setRound] = useState(0);
+  const [runId, setRunId] = useState('');
+  const watched = useWatched(`rollout of ${runId}`, (events) => watchRollouts(runId, (each) => each.id === id, events));
+  const { value, error } = useLatest(`rollout ${id}`, `${round} ${watched.value}`, async (signal) => {
+    const read = await readRollout(api, id, signal);
+    setRunId(read.rollout.runId);
+    return read;
+  });
   if (value === undefined)
     return error === undefined ? <p class="loading">Loading the rollout …</p> : <p class="problem">{error}</p>;
   const { rollout, attempts, validations, overrides, rewards } = value;
@@ -28,6 +40,8 @@ export function RolloutView({ id }: { readonly id: string }) {
           <Verdict rollout={rollout} />
           <span class="figure">reward {number(rollout.reward)}</span>
           <span class="dim figure">{count(rollout.turns)} turns</span>
+          <Lost stale={watched.stale} />
+          <Announcer text={`${statusName(rollout.status)}, ${count(rollout.turns)} turns`} />
           <span class="space" />
           <a href={`/runs/${rollout.runId}`}>Run</a>
           {rollout.trajectoryId !== '' && (
@@ -37,7 +51,7 @@ export function RolloutView({ id }: { readonly id: string }) {
         {error !== undefined && <p class="problem">{error}</p>}
         {rollout.statusMessage !== '' && <p class="dim">{visible(rollout.statusMessage)}</p>}
         <Labels labels={rollout.labels} />
-        <Operations of={rolloutOperations(rollout)} onDone={reload} />
+        <Operations of={rolloutOperations(rollout)} onDone={() => setRound(round + 1)} />
       </header>
       {rewards.steps.length > 0 && (
         <section aria-label="reward">

@@ -19,6 +19,9 @@ const [LEFT, TOP, BOTTOM] = [48, 8, 20];
 /** Colours of overlaid runs, told apart by their names in the legend too. */
 export const RUN_COLOURS = ['--accent', '--worse', '--good', '--bad', '--run-5', '--run-6'];
 
+/** Values of lines above a plot. The table has all. */
+const MOST_FIGURES = 6;
+
 /** Lines beyond the number of colours repeat the colours with these dashes. */
 const DASHES: readonly (readonly number[])[] = [[], [7, 3], [2, 3], [9, 3, 2, 3]];
 
@@ -54,8 +57,15 @@ export function MetricPlot({ title, lines, smooth, onZoom }: MetricPlotProps) {
     <figure class="metric">
       <figcaption>
         <strong title={title}>{title}</strong>
-        <span class="figure">
-          {lines.map(({ series }) => number(series.values[Math.max(0, indexAt(series, step))], 4)).join('  ')}
+        <span class="figure values">
+          {lines.slice(0, MOST_FIGURES).map(({ name, place, series }) => (
+            <span key={name} title={name}>
+              {lines.length > 1 && (
+                <span class="swatch dot" style={{ background: `var(${RUN_COLOURS[place % RUN_COLOURS.length]})` }} />
+              )}
+              {number(series.values[Math.max(0, indexAt(series, step))], 4)}
+            </span>
+          ))}
         </span>
         {pointer !== undefined && <span class="dim figure">at {count(step)}</span>}
         <button type="button" class="plain" aria-expanded={open} onClick={() => setOpen(!open)}>
@@ -147,7 +157,7 @@ function draw(pen: CanvasRenderingContext2D, { x, y, lines, smooth, colours, pal
   pen.strokeStyle = palette.line;
   pen.textBaseline = 'middle';
   pen.textAlign = 'right';
-  for (const value of ticks(y.low, y.high, 3)) {
+  for (const value of ticks(y.low, y.high, 4)) {
     const at = Math.round(pixel(y, value)) + 0.5;
     pen.beginPath();
     pen.moveTo(x.from, at);

@@ -1,11 +1,10 @@
 import { useMemo } from 'preact/hooks';
 import type { Group, Rollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import type { Stage } from '../../../gen/es/anabranch/v1/run_pb.js';
-import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunPicture } from '../../../src/client/web/index.ts';
-import { dateOf, listParentDifferences, watchRunHere } from '../api.ts';
+import { Announcer } from '../announcer.tsx';
+import { listParentDifferences, watchRunHere } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
-import { count, duration, nameOf, number, visible } from '../format.ts';
+import { count, counted, duration, nameOf, number, visible } from '../format.ts';
 import { Labels } from '../home/home_view.tsx';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
@@ -16,7 +15,8 @@ import { statusName } from '../status_name.ts';
 import { JsonView } from '../step/content.tsx';
 import { Table } from '../table.tsx';
 import { Metrics } from './metrics.tsx';
-import { endOf, extent, type Span, timelineRows } from './timeline.ts';
+import { stageName } from './stage_name.ts';
+import { Timeline } from './timeline.tsx';
 
 /** A run, live: header, metrics, groups, timeline and config. */
 export function RunView({ id }: { readonly id: string }) {
@@ -37,7 +37,7 @@ export function RunView({ id }: { readonly id: string }) {
 }
 
 function RunHeader({
-  picture: { run, progress, stages },
+  picture: { run, progress, stages, rollouts },
   stale,
   error,
 }: {
@@ -47,6 +47,7 @@ function RunHeader({
 }) {
   const left = progress.estimatedRemaining;
   const open = [...stages.values()].filter((stage) => statusName(stage.status) === 'running');
+  const waiting = useMemo(() => waitsFor(rollouts.values()), [rollouts]);
   return (
     <header class="run-header">
       <div class="title-bar">
@@ -60,12 +61,19 @@ function RunHeader({
       </div>
       {error !== undefined && <p class="problem">{error}</p>}
       <div class="run-progress">
-        <progress max={100} value={progress.percent ?? 0} aria-label="progress" />
-        <strong class="figure">{progress.percent === undefined ? '–' : `${Math.floor(progress.percent)} %`}</strong>
+        {progress.percent !== undefined && (
+          <>
+            <progress max={100} value={progress.percent} aria-label="progress" />
+            <strong class="figure">{Math.floor(progress.percent)} %</strong>
+          </>
+        )}
         {left !== undefined && <span>{duration(Number(left.seconds))} left</span>}
-        <span class="dim figure">
-          {count(progress.turnsDone)} of {count(progress.turnsExpected)} turns
-        </span>
+        {progress.turnsExpected > 0n && (
+          <span class="dim figure">
+            {count(progress.turnsDone)} of {count(progress.turnsExpected)} turns
+          </span>
+        )}
+        {waiting !== '' && <span class="dim">{waiting}</span>}
         {open.map((stage) => (
           <span class="dim" key={stage.id}>
             {stageName(stage)}
@@ -77,19 +85,26 @@ function RunHeader({
         <Labels labels={run.labels} />
       </div>
       <Operations of={runOperations(run)} />
+      <Announcer
+        text={`${nameOf(run)}: ${statusName(run.status)}, ${count(progress.turnsDone)} turns${waiting && `, ${waiting}`}`}
+      />
     </header>
   );
 }
 
-const KINDS: Readonly<Record<StageKind, string>> = {
-  [StageKind.UNSPECIFIED]: 'Stage',
-  [StageKind.TRAIN_STEP]: 'Train step',
-  [StageKind.EVAL]: 'Eval',
-  [StageKind.BASELINE]: 'Baseline',
-};
-
-function stageName(stage: Pick<Stage, 'kind' | 'number'> | undefined): string {
-  return stage === undefined ? 'Stage' : `${KINDS[stage.kind] ?? 'Stage'} ${count(stage.number)}`;
+/** Returns the rollouts that a run waits for, in words. Empty if it waits for none. */
+function waitsFor(rollouts: Iterable<Rollout>): string {
+  const [live, queued] = [new Set<string>(), new Set<string>()];
+  for (const { id, status } of rollouts) {
+    const name = statusName(status);
+    if (name === 'running' || name === 'initializing') live.add(id);
+    else if (name === 'pending') queued.add(id);
+  }
+  const parts = [
+    live.size > 0 ? `${counted(live.size, 'rollout')} in progress` : '',
+    queued.size > 0 ? `${count(queued.size)} queued` : '',
+  ];
+  return parts.filter((part) => part !== '').join(', ');
 }
 
 /** More groups are not listed: the newest are. */
@@ -170,82 +185,12 @@ function RewardBars({ rollouts, most }: { readonly rollouts: readonly Rollout[];
                   <path d={rollout.success ? 'M3.5 8.5l3 3l6-7' : 'M4 4l8 8M12 4l-8 8'} />
                 )}
               </svg>
+              {rollout.attempt > 1 && <small aria-hidden="true">×{rollout.attempt}</small>}
             </a>
           );
         })}
     </span>
   );
-}
-
-/** Stages, and the rollouts of each worker, on one axis of time. */
-function Timeline({ picture: { run, stages, rollouts } }: { readonly picture: RunPicture }) {
-  const spans = useMemo(
-    () => [...[...stages.values()].flatMap(stageSpan), ...[...rollouts.values()].flatMap(rolloutSpan)],
-    [stages, rollouts],
-  );
-  if (spans.length === 0) return null;
-  const now = dateOf(run.endTime)?.getTime() ?? Date.now();
-  const [first, last] = extent(spans, now);
-  const part = (time: number) => `${(((time - first) / (last - first)) * 100).toFixed(3)}%`;
-  return (
-    <section aria-labelledby="timeline">
-      <header class="section-bar">
-        <h2 id="timeline">Timeline</h2>
-        <span class="dim">{duration((last - first) / 1000)}</span>
-      </header>
-      <div class="timeline">
-        {timelineRows(spans, now).map((row) => (
-          <div class="timeline-row" key={row.name}>
-            <span class="timeline-name" title={row.name}>
-              {visible(row.name)}
-            </span>
-            <div>
-              {row.lanes.slice(0, 12).map((lane) => (
-                <div class="timeline-lane" key={lane[0]?.id}>
-                  {lane.map((span) => (
-                    <span
-                      key={span.id}
-                      class={`span s-${statusName(span.status)}`}
-                      title={`${span.text}, ${statusName(span.status)}, ${duration((endOf(span, now) - span.start) / 1000)}`}
-                      style={{
-                        left: part(span.start),
-                        width: `max(2px, calc(${part(first + endOf(span, now) - span.start)} - 1px))`,
-                      }}
-                    />
-                  ))}
-                </div>
-              ))}
-            </div>
-          </div>
-        ))}
-      </div>
-    </section>
-  );
-}
-
-function stageSpan(stage: Stage): Span[] {
-  const start = dateOf(stage.startTime)?.getTime();
-  const name = stageName(stage);
-  return start === undefined
-    ? []
-    : [{ id: stage.id, row: 'Stages', start, end: dateOf(stage.endTime)?.getTime(), text: name, status: stage.status }];
-}
-
-function rolloutSpan(rollout: Rollout): Span[] {
-  const start = dateOf(rollout.startTime)?.getTime();
-  if (start === undefined) return [];
-  const text = `group ${rollout.groupNumber}, rollout ${rollout.number}${rollout.attempt > 1 ? `, attempt ${rollout.attempt} after a lost lease or a retry` : ''}`;
-  return [
-    {
-      id: rollout.id,
-      // Only live rollouts have a worker.
-      row: rollout.workerId || 'Rollouts',
-      start,
-      end: dateOf(rollout.endTime)?.getTime(),
-      text,
-      status: rollout.status,
-    },
-  ];
 }
 
 function Config({ picture: { run } }: { readonly picture: RunPicture }) {

@@ -2,9 +2,10 @@ import type { Action, Observation, Step } from '../../../gen/es/anabranch/v1/tra
 import { addressOf } from '../address.ts';
 import { dateOf, readStep } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
-import { count, counted, duration, nameOf, number, visible } from '../format.ts';
+import { count, counted, duration, nameOf, number, signed, visible } from '../format.ts';
 import { trajectoryOperations } from '../operations/operation.ts';
 import { Operations } from '../operations/operations.tsx';
+import { StatusMark } from '../status.tsx';
 import type { Item } from '../tree/rows.ts';
 import { ContentView, JsonView, TokensView } from './content.tsx';
 import { type Stroke, strokeOf } from './marks.ts';
@@ -31,11 +32,44 @@ export function StepView({ trajectory, step, onStep, others, nameOfId }: StepVie
             Compare with its parent
           </a>
         )}
+        <TrajectoryFacts trajectory={trajectory} onStep={onStep} />
         <Stepper step={step} last={last} onStep={onStep} />
         {last >= 0 && !trajectory.deleted && <Operations of={trajectoryOperations(trajectory, step)} />}
       </header>
       {last < 0 ? <p class="dim">No steps yet.</p> : <StepBody {...{ trajectory, step, others, nameOfId }} />}
     </aside>
+  );
+}
+
+/** What the row of the trajectory shows: narrow screens have no room for it there. */
+function TrajectoryFacts({
+  trajectory: { status, deleted, gain, reward, run, tags = [] },
+  onStep,
+}: Pick<StepViewProps, 'trajectory' | 'onStep'>) {
+  return (
+    <p class="trajectory-facts">
+      {deleted ? <span class="dim">deleted</span> : <StatusMark status={status} />}
+      <span>
+        <span class="dim">reward</span> <span class="figure">{number(reward)}</span>
+      </span>
+      {gain !== undefined && (
+        <span>
+          <span class="dim">gain</span> <span class="figure">{signed(gain)}</span>
+        </span>
+      )}
+      {run !== undefined && <a href={`/runs/${run.id}`}>Run {nameOf(run)}</a>}
+      {tags.map((tag) => (
+        <button
+          key={tag.name}
+          type="button"
+          class="tag"
+          title={`go to step ${count(tag.step)}`}
+          onClick={() => onStep(tag.step)}
+        >
+          {visible(tag.name)} <span class="dim figure">@{count(tag.step)}</span>
+        </button>
+      ))}
+    </p>
   );
 }
 

@@ -15,8 +15,17 @@ export function observationsOf(step: Step): string {
   return step.observations.map(({ type, content }) => lineOf(type, content)).join(' · ');
 }
 
+/** Numbers with many digits are hard to compare. The step itself shows all of them. */
+function shortNumbers(json: string | undefined): string | undefined {
+  return json
+    ?.slice(0, 8 * SUMMARY_LENGTH)
+    .replaceAll(/(?<=[[,:\s]|^)-?\d+\.\d{5,}(?:[eE][-+]?\d+)?(?=[\],}\s]|$)/g, (digits) =>
+      String(Number(Number(digits).toPrecision(5))),
+    );
+}
+
 function lineOf(name: string, content: Content | undefined): string {
-  const text = content?.text ?? content?.json ?? content?.uri ?? content?.mediaType ?? '';
+  const text = content?.text ?? shortNumbers(content?.json) ?? content?.uri ?? content?.mediaType ?? '';
   const start = text.length > SUMMARY_LENGTH ? `${text.slice(0, SUMMARY_LENGTH)} …` : text;
   return visible([name, start].filter((part) => part !== '').join(' '));
 }

@@ -78,7 +78,7 @@ export function BranchPlot(props: BranchPlotProps) {
         <canvas
           ref={canvas}
           role="img"
-          aria-label={`${label} by step, of ${count(items.length)} trajectories. The table below has their figures.`}
+          aria-label={`${label} by step, of ${count(items.length)} trajectories. The table has their values.`}
           onPointerMove={move}
           onPointerLeave={() => setFound(undefined)}
           onPointerDown={(event) => setDrag({ start: place(event).at, end: place(event).at })}

@@ -2,7 +2,7 @@ import type { TreeNode } from '../../../gen/es/anabranch/v1/trajectory_service_p
 import type { Item } from './rows.ts';
 
 /** Returns a node of a tree as an item of rows and plots. */
-export function itemOf({ trajectory, deleted, gain }: TreeNode): Item {
+export function itemOf({ trajectory, deleted, gain, tags }: TreeNode): Item {
   if (trajectory === undefined) throw new Error('the response of the server has no trajectory');
   const { id, parentId, branchPoint = -1n, nextStepNumber, name, rewardSum: reward, status, metrics } = trajectory;
   const { visits, value } = metrics;
@@ -16,6 +16,7 @@ export function itemOf({ trajectory, deleted, gain }: TreeNode): Item {
     gain,
     status,
     deleted,
+    tags: tags.map(({ name, stepNumber }) => ({ name, step: Number(stepNumber) })),
     search: visits === undefined || value === undefined ? undefined : { visits, value },
   };
 }

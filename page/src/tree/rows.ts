@@ -14,8 +14,17 @@ export interface Item {
   readonly gain: number | undefined;
   readonly status: number;
   readonly deleted: boolean;
+  readonly tags?: readonly ItemTag[];
+  /** The run whose main trajectory this is. */
+  readonly run?: { readonly id: string; readonly name: string } | undefined;
   /** Of a node of a search tree: the metrics `visits` and `value` of its trajectory. */
   readonly search?: { readonly visits: number; readonly value: number } | undefined;
+}
+
+/** A name for a step. */
+export interface ItemTag {
+  readonly name: string;
+  readonly step: number;
 }
 
 export type Order = 'branch' | 'gain' | 'time';
@@ -46,7 +55,7 @@ export interface RowOptions {
   readonly order: Order;
   /** Ids of closed rows. With ALL_CLOSED, ids of open rows. */
   readonly closed: ReadonlySet<string>;
-  /** Shows only rows whose name or id contains this, with their ancestors. */
+  /** Shows only rows whose name, run, tags or id contain this, with their ancestors. */
   readonly find: string;
 }
 
@@ -87,7 +96,8 @@ function matchesWithAncestors(items: readonly Item[], find: string): ReadonlySet
   const text = find.toLowerCase();
   const shown = new Set<string>();
   for (const item of items) {
-    if (!item.name.toLowerCase().includes(text) && !item.id.includes(text)) continue;
+    const words = [item.name, item.run?.name ?? '', ...(item.tags ?? []).map(({ name }) => name)];
+    if (!words.some((word) => word.toLowerCase().includes(text)) && !item.id.includes(text)) continue;
     for (let at: Item | undefined = item; at !== undefined && !shown.has(at.id); at = byId.get(at.parentId)) {
       shown.add(at.id);
     }

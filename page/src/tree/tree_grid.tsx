@@ -1,11 +1,11 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
-import { count, nameOf, number, signed } from '../format.ts';
+import { count, nameOf, number, signed, visible } from '../format.ts';
 import { type Scale, valueOfPixel } from '../scale.ts';
 import { StatusMark } from '../status.tsx';
 import { drawLanes } from './lane_drawing.ts';
 import type { Range } from './plot_drawing.ts';
-import type { Row } from './rows.ts';
+import type { ItemTag, Row } from './rows.ts';
 
 const ROW = 28;
 const HEAD = 28;
@@ -32,6 +32,7 @@ export function TreeGrid(props: TreeGridProps) {
   const size = useSize(box);
   const laneSize = useSize(lane);
   const [top, setTop] = useState(0);
+  const hasTags = rows.some(({ item }) => (item.tags?.length ?? 0) > 0);
   const at = rows.findIndex((row) => row.item.id === selected);
   const from = Math.max(0, Math.floor(top / ROW) - SPARE);
   const to = Math.min(rows.length, Math.ceil((top + size.height) / ROW) + SPARE);
@@ -67,7 +68,11 @@ export function TreeGrid(props: TreeGridProps) {
     if (row !== undefined) onSelect(row.item.id);
   };
   return (
-    <div class="grid-box" ref={box} onScroll={(event) => setTop(event.currentTarget.scrollTop)}>
+    <div
+      class={hasTags ? 'grid-box with-tags' : 'grid-box'}
+      ref={box}
+      onScroll={(event) => setTop(event.currentTarget.scrollTop)}
+    >
       <Lanes {...props} top={top} size={size} lane={lane} laneWidth={laneSize.width} />
       <div
         role="treegrid"
@@ -96,9 +101,21 @@ export function TreeGrid(props: TreeGridProps) {
           <span role="columnheader" class="status-cell">
             Status
           </span>
+          {hasTags && (
+            <span role="columnheader" class="tag-cell">
+              Tags
+            </span>
+          )}
         </div>
         {rows.slice(from, to).map((row, offset) => (
-          <GridRow key={row.item.id} row={row} index={from + offset} {...props} laneWidth={laneSize.width} />
+          <GridRow
+            key={row.item.id}
+            row={row}
+            index={from + offset}
+            {...props}
+            hasTags={hasTags}
+            laneWidth={laneSize.width}
+          />
         ))}
       </div>
     </div>
@@ -109,9 +126,10 @@ interface GridRowProps extends TreeGridProps {
   readonly row: Row;
   readonly index: number;
   readonly laneWidth: number;
+  readonly hasTags: boolean;
 }
 
-function GridRow({ row, index, laneWidth, range, selected, onSelect, onToggle }: GridRowProps) {
+function GridRow({ row, index, laneWidth, hasTags, range, selected, onSelect, onToggle }: GridRowProps) {
   const { item, depth, open, branches } = row;
   const isSelected = item.id === selected;
   const click = (event: MouseEvent) => {
@@ -145,7 +163,9 @@ function GridRow({ row, index, laneWidth, range, selected, onSelect, onToggle }:
           )}
         </span>
         {item.branchPoint >= 0 && <span class="dim figure">@{count(item.branchPoint)}</span>}{' '}
-        <span class="name">{nameOf(item)}</span>
+        <span class="name" title={nameOf(item)}>
+          {nameOf(item)}
+        </span>
       </span>
       <span role="gridcell" class="lane-cell">
         <span class="only-read">
@@ -164,7 +184,24 @@ function GridRow({ row, index, laneWidth, range, selected, onSelect, onToggle }:
       <span role="gridcell" class="status-cell">
         {item.deleted ? <span class="dim">deleted</span> : <StatusMark status={item.status} />}
       </span>
+      {hasTags && (
+        <span role="gridcell" class="tag-cell">
+          <Tags tags={item.tags ?? []} />
+        </span>
+      )}
     </div>
+  );
+}
+
+/** The first tag, and how many more there are. The selected trajectory shows all of them. */
+function Tags({ tags }: { readonly tags: readonly ItemTag[] }) {
+  const [first, ...others] = tags;
+  if (first === undefined) return null;
+  return (
+    <span title={tags.map(({ name, step }) => `${name}, step ${count(step)}`).join('\n')}>
+      <span class="label">{visible(first.name)}</span>
+      {others.length > 0 && <span class="dim">+{others.length}</span>}
+    </span>
   );
 }
 

@@ -1,8 +1,9 @@
-import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { addressOf, stepOf } from '../address.ts';
+import { Announcer } from '../announcer.tsx';
 import { type Api, readStep, watchTree } from '../api.ts';
 import { useLatest, useLoaded, usePage } from '../context.ts';
-import { counted, nameOf, number } from '../format.ts';
+import { count, nameOf, number } from '../format.ts';
 import { isCommand } from '../keys.ts';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
@@ -12,8 +13,10 @@ import { GrowingValues } from './growing_values.ts';
 import { IcicleChart } from './icicle_chart.tsx';
 import { itemOf } from './item.ts';
 import type { Range } from './plot_drawing.ts';
+import { PlotTable } from './plot_table.tsx';
 import { type Plotted, readValues } from './read_values.ts';
 import { ALL_CLOSED, bestOf, gainScale, type Item, ORDERS, type Order, rootOf, rowsOf, toggled } from './rows.ts';
+import { readRunTree, withRuns } from './runs_of_tree.ts';
 import { type Series, spread } from './series.ts';
 import { TreeGrid } from './tree_grid.tsx';
 import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from './value.ts';
@@ -22,9 +25,19 @@ import { ValueChooser } from './value_chooser.tsx';
 /** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
 export function TreeView({ id }: { readonly id: string }) {
   const tree = useWatched(`tree ${id}`, (events) => watchTree(id, events));
-  const items = useMemo(() => tree.value?.map(itemOf), [tree.value]);
+  const { api } = usePage();
+  const runId = tree.value?.find(({ trajectory }) => trajectory?.runId)?.trajectory?.runId ?? '';
+  const runs = useLoaded(`runs ${runId} ${tree.value?.length}`, (signal) => readRunTree(api, runId, signal));
+  const items = useMemo(
+    () => tree.value && withRuns(tree.value.map(itemOf), runs.value ?? []),
+    [tree.value, runs.value],
+  );
   if (items === undefined) {
-    return tree.error === undefined ? <p class="loading">Loading the tree …</p> : <p class="problem">{tree.error}</p>;
+    return tree.error === undefined ? (
+      <p class="loading">Loading the tree …</p>
+    ) : (
+      <TreeOfRun runId={id} error={tree.error} />
+    );
   }
   return (
     <>
@@ -32,6 +45,19 @@ export function TreeView({ id }: { readonly id: string }) {
       <LoadedTree id={id} items={items} stale={tree.stale} />
     </>
   );
+}
+
+/** Shows the tree of a run, if the address has the id of one. */
+function TreeOfRun({ runId, error }: { readonly runId: string; readonly error: string }) {
+  const { api, go } = usePage();
+  const found = useLoaded(`run ${runId}`, async (signal) => (await api.runs.getRun({ runId }, { signal })).run);
+  const mainTrajectoryId = found.value?.mainTrajectoryId ?? '';
+  useEffect(() => {
+    if (mainTrajectoryId !== '') go(`/trees/${mainTrajectoryId}`, { replace: true });
+  }, [mainTrajectoryId]);
+  if (found.error !== undefined || (found.value !== undefined && mainTrajectoryId === ''))
+    return <p class="problem">{error}</p>;
+  return <p class="loading">Loading the tree …</p>;
 }
 
 const ORDER_NAMES: Readonly<Record<Order, string>> = { branch: 'Branch point', gain: 'Gain', time: 'Creation' };
@@ -82,6 +108,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
       ),
     [items],
   );
+  const [isTable, setTable] = useState(false);
   const others = useMemo(() => items.filter(({ deleted }) => !deleted).map((item) => item.id), [items]);
   const root = rootOf(items);
   const isNested = items.some(({ parentId }) => parentId !== '' && parentId !== root?.id);
@@ -90,18 +117,16 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
       <section class="tree" aria-labelledby="title">
         <header class="title-bar">
           <h1 id="title">{root === undefined ? 'Tree' : nameOf(root)}</h1>
-          <span class="dim">
-            {counted(items.length, 'trajector').replace(
-              /trajectors?$/,
-              items.length === 1 ? 'trajectory' : 'trajectories',
-            )}
-          </span>
+          <span class="dim">{trajectories(items.length)}</span>
           {best !== undefined && (
             <button type="button" class="plain" onClick={() => select(best.id, best.end - 1)}>
               Best: {nameOf(best)}, {number(best.reward)}
             </button>
           )}
           <Lost stale={stale} />
+          <Announcer
+            text={`${trajectories(items.length)}, ${count(items.reduce((sum, item) => sum + item.end - item.branchPoint - 1, 0))} steps`}
+          />
           <span class="space" />
           {items.length > 2 && <a href={addressOf('/compare', { tree: root?.id })}>Compare by label</a>}
           {isNested && (
@@ -127,7 +152,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           </label>
           <input
             type="search"
-            aria-label="filter by name or id"
+            aria-label="filter by name, tag or id"
             placeholder="Filter"
             value={find}
             onInput={(event) => set({ find: event.currentTarget.value }, { replace: true })}
@@ -159,12 +184,16 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           )}
           {values.error !== undefined && <p class="hint">{values.error}</p>}
           <Legend />
+          <button type="button" class="plain" aria-expanded={isTable} onClick={() => setTable(!isTable)}>
+            Table
+          </button>
           {(query.has('from') || query.has('to')) && (
             <button type="button" class="plain" onClick={() => set({ from: undefined, to: undefined })}>
               Show all steps
             </button>
           )}
         </BranchPlot>
+        {isTable && <PlotTable items={rows.map(({ item }) => item)} all={items} series={values.series} range={range} />}
         {searched.length > 0 && <IcicleChart items={searched} selected={selected?.id ?? ''} onSelect={select} />}
         <TreeGrid
           rows={rows}
@@ -187,6 +216,10 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
       )}
     </div>
   );
+}
+
+function trajectories(number: number): string {
+  return `${count(number)} ${number === 1 ? 'trajectory' : 'trajectories'}`;
 }
 
 function Legend() {

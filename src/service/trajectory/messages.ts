@@ -1,5 +1,10 @@
 import { create } from '@bufbuild/protobuf';
-import { TagSchema, TrajectorySchema, type Tag as WireTag, type Trajectory as WireTrajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import {
+  TagSchema,
+  TrajectorySchema,
+  type Tag as WireTag,
+  type Trajectory as WireTrajectory,
+} from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type TreeNode, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Gain } from '../../domain/gain.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';

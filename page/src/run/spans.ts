@@ -1,4 +1,4 @@
-/** Spans of time in rows, for stages and for the rollouts of workers. */
+/** Spans of time in rows, for stages and for the attempts of workers. */
 
 export interface Span {
   readonly id: string;
@@ -9,6 +9,8 @@ export interface Span {
   readonly end: number | undefined;
   readonly text: string;
   readonly status: number;
+  /** Why it ended. Empty if no reason is known. */
+  readonly message: string;
 }
 
 export interface TimelineRow {
