@@ -5,6 +5,7 @@ import { constants, createZstdDecompress } from 'node:zlib';
 import { type ArchivePart, archiveInvalid } from '../domain/archive.ts';
 import { AnabranchError } from '../domain/errors.ts';
 import { ByteQueue } from './byte_queue.ts';
+import { readSmallStates } from './small_states.ts';
 import { BLOCK, readHeader, type TarEntry } from './tar_header.ts';
 
 /** 8 MiB: four times the window of what exports write. A larger one would take the reader's memory. */
@@ -18,7 +19,8 @@ const PIECE_BYTES = 256 * 1024;
 
 const RECORDS = /^records\/[0-9]{8,}\.([0-9a-f]{64})\.jsonl$/;
 const STEPS = /^steps\/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\/(0|[1-9][0-9]{0,18})\.([0-9a-f]{64})\.binpb$/;
-const STATE = /^(states|small_states)\/([0-9a-f]{64})$/;
+const SMALL_STATES = /^small_states\/([0-9a-f]{64})\.binpb$/;
+const STATE = /^states\/([0-9a-f]{64})$/;
 
 /**
  * Returns the parts of an archive while its bytes arrive. Keeps one part in memory, and writes no file: names of entries
@@ -64,23 +66,23 @@ async function* readTar(input: ByteQueue): AsyncGenerator<ArchivePart, void, und
 }
 
 async function* readEntry({ name, size }: TarEntry, input: ByteQueue): AsyncGenerator<ArchivePart, void, undefined> {
-  const [state, records, steps] = [STATE.exec(name), RECORDS.exec(name), STEPS.exec(name)];
+  const state = STATE.exec(name);
   if (state !== null) {
-    const [, folder, digest] = state;
     for (let offset = 0; offset < size || offset === 0; ) {
       const bytes = await whole(input, name, Math.min(size - offset, PIECE_BYTES));
-      yield { kind: 'state', digest: digest!, size, small: folder === 'small_states', offset, bytes };
+      yield { kind: 'state', digest: state[1]!, size, offset, bytes };
       offset += Math.max(bytes.length, 1);
     }
     return;
   }
-  if (records === null && steps === null)
-    throw archiveInvalid(`the entry ${JSON.stringify(name)}`, 'no entry has such a name');
+  const [records, small, steps] = [RECORDS.exec(name), SMALL_STATES.exec(name), STEPS.exec(name)];
+  const digest = records?.[1] ?? small?.[1] ?? steps?.[3];
+  if (digest === undefined) throw archiveInvalid(`the entry ${JSON.stringify(name)}`, 'no entry has such a name');
   if (size > MOST_BYTES) throw archiveInvalid(name, `it has ${size} bytes, and at most ${MOST_BYTES} are allowed`);
   const bytes = await whole(input, name, size);
-  const digest = records?.[1] ?? steps?.[3];
   if (hash('sha256', bytes, 'hex') !== digest) throw archiveInvalid(name, 'its bytes have another digest');
   if (records !== null) yield { kind: 'records', text: bytes.toString('utf8') };
+  else if (small !== null) yield { kind: 'small_states', states: readSmallStates(name, bytes) };
   else yield { kind: 'steps', trajectoryId: steps![1]!, firstStepNumber: BigInt(steps![2]!), bytes };
 }
 

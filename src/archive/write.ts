@@ -2,7 +2,8 @@ import { hash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createZstdCompress } from 'node:zlib';
-import type { ArchivePart } from '../domain/archive.ts';
+import type { ArchivePart, StatePart } from '../domain/archive.ts';
+import { writeSmallStates } from './small_states.ts';
 import { BLOCK, writeHeader } from './tar_header.ts';
 
 /** The window bounds the memory of readers. Level 3 is the default of zstd. */
@@ -22,7 +23,7 @@ const CHUNK_BYTES = 256 * 1024;
 export async function* writeArchive(parts: AsyncIterable<ArchivePart>): AsyncGenerator<Uint8Array, void, undefined> {
   const zstd = createZstdCompress({ params: PARAMS, chunkSize: CHUNK_BYTES });
   let failure: unknown;
-  const written = pipeline(Readable.from(blocks(parts), { objectMode: true }), zstd).catch((error: unknown) => {
+  const written = pipeline(Readable.from(joined(blocks(parts)), { objectMode: true }), zstd).catch((error: unknown) => {
     failure = error;
   });
   try {
@@ -40,26 +41,47 @@ async function* blocks(parts: AsyncIterable<ArchivePart>): AsyncGenerator<Uint8A
   let records = 0;
   for await (const part of parts) {
     if (part.kind === 'state') {
-      if (part.offset === 0) {
-        yield writeHeader({ name: `${part.small ? 'small_states' : 'states'}/${part.digest}`, size: part.size });
-      }
+      if (part.offset === 0) yield writeHeader({ name: `states/${part.digest}`, size: part.size });
       if (part.bytes.length > 0) yield part.bytes;
       if (part.offset + part.bytes.length === part.size) yield padding(part.size);
       continue;
     }
-    const bytes = part.kind === 'records' ? Buffer.from(part.text) : part.bytes;
-    const digest = hash('sha256', bytes, 'hex');
-    const name =
-      part.kind === 'records'
-        ? `records/${String(++records).padStart(8, '0')}.${digest}.jsonl`
-        : `steps/${part.trajectoryId}/${part.firstStepNumber}.${digest}.binpb`;
-    yield writeHeader({ name, size: bytes.length });
+    if (part.kind === 'records') records += 1;
+    const bytes = contentOf(part);
+    yield writeHeader({ name: nameOf(part, records, hash('sha256', bytes, 'hex')), size: bytes.length });
     yield bytes;
     yield padding(bytes.length);
   }
   yield new Uint8Array(2 * BLOCK);
 }
 
+/** A part that is an entry of its own. */
+type WholePart = Exclude<ArchivePart, StatePart>;
+
+function contentOf(part: WholePart): Uint8Array {
+  if (part.kind === 'records') return Buffer.from(part.text);
+  return part.kind === 'small_states' ? writeSmallStates(part.states) : part.bytes;
+}
+
+function nameOf(part: WholePart, records: number, digest: string): string {
+  if (part.kind === 'records') return `records/${String(records).padStart(8, '0')}.${digest}.jsonl`;
+  if (part.kind === 'small_states') return `small_states/${digest}.binpb`;
+  return `steps/${part.trajectoryId}/${part.firstStepNumber}.${digest}.binpb`;
+}
+
 function padding(size: number): Uint8Array {
   return new Uint8Array((BLOCK - (size % BLOCK)) % BLOCK);
+}
+
+/** Joins blocks, because each write to zstd is a task of another thread. */
+async function* joined(blocks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+  let [waiting, bytes]: [Uint8Array[], number] = [[], 0];
+  for await (const block of blocks) {
+    waiting.push(block);
+    bytes += block.length;
+    if (bytes < CHUNK_BYTES) continue;
+    yield Buffer.concat(waiting);
+    [waiting, bytes] = [[], 0];
+  }
+  if (bytes > 0) yield Buffer.concat(waiting);
 }

@@ -1,9 +1,10 @@
 import { AnabranchError } from './errors.ts';
 import type { Digest } from './ids.ts';
+import type { NewState } from './step.ts';
 
 /** Name and version of the format that `docs/archive.md` describes. Readers refuse any other version. */
 export const ARCHIVE_FORMAT = 'anabranch-archive';
-export const ARCHIVE_VERSION = 1;
+export const ARCHIVE_VERSION = 2;
 
 /** What an archive has: everything of a namespace, a run with its trajectories, or one trajectory. */
 export type ArchiveScope =
@@ -25,21 +26,23 @@ export interface StepsPart {
   readonly bytes: Uint8Array;
 }
 
-/**
- * Bytes of a state, or of a piece of it. All pieces of a state follow each other. `small`: the state is stored with the
- * steps that name it, and comes before each part of them.
- */
+/** The states of the next part of steps that are stored with these steps, each once. */
+export interface SmallStatesPart {
+  readonly kind: 'small_states';
+  readonly states: readonly NewState[];
+}
+
+/** Bytes of a state with a row of its own, or of a piece of it. All pieces of a state follow each other. */
 export interface StatePart {
   readonly kind: 'state';
   readonly digest: Digest;
   readonly size: number;
-  readonly small: boolean;
   readonly offset: number;
   readonly bytes: Uint8Array;
 }
 
 /** A part of an archive, of bounded size. The order of parts is part of the format. */
-export type ArchivePart = RecordsPart | StepsPart | StatePart;
+export type ArchivePart = RecordsPart | StepsPart | SmallStatesPart | StatePart;
 
 /** What an export or an import has done so far. */
 export interface ArchiveCounts {

@@ -1,7 +1,10 @@
 import { execFileSync } from 'node:child_process';
 import { hash, randomBytes } from 'node:crypto';
 import { constants, zstdCompressSync, zstdDecompressSync } from 'node:zlib';
+import { create, toBinary } from '@bufbuild/protobuf';
+import { sizeDelimitedDecodeStream } from '@bufbuild/protobuf/wire';
 import { describe, expect, it } from 'vitest';
+import { StepStateSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { readArchive } from '../../src/archive/read.ts';
 import { writeHeader } from '../../src/archive/tar_header.ts';
 import { writeArchive } from '../../src/archive/write.ts';
@@ -13,16 +16,23 @@ const LARGE = randomBytes(600 * 1024);
 const SMALL = Buffer.from('small');
 const EMPTY = Buffer.alloc(0);
 
-function state(bytes: Buffer, small: boolean, offset = 0, end = bytes.length): ArchivePart {
+function state(bytes: Buffer, offset = 0, end = bytes.length): ArchivePart {
   const digest = hash('sha256', bytes, 'hex');
-  return { kind: 'state', digest, size: bytes.length, small, offset, bytes: bytes.subarray(offset, end) };
+  return { kind: 'state', digest, size: bytes.length, offset, bytes: bytes.subarray(offset, end) };
 }
+
+const SMALL_STATES: ArchivePart = {
+  kind: 'small_states',
+  states: [SMALL, EMPTY, LARGE.subarray(0, 4000)].map((data) => {
+    return { digest: hash('sha256', data, 'hex'), data: new Uint8Array(data) };
+  }),
+};
 
 const PARTS: readonly ArchivePart[] = [
   { kind: 'records', text: '{"record":"archive","text":"ü"}\n' },
-  ...[0, 256 * 1024, 512 * 1024].map((at) => state(LARGE, false, at, Math.min(at + 256 * 1024, LARGE.length))),
-  state(SMALL, true),
-  state(EMPTY, false),
+  ...[0, 256 * 1024, 512 * 1024].map((at) => state(LARGE, at, Math.min(at + 256 * 1024, LARGE.length))),
+  SMALL_STATES,
+  state(EMPTY),
   { kind: 'steps', trajectoryId: ID, firstStepNumber: 2n ** 62n, bytes: Buffer.from([1, 2, 3]) },
   { kind: 'records', text: '{"record":"end"}\n' },
 ];
@@ -80,7 +90,7 @@ describe('the bytes of an archive', () => {
     expect(listed.map((name) => name.replace(/[0-9a-f]{64}/, 'DIGEST'))).toEqual([
       'records/00000001.DIGEST.jsonl',
       'states/DIGEST',
-      'small_states/DIGEST',
+      'small_states/DIGEST.binpb',
       'states/DIGEST',
       `steps/${ID}/${2n ** 62n}.DIGEST.binpb`,
       'records/00000002.DIGEST.jsonl',
@@ -122,10 +132,31 @@ describe('the bytes of an archive', () => {
     expect(await refusal(withEntry(name, SMALL, (header) => header.fill(0x31, 100, 104)))).toContain('checksum');
   });
 
-  it('V6: records and steps with another digest are refused', async () => {
-    for (const name of [`records/00000001.${'a'.repeat(64)}.jsonl`, `steps/${ID}/0.${'a'.repeat(64)}.binpb`]) {
-      expect(await refusal(withEntry(name, SMALL))).toContain('another digest');
+  it('V6: records, steps and small states with another digest are refused', async () => {
+    const digest = 'a'.repeat(64);
+    const names = [`records/00000001.${digest}.jsonl`, `small_states/${digest}.binpb`, `steps/${ID}/0.${digest}.binpb`];
+    for (const name of names) expect(await refusal(withEntry(name, SMALL))).toContain('another digest');
+  });
+
+  it('V6: small states that are no messages, or have other fields, are refused', async () => {
+    const withoutDigest = toBinary(StepStateSchema, create(StepStateSchema, { data: SMALL }));
+    const withName = toBinary(StepStateSchema, create(StepStateSchema, { name: 'env', data: SMALL, digest: 'd' }));
+    const contents = [SMALL, ...[withoutDigest, withName].map((bytes) => Buffer.from([bytes.length, ...bytes]))];
+    for (const content of contents) {
+      const name = `small_states/${hash('sha256', content, 'hex')}.binpb`;
+      expect(await refusal(withEntry(name, content))).toContain(name);
     }
+  });
+
+  it('V5: small states are messages that any stub reads', async () => {
+    const tar = zstdDecompressSync(await written([SMALL_STATES]));
+    const name = tar.toString('latin1', 0, tar.indexOf(0));
+    const entry = tar.subarray(512, 512 + Number.parseInt(tar.toString('latin1', 124, 135), 8));
+    expect(name).toBe(`small_states/${hash('sha256', entry, 'hex')}.binpb`);
+    const states = [];
+    for await (const { digest, data } of sizeDelimitedDecodeStream(StepStateSchema, iterated([entry])))
+      states.push({ digest, data });
+    expect({ kind: 'small_states', states }).toEqual(SMALL_STATES);
   });
 
   it('V6: a zstd bomb is refused before its bytes are in memory', async () => {
@@ -154,7 +185,7 @@ describe('the bytes of an archive', () => {
     let ended = false;
     async function* endless(): AsyncGenerator<ArchivePart> {
       try {
-        for (;;) yield state(randomBytes(100_000), false);
+        for (;;) yield state(randomBytes(100_000));
       } finally {
         ended = true;
       }

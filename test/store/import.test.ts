@@ -14,7 +14,7 @@ import { stateOf } from './state_chains.ts';
 import { expectVerified } from './verified.ts';
 
 /** More than one part of an archive. */
-const STEPS = 600;
+const STEPS = 2100;
 
 describeStore('imports', (on) => {
   /** A trajectory of several parts with states, and a branch of it. */
@@ -131,7 +131,7 @@ describeStore('imports', (on) => {
   });
 
   it.each<[string, (part: ArchivePart) => ArchivePart]>([
-    ['another version', (part) => edited(part, '"version":1', '"version":2')],
+    ['another version', (part) => edited(part, '"version":2', '"version":1')],
     ['another namespace', (part) => edited(part, /"namespace":"[^"]*"/, '"namespace":"other"')],
     ['another format', (part) => edited(part, 'anabranch-archive', 'tar')],
     ['a record that is no JSON', (part) => edited(part, '"record":"trajectory"', '"record":')],
@@ -144,6 +144,8 @@ describeStore('imports', (on) => {
     ['another status', (part) => edited(part, '"status":"RUNNING"', '"status":"FAILED"')],
     ['another end', (part) => edited(part, `"next_step_number":"${STEPS}"`, '"next_step_number":"5"')],
     ['a state with other bytes', (part) => (part.kind === 'state' ? { ...part, bytes: flipped(part.bytes) } : part)],
+    ['a small state with other bytes', (part) => withSmall(part, (data) => flipped(data))],
+    ['a small state that is large', (part) => withSmall(part, () => new Uint8Array(4096))],
     ['a flipped byte of a step', (part) => (part.kind === 'steps' ? { ...part, bytes: flipped(part.bytes) } : part)],
     [
       'a step twice',
@@ -163,7 +165,8 @@ describeStore('imports', (on) => {
 
   it('V6: missing states and steps are refused', async () => {
     const { scene, parts } = await moved();
-    for (const kind of ['state', 'steps'] as const) {
+    await collectUnused(scene.store);
+    for (const kind of ['state', 'small_states', 'steps'] as const) {
       const missing = parts.filter((part) => part.kind !== kind);
       expect((await refusal(imported(scene.store, scene.namespace, missing))).reason).toBe('ARCHIVE_INVALID');
     }
@@ -266,6 +269,11 @@ function attach(scene: RunScene, { id }: Trajectory, name: string, { digest, dat
 
 function edited(part: ArchivePart, from: string | RegExp, to: string): ArchivePart {
   return part.kind === 'records' ? { ...part, text: part.text.replace(from, to) } : part;
+}
+
+function withSmall(part: ArchivePart, change: (data: Uint8Array) => Uint8Array): ArchivePart {
+  if (part.kind !== 'small_states') return part;
+  return { ...part, states: part.states.map(({ digest, data }) => ({ digest, data: change(data) })) };
 }
 
 /** Never ends, as a client that has stopped. */

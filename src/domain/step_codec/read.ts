@@ -44,6 +44,23 @@ export function readStep(bytes: Uint8Array, from: number, to: number, view: 'BAS
   };
 }
 
+/** Reads only the states of a step. Errors: DamagedStep. */
+export function readStates(bytes: Uint8Array, from: number, to: number): readonly StateRef[] {
+  const input = new WireReader(bytes, from, to);
+  if (input.has(STEP.stepNumber)) input.long();
+  skipAll(input, STEP.actions);
+  skipAll(input, STEP.observations);
+  if (input.has(STEP.reward)) input.double();
+  if (input.has(STEP.terminated)) input.flag();
+  if (input.has(STEP.truncated)) input.flag();
+  for (const tag of [STEP.infoJson, STEP.metadataJson]) skipText(input, tag);
+  for (const tag of [STEP.metrics, STEP.startTime, STEP.endTime]) skipAll(input, tag);
+  const states = readList(input, STEP.states, readState);
+  readLabels(input);
+  input.finish();
+  return states;
+}
+
 const NONE: readonly never[] = [];
 const NO_METRICS: ReadonlyMap<string, number> = new Map();
 const NO_LABELS: ReadonlyMap<string, string> = new Map();

@@ -77,6 +77,14 @@ export class WireWriter {
     this.#at += message.length;
   }
 
+  /** Writes what another writer has written, after its length, and empties that writer. */
+  delimitedFrom(other: WireWriter): void {
+    const length = other.#at;
+    this.#varint(length);
+    this.raw(other.#bytes, 0, length);
+    other.#at = 0;
+  }
+
   flag(tag: number): void {
     this.tag(tag);
     this.tag(1);

@@ -90,10 +90,10 @@ export class TrajectoryExport {
     for (let rest = chunk; rest.first < rest.next; ) {
       const [part, others] = splitChunk(rest, this.#endOfPart(rest));
       yield* this.#states(part.rowStates);
-      for (const [digest, data] of new Map(part.small.map((state) => [state.digest, state.data])))
-        yield smallPart(digest, data);
+      const small = new Map(part.small.map((state) => [state.digest, state]));
+      if (small.size > 0) yield { kind: 'small_states', states: [...small.values()] };
       if (part.attached.length > 0) yield { kind: 'records', text: attachedRecord(id, part.attached) };
-      yield { kind: 'steps', trajectoryId: id, firstStepNumber: part.first, bytes: Buffer.concat(part.frames) };
+      yield { kind: 'steps', trajectoryId: id, firstStepNumber: part.first, bytes: part.bytes };
       written.digest.add(part);
       written.next = part.next;
       rest = others;
@@ -123,7 +123,7 @@ export class TrajectoryExport {
   /** Errors: StateRemoved. Then the archive has what was read of the state, zeros up to its size, and a record. */
   async *#state({ key, digest, size }: RowState, last: RestoredState): AsyncGenerator<ArchivePart, void, undefined> {
     const piece = (offset: number, bytes: Uint8Array): StatePart => {
-      return { kind: 'state', digest, size, small: false, offset, bytes };
+      return { kind: 'state', digest, size, offset, bytes };
     };
     for (let offset = 0; offset < size || offset === 0; ) {
       const bytes = await readUnlessRemoved(this.#scope, digest, offset, last);
@@ -153,10 +153,6 @@ async function readUnlessRemoved(
     if (error instanceof AnabranchError && error.reason === 'STATE_NOT_FOUND') return undefined;
     throw error;
   }
-}
-
-function smallPart(digest: Digest, bytes: Uint8Array): StatePart {
-  return { kind: 'state', digest, size: bytes.length, small: true, offset: 0, bytes };
 }
 
 /** The digest of everything that an archive has of a trajectory. */

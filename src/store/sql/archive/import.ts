@@ -77,6 +77,7 @@ class Import {
     if (part.kind === 'records') return this.#records(part.text);
     if (!this.#begun) throw archiveInvalid('the beginning', 'the record "archive" is missing');
     if (part.kind === 'state') return this.#states.add(part);
+    if (part.kind === 'small_states') return this.#states.addSmall(part);
     const { inline, small } = this.#states.take();
     const attached = this.#takeAttached(small);
     const isCurrent = this.#trajectory?.id === part.trajectoryId;
@@ -89,7 +90,7 @@ class Import {
     await this.#engine.slots.take();
     const steps = readSteps(part, small);
     if (this.#trajectory === undefined || this.#trajectory.isStored) await this.#states.keep(inline);
-    await this.#trajectory?.add({ steps, attached, inline });
+    await this.#trajectory?.add({ steps, bytes: part.bytes, attached, inline });
   }
 
   /** Errors: ARCHIVE_INVALID. */

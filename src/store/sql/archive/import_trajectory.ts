@@ -47,6 +47,8 @@ interface Parent {
 /** Steps with everything that arrived for them. */
 export interface StepsToImport {
   readonly steps: readonly ImportedStep[];
+  /** The messages of these steps, each after its length. */
+  readonly bytes: Uint8Array;
   readonly attached: readonly AttachedToStep[];
   readonly inline: readonly NewState[];
 }
@@ -153,7 +155,9 @@ export class TrajectoryImport {
     if (part.attached.some(({ stepNumber }) => stepNumber < first || stepNumber >= first + BigInt(part.steps.length))) {
       throw archiveInvalid(this.#place, 'a state is attached to a step of another part');
     }
-    this.#digest.add({ first, frames: part.steps.map(({ frame }) => frame), attached: part.attached });
+    let end = 0;
+    const ends = part.steps.map(({ frame }) => (end += frame.length));
+    this.#digest.add({ first, bytes: part.bytes, ends, attached: part.attached });
     this.#next += BigInt(part.steps.length);
     if (this.#stored !== undefined) {
       const other = await this.#stored.comparison.firstDifference(part.steps, part.attached);

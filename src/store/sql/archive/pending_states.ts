@@ -1,4 +1,5 @@
-import { archiveInvalid, type StatePart } from '../../../domain/archive.ts';
+import { hash } from 'node:crypto';
+import { archiveInvalid, type SmallStatesPart, type StatePart } from '../../../domain/archive.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import { createStateHasher, type StateHasher } from '../../../domain/state_digest.ts';
@@ -42,12 +43,22 @@ export class PendingStates {
     this.#namespace = namespace;
   }
 
-  /** Errors: ARCHIVE_INVALID, STORAGE_FULL. */
-  async add({ digest, size, small, offset, bytes }: StatePart): Promise<void> {
-    const place = `state ${digest}`;
-    if (small && (size >= LIMITS.smallStateBytes || size !== bytes.length)) {
-      throw archiveInvalid(place, `it has ${size} bytes, and is not small`);
+  /** Errors: ARCHIVE_INVALID. */
+  addSmall({ states }: SmallStatesPart): void {
+    this.refuseUnfinished();
+    for (const { digest, data } of states) {
+      const place = `state ${digest}`;
+      if (data.length >= LIMITS.smallStateBytes)
+        throw archiveInvalid(place, `it has ${data.length} bytes, and is not small`);
+      if (hash('sha256', data, 'hex') !== digest) throw archiveInvalid(place, 'its bytes have another digest');
+      this.#small.set(digest, data);
+      this.#count(digest, data);
     }
+  }
+
+  /** Errors: ARCHIVE_INVALID, STORAGE_FULL. */
+  async add({ digest, size, offset, bytes }: StatePart): Promise<void> {
+    const place = `state ${digest}`;
     if (size > LIMITS.stateBytes)
       throw archiveInvalid(place, `it has ${size} bytes, at most ${LIMITS.stateBytes} are allowed`);
     const state = offset === 0 ? await this.#begin(digest, size) : this.#arriving;
@@ -59,7 +70,7 @@ export class PendingStates {
     state.data?.set(bytes, offset);
     await state.upload?.write(bytes);
     state.at += bytes.length;
-    if (state.at === size) await this.#end(state, small);
+    if (state.at === size) await this.#end(state);
   }
 
   /** Returns the states that arrived since the last call. Errors: ARCHIVE_INVALID. */
@@ -119,18 +130,21 @@ export class PendingStates {
     };
   }
 
-  async #end({ digest, hasher, data, upload }: Arriving, small: boolean): Promise<void> {
+  async #end({ digest, hasher, data, upload }: Arriving): Promise<void> {
     if (hasher.digest() !== digest) {
       this.#mismatched = digest;
       return this.abort();
     }
     this.#arriving = undefined;
     await upload?.finish();
-    if (!small) this.count += 1n;
+    this.count += 1n;
     if (data === undefined) return;
+    this.#inline.set(digest, { digest, data });
+    this.#count(digest, data);
+  }
+
+  #count(digest: Digest, data: Uint8Array): void {
     this.#bytes += data.length;
     if (this.#bytes > MOST_BYTES) throw archiveInvalid(`state ${digest}`, 'too many states come before steps');
-    if (small) this.#small.set(digest, data);
-    else this.#inline.set(digest, { digest, data });
   }
 }

@@ -4,19 +4,22 @@ import type { Digest } from '../../../domain/ids.ts';
 import { formatInstant, type Instant } from '../../../domain/instant.ts';
 import { withAttached } from '../../../domain/pruning.ts';
 import { isAttached, type StateRef } from '../../../domain/step.ts';
+import { CommitBytes } from '../../../domain/step_codec/commit_bytes.ts';
+import { SmallStates } from '../../../domain/step_codec/small_states.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
-import { writeCommit, writeRewardSum } from '../../../domain/step_codec/write.ts';
+import { writeRewardSum } from '../../../domain/step_codec/write.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { verified } from '../state/bytes.ts';
-import { smallStatesIn } from '../step/named_states.ts';
+import { statesOf } from '../step/named_states.ts';
 import { attachedTo } from '../step/read_stored.ts';
 import { type PageSegment, readPage } from '../step/steps.ts';
+import { readStates } from '../step/stored_body.ts';
 import { SegmentCursor } from '../step/stored_segment.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readDigest } from '../values.ts';
 
 /** Bounds of a chunk: steps, and bytes of rows of steps. */
-const CHUNK_STEPS = 256n;
+const CHUNK_STEPS = 1024n;
 const CHUNK_BYTES = 256 * 1024;
 
 /** A state with a row of its own that steps of a chunk refer to. */
@@ -43,8 +46,10 @@ interface SmallState {
 export interface StepChunk {
   readonly first: bigint;
   readonly next: bigint;
-  /** By step: the message after its length. */
-  readonly frames: readonly Uint8Array[];
+  /** The messages `Step`, each after its length. */
+  readonly bytes: Uint8Array;
+  /** By step: where its message ends. */
+  readonly ends: readonly number[];
   /** In order of step. */
   readonly attached: readonly AttachedToStep[];
   readonly small: readonly SmallState[];
@@ -57,11 +62,16 @@ export function splitChunk(chunk: StepChunk, to: bigint): readonly [StepChunk, S
   return [partOf(chunk, chunk.first, to), partOf(chunk, to, chunk.next)];
 }
 
-function partOf({ first: begin, frames, attached, small, rowStates }: StepChunk, first: bigint, next: bigint) {
+function partOf(chunk: StepChunk, first: bigint, next: bigint): StepChunk {
+  if (first === chunk.first && next === chunk.next) return chunk;
   const isIn = ({ stepNumber }: { readonly stepNumber: bigint }) => stepNumber >= first && stepNumber < next;
+  const [from, to] = [Number(first - chunk.first), Number(next - chunk.first)];
+  const begin = from === 0 ? 0 : chunk.ends[from - 1]!;
   return {
-    ...{ first, next, frames: frames.slice(Number(first - begin), Number(next - begin)) },
-    ...{ attached: attached.filter(isIn), small: small.filter(isIn), rowStates: rowStates.filter(isIn) },
+    ...{ first, next, bytes: chunk.bytes.subarray(begin, to === 0 ? 0 : chunk.ends[to - 1]!) },
+    ends: chunk.ends.slice(from, to).map((end) => end - begin),
+    ...{ attached: chunk.attached.filter(isIn), small: chunk.small.filter(isIn) },
+    rowStates: chunk.rowStates.filter(isIn),
   };
 }
 
@@ -86,8 +96,9 @@ export async function* stepChunks(
       chunk.addRow(row);
     }
     if (chunk.next === from) return;
-    for (let at = from; at < chunk.next; at += 1n) chunk.attach(at, attachedTo(page.attached, key, at) ?? []);
-    yield chunk;
+    if (chunk.hasFolded || page.attached !== undefined)
+      for (let at = from; at < chunk.next; at += 1n) chunk.attach(at, attachedTo(page.attached, key, at) ?? []);
+    yield chunk.finish();
     from = chunk.next;
   }
 }
@@ -110,61 +121,74 @@ export async function withRowStates<Page>(
   }
 }
 
-class ChunkBuilder implements StepChunk {
-  readonly first: bigint;
+class ChunkBuilder {
   next: bigint;
-  readonly frames: Uint8Array[] = [];
-  readonly attached: AttachedToStep[] = [];
-  readonly small: SmallState[] = [];
-  readonly #verified = new Map<Digest, Uint8Array>();
+  readonly #first: bigint;
+  readonly #out = new WireWriter(CHUNK_BYTES);
   readonly #step = new WireWriter(4096);
-  readonly #frame = new WireWriter(4096);
+  readonly #ends: number[] = [];
+  readonly #attached: AttachedToStep[] = [];
+  readonly #small: SmallState[] = [];
+  readonly #verified = new Map<Digest, Uint8Array>();
   /** Attached states that merges have written into their steps. */
   readonly #folded = new Map<bigint, readonly StateRef[]>();
   readonly #rowStates: readonly RowState[];
 
   constructor(first: bigint, rowStates: readonly RowState[]) {
-    this.first = first;
+    this.#first = first;
     this.next = first;
     this.#rowStates = rowStates;
   }
 
-  get rowStates(): readonly RowState[] {
-    return this.#rowStates.filter(({ stepNumber }) => stepNumber < this.next);
+  get hasFolded(): boolean {
+    return this.#folded.size > 0;
   }
 
   addRow({ segment, small, begin, end }: PageSegment): void {
+    const commits = new CommitBytes();
+    const smallStates =
+      small === undefined || small.states.length === 0 ? undefined : new SmallStates(readStates(small));
     for (const at = new SegmentCursor(segment); this.next < end && at.next(); ) {
+      const states = smallStates === undefined ? undefined : statesOf(at, smallStates);
       if (at.stepNumber < begin) continue;
       const bytes = at.bytesWithoutAttached;
+      const commit = commits.of(at.commit);
       this.#step.raw(bytes, 0, bytes.length);
-      writeCommit(this.#step, at.commit);
+      this.#step.raw(commit, 0, commit.length);
       writeRewardSum(this.#step, at.rewardSum);
-      this.#frame.delimited(this.#step.take());
-      this.frames.push(this.#frame.take());
+      this.#out.delimitedFrom(this.#step);
+      this.#ends.push(this.#out.length);
       this.next += 1n;
-    }
-    if (small === undefined || small.states.length === 0) return;
-    for (const { stepNumber, states } of smallStatesIn({ ...segment, ...small }, begin, end)) {
-      for (const each of states) this.#keep(stepNumber, each);
-      const folded = states.filter(isAttached);
-      if (folded.length > 0) this.#folded.set(stepNumber, folded);
+      if (states !== undefined) this.#addStates(at.stepNumber, states);
     }
   }
 
   /** Adds the states that were attached to a step, of which `states` have rows of their own. */
   attach(stepNumber: bigint, states: readonly StateRef[]): void {
     for (const state of withAttached(this.#folded.get(stepNumber) ?? [], states)) {
-      this.attached.push({ stepNumber, state });
+      this.#attached.push({ stepNumber, state });
       this.#keep(stepNumber, state);
     }
+  }
+
+  finish(): StepChunk {
+    return {
+      ...{ first: this.#first, next: this.next, bytes: this.#out.finish(), ends: this.#ends },
+      ...{ attached: this.#attached, small: this.#small },
+      rowStates: this.#rowStates.filter(({ stepNumber }) => stepNumber < this.next),
+    };
+  }
+
+  #addStates(stepNumber: bigint, states: readonly StateRef[]): void {
+    for (const state of states) this.#keep(stepNumber, state);
+    if (states.some(isAttached)) this.#folded.set(stepNumber, states.filter(isAttached));
   }
 
   #keep(stepNumber: bigint, { digest, data }: StateRef): void {
     if (data === undefined) return;
     const known = this.#verified.get(digest) ?? verified(data, digest);
     this.#verified.set(digest, known);
-    this.small.push({ stepNumber, digest, data: known });
+    this.#small.push({ stepNumber, digest, data: known });
   }
 }
 
@@ -206,16 +230,16 @@ export class StepsDigest {
   readonly #hasher = createHash('sha256');
 
   /** Adds the next steps. `attached`: of these steps, in order of step and name. */
-  add({ first, frames, attached }: Pick<StepChunk, 'first' | 'frames' | 'attached'>): void {
-    let next = 0;
-    for (const [i, frame] of frames.entries()) {
-      this.#hasher.update(frame);
-      for (; attached[next]?.stepNumber === first + BigInt(i); next += 1) {
-        const { state } = attached[next]!;
-        const { attach_time = null, pruned_time = null } = timesOf(state);
-        this.#hasher.update(JSON.stringify([state.name, state.digest, state.mediaType, attach_time, pruned_time]));
-      }
+  add({ first, bytes, ends, attached }: Pick<StepChunk, 'first' | 'bytes' | 'ends' | 'attached'>): void {
+    let done = 0;
+    for (const { stepNumber, state } of attached) {
+      const end = ends[Number(stepNumber - first)]!;
+      if (end > done) this.#hasher.update(bytes.subarray(done, end));
+      done = end;
+      const { attach_time = null, pruned_time = null } = timesOf(state);
+      this.#hasher.update(JSON.stringify([state.name, state.digest, state.mediaType, attach_time, pruned_time]));
     }
+    this.#hasher.update(bytes.subarray(done));
   }
 
   finish(): string {

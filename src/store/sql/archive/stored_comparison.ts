@@ -32,8 +32,10 @@ export class StoredComparison {
     let at = first;
     for await (const chunk of stepChunks(this.#scope, this.#ref, first, first + BigInt(steps.length))) {
       this.#digest.add(chunk);
-      for (const frame of chunk.frames) {
-        if (!isSameStep(frame, steps[Number(at - first)]!.frame)) return at;
+      let begin = 0;
+      for (const end of chunk.ends) {
+        if (!isSameStep(chunk.bytes.subarray(begin, end), steps[Number(at - first)]!.frame)) return at;
+        begin = end;
         at += 1n;
       }
       for (const each of chunk.attached) stored.set(`${each.stepNumber} ${each.state.name}`, each);

@@ -14,13 +14,18 @@ export function* smallStatesIn(
   to: bigint,
 ): Generator<{ readonly stepNumber: bigint; readonly states: readonly StateRef[] }, void, undefined> {
   const small = new SmallStates(readStates(segment));
-  for (const steps = new SegmentCursor(segment); steps.next() && steps.stepNumber < to; ) {
-    const states = steps.read('BASIC').states.map((state): StateRef => {
-      const data = small.next(state.size);
-      return data === undefined ? state : { ...state, data };
-    });
-    if (steps.stepNumber >= from) yield { stepNumber: steps.stepNumber, states };
+  for (const at = new SegmentCursor(segment); at.next() && at.stepNumber < to; ) {
+    const states = statesOf(at, small);
+    if (at.stepNumber >= from) yield { stepNumber: at.stepNumber, states };
   }
+}
+
+/** Returns the states of the current step. Small ones have their bytes. Must be called for each step of the segment. */
+export function statesOf(at: SegmentCursor, small: SmallStates): StateRef[] {
+  return at.readStates().map((state): StateRef => {
+    const data = small.next(state.size);
+    return data === undefined ? state : { ...state, data };
+  });
 }
 
 /** Collects the states that steps and their contents name, with the bytes of small ones. */

@@ -1,7 +1,8 @@
 import type { StateRef } from '../../../domain/step.ts';
+import { CommitBytes } from '../../../domain/step_codec/commit_bytes.ts';
 import { RESPONSE } from '../../../domain/step_codec/tags.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
-import { type Commit, writeCommit, writeRewardSum, writeStoredStep } from '../../../domain/step_codec/write.ts';
+import { writeRewardSum, writeStoredStep } from '../../../domain/step_codec/write.ts';
 import type { EncodedSteps, NamedState, OwnedStep, StepView } from '../../contract/step.ts';
 import { type SegmentCursor, storedStep } from './stored_segment.ts';
 
@@ -27,9 +28,7 @@ export class PageEncoder {
   readonly #view: StepView;
   readonly #out: WireWriter;
   readonly #parts: Part[] = [];
-  readonly #commit = new WireWriter(32);
-  #commitBytes = Buffer.alloc(0);
-  #last: Commit | undefined;
+  readonly #commits = new CommitBytes();
 
   /** `capacity`: expected size of the page. More is possible. */
   constructor(view: StepView, capacity: number) {
@@ -68,14 +67,9 @@ export class PageEncoder {
 
   #forward(found: PageStep): void {
     const { at } = found;
-    const { commit } = at;
-    if (commit !== this.#last) {
-      writeCommit(this.#commit, commit);
-      this.#commitBytes = Buffer.from(this.#commit.take());
-      this.#last = commit;
-    }
     at.forward(this.#out, this.#view);
-    this.#out.raw(this.#commitBytes, 0, this.#commitBytes.length);
+    const commit = this.#commits.of(at.commit);
+    this.#out.raw(commit, 0, commit.length);
     writeRewardSum(this.#out, at.rewardSum);
   }
 }

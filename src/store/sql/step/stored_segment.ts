@@ -4,7 +4,7 @@ import { addReward, type StateRef, type Step, type StoredStep } from '../../../d
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
 import { forwardStep, readReward } from '../../../domain/step_codec/forward.ts';
 import { StepFrames } from '../../../domain/step_codec/frames.ts';
-import { readStep } from '../../../domain/step_codec/read.ts';
+import { readStates, readStep } from '../../../domain/step_codec/read.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { type Commit, writeStep } from '../../../domain/step_codec/write.ts';
 import type { StepView } from '../../contract/step.ts';
@@ -47,6 +47,7 @@ export class SegmentCursor {
   readonly #frames: StepFrames;
   /** Where the length of the current step begins. */
   #begin = 0;
+  #mayHaveAttached: boolean | undefined;
 
   constructor(segment: StoredSegment) {
     const { first_step_number: first, reward_sum } = segment;
@@ -101,7 +102,11 @@ export class SegmentCursor {
   /** The encoding of the current step without the states that were attached to it. */
   get bytesWithoutAttached(): Buffer {
     const bytes = this.#body.subarray(this.#frames.from, this.#frames.to);
-    return mayHaveAttached(bytes) ? Buffer.from(encodedStep(withoutAttached(this.read('FULL')))) : bytes;
+    // Most segments have none, and one search costs less than one in each step.
+    this.#mayHaveAttached ??= mayHaveAttached(this.#body);
+    return this.#mayHaveAttached && mayHaveAttached(bytes)
+      ? Buffer.from(encodedStep(withoutAttached(this.read('FULL'))))
+      : bytes;
   }
 
   get frameBytes(): number {
@@ -112,6 +117,15 @@ export class SegmentCursor {
   read(view: StepView): Step {
     try {
       return readStep(this.#body, this.#frames.from, this.#frames.to, view);
+    } catch (cause) {
+      throw this.#explained(cause);
+    }
+  }
+
+  /** Decodes only the states of the current step. */
+  readStates(): readonly StateRef[] {
+    try {
+      return readStates(this.#body, this.#frames.from, this.#frames.to);
     } catch (cause) {
       throw this.#explained(cause);
     }
