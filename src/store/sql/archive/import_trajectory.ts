@@ -21,7 +21,7 @@ import { type NamespaceTransaction, scopeOf, writeIn } from '../transaction.ts';
 import { isSet, readList } from '../values.ts';
 import { discardImport } from './discarded_imports.ts';
 import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
-import type { ImportedStep } from './imported_steps.ts';
+import { endsOf, type ImportedStep } from './imported_steps.ts';
 import { rowsIn } from './nested_rows.ts';
 import { NOUNS, plainColumns } from './nouns.ts';
 import { RestoredWriter } from './restored_writer.ts';
@@ -155,9 +155,7 @@ export class TrajectoryImport {
     if (part.attached.some(({ stepNumber }) => stepNumber < first || stepNumber >= first + BigInt(part.steps.length))) {
       throw archiveInvalid(this.#place, 'a state is attached to a step of another part');
     }
-    let end = 0;
-    const ends = part.steps.map(({ frame }) => (end += frame.length));
-    this.#digest.add({ first, bytes: part.bytes, ends, attached: part.attached });
+    this.#digest.add({ first, bytes: part.bytes, ends: endsOf(part.steps), attached: part.attached });
     this.#next += BigInt(part.steps.length);
     if (this.#stored !== undefined) {
       const other = await this.#stored.comparison.firstDifference(part.steps, part.attached);

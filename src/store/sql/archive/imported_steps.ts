@@ -60,6 +60,15 @@ export function readSteps(
   return steps;
 }
 
+/** Returns where the message of each step ends, in the bytes of all. */
+export function endsOf(steps: readonly ImportedStep[]): number[] {
+  let end = 0;
+  return steps.map(({ frame }) => {
+    end += frame.length;
+    return end;
+  });
+}
+
 function withBytes(state: StateRef, small: ReadonlyMap<Digest, Uint8Array>): StateRef {
   const data = isKept(state) ? small.get(state.digest) : undefined;
   return data === undefined ? state : { ...state, data };
