@@ -8,7 +8,7 @@ import type { LineageCache } from '../lineage_cache.ts';
 import { readEncodedPage, type Shown } from './step_page.ts';
 
 /**
- * Pages that are cached for followers that reach the same step a moment later. About 64 KiB each, unless one step is
+ * Pages that are cached for followers that reach the same step a moment later. About 128 KiB each, unless one step is
  * larger.
  */
 const CACHED_PAGES = 4;

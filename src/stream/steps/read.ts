@@ -23,7 +23,7 @@ export interface ReadStepsArgs extends RequestedRange, Shown {
   readonly signal: AbortSignal;
 }
 
-/** The next steps, all of one owner, or a sign of progress without steps. About 64 KiB, unless one step is larger. */
+/** The next steps, all of one owner, or a sign of progress without steps. About 128 KiB, unless one step is larger. */
 export interface StepsRead {
   /** Undefined in a sign of progress. Live followers share the object. */
   readonly part: EncodedSteps | undefined;
