@@ -130,6 +130,18 @@ describeStore('merged rows of steps', (on) => {
     expect(await bytesOf(large)).toBeLessThan(5000);
   });
 
+  it('a call replaces at most 256 rows of a trajectory, and then leaves the other trajectories for the next call', async () => {
+    const scene = on.scene();
+    const [first, second] = [await scene.create(), await scene.create()];
+    for (const made of [first, second]) await appendSingly(scene, made, words(0, 300));
+    const requests = [first, second].map(({ ref }) => ({ ref, rest: true }));
+    const left = await scene.store.mergeSteps(requests);
+    expect(left).toEqual(requests);
+    expect([(await rowsOf(first)).length, (await rowsOf(second)).length]).toEqual([1 + 44, 300]);
+    for (const made of [first, second]) await merge(scene.store, made);
+    expect([(await rowsOf(first)).length, (await rowsOf(second)).length]).toEqual([2, 2]);
+  });
+
   it('bytes that do not compress stay as they are', async () => {
     const scene = on.scene();
     const made = await scene.create();

@@ -12,8 +12,11 @@ import { mergedRow } from './merged_row.ts';
 import { SEGMENT_BYTES, SEGMENT_STEPS } from './segment.ts';
 import { BODY_BYTES, COMPRESSED, STATES_BYTES } from './stored_body.ts';
 
-/** Bounds of the rows that one call looks at and replaces. */
-const MOST_ROWS = 512;
+/**
+ * Bounds of the rows of one trajectory that a call looks at and replaces. A call leaves the other trajectories for the
+ * next one when it has reached a bound: on SQLite nothing else is committed during its transaction.
+ */
+const MOST_ROWS = 256;
 const MOST_BYTES = 1024 * 1024;
 
 /** Bytes of the steps of a merged row with their small states. */
@@ -30,8 +33,9 @@ export async function mergeSteps(engine: Engine, requests: readonly MergeRequest
   const left: MergeRequest[] = [];
   const prepared: Merging[] = [];
   let bytes = 0;
+  let rows = 0;
   for (const request of requests) {
-    if (bytes >= MOST_BYTES) {
+    if (bytes >= MOST_BYTES || rows >= MOST_ROWS) {
       left.push(request);
       continue;
     }
@@ -39,7 +43,9 @@ export async function mergeSteps(engine: Engine, requests: readonly MergeRequest
     if (plan === undefined) continue;
     bytes += plan.bytes;
     if (plan.goesOn) left.push(request);
-    prepared.push(await prepare(engine, request.ref, plan));
+    const merging = await prepare(engine, request.ref, plan);
+    for (const { replaced } of merging.rows) rows += replaced.length;
+    prepared.push(merging);
   }
   if (prepared.length > 0) {
     prepared.sort((a, b) => inLockOrder(a.ref, b.ref));
