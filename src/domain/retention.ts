@@ -273,7 +273,7 @@ export interface RemovedSize {
   states: bigint;
   /** Steps and states as they were sent. A state counts for each step that has it. */
   logicalBytes: bigint;
-  /** Estimated: compressed steps and states share bytes, and rows that depend on what goes are stored anew. */
+  /** Estimated, because compressed steps and states share bytes. Negative if states that depend on what goes take more. */
   storedBytes: bigint;
 }
 
@@ -284,17 +284,6 @@ export function addSizes(a: RemovedSize, b: RemovedSize): RemovedSize {
     states: a.states + b.states,
     logicalBytes: a.logicalBytes + b.logicalBytes,
     storedBytes: a.storedBytes + b.storedBytes,
-  };
-}
-
-/** What is left of `a` without `b`, which is a part of it. Of the estimate, at least 0. */
-export function subtractSizes(a: RemovedSize, b: RemovedSize): RemovedSize {
-  return {
-    trajectories: a.trajectories - b.trajectories,
-    steps: a.steps - b.steps,
-    states: a.states - b.states,
-    logicalBytes: a.logicalBytes - b.logicalBytes,
-    storedBytes: a.storedBytes > b.storedBytes ? a.storedBytes - b.storedBytes : 0n,
   };
 }
 

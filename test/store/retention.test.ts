@@ -16,7 +16,7 @@ import { describeStore } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { refusalOf, type Scene } from './scene.ts';
 import { countRows } from './sql.ts';
-import { stateOf } from './state_chains.ts';
+import { stateOf, storedStates } from './state_chains.ts';
 import { expectVerified } from './verified.ts';
 
 const STATES: StatePolicy = {
@@ -176,6 +176,37 @@ describeStore('retention', (on) => {
     const freed = Number(before - (await stored(scene)));
     expect(Math.abs(freed - Number(size.storedBytes)) / freed).toBeLessThan(0.1);
     expect(await countRows(on.sql, scene.namespace)).toMatchObject({ states: 0, state_refs: 0 });
+    await expectVerified(on.store);
+  });
+
+  it.each([
+    ['the last one stays', { keepLast: 1 }],
+    ['every fifth stays', { keepEvery: 5n }],
+    ['a tagged one stays', {}],
+    ['the whole chain goes', { keepTagged: false }],
+  ])('S14: stored bytes are within a tenth too if states that stay depend on removed ones (%s)', async (_, rules) => {
+    const scene = on.scene();
+    const made: Trajectory[] = [];
+    for (let seed = 0; seed < 3; seed += 1) {
+      const states = Array.from({ length: 24 }, (_, i) => stateOf(seed, 40 * 1024, [i, seed]));
+      const to = await scene.create();
+      const steps = states.map((state, i) => makeStep(BigInt(i), { states: [stateRef(state)] }));
+      for (const [i, state] of states.entries()) await scene.append(to, [steps[i]!], { states: [state] });
+      await scene.store.setTag(scene.namespace, to.id, 'best', 12n, -1n);
+      await scene.store.mergeSteps([{ ref: to.ref, rest: true }]);
+      made.push(to);
+    }
+    const chains = [...(await storedStates(on.sql, scene.namespace)).values()];
+    expect(chains.filter(({ base }) => base !== undefined).length, 'states are stored as changes').toBeGreaterThan(60);
+    const before = await stored(scene);
+    const policy = { states: { ...STATES, ...rules } };
+    const { size, asOf } = await read(scene, policy, false);
+    expect((await read(scene, policy, true, asOf)).size.storedBytes).toBe(size.storedBytes);
+    for (let i = 0; i < 100; i += 1) await scene.store.collectStates(24, 500);
+    const freed = Number(before - (await stored(scene)));
+    const all = Number(before);
+    expect(Math.abs(freed - Number(size.storedBytes)) / Math.max(Math.abs(freed), all / 10)).toBeLessThan(0.1);
+    expect(await keptOf(scene, made[0]!)).not.toHaveLength(24);
     await expectVerified(on.store);
   });
 

@@ -385,8 +385,8 @@ export declare type RetentionTotals = Message<"anabranch.v1.RetentionTotals"> & 
   logicalBytes: bigint;
 
   /**
-   * About how many bytes the database frees, without indexes. States that are stored as changes of removed ones are
-   * stored anew, which takes space that is not subtracted here.
+   * About how many bytes the database frees, without indexes. States that stay and are stored as changes of removed ones
+   * are stored anew; what that takes is subtracted, so the number can be negative.
    *
    * @generated from field: int64 stored_bytes = 5;
    */

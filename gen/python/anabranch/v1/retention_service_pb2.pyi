@@ -386,8 +386,8 @@ class RetentionTotals(google.protobuf.message.Message):
     logical_bytes: builtins.int
     """Bytes of these steps and states as they were sent."""
     stored_bytes: builtins.int
-    """About how many bytes the database frees, without indexes. States that are stored as changes of removed ones are
-    stored anew, which takes space that is not subtracted here.
+    """About how many bytes the database frees, without indexes. States that stay and are stored as changes of removed ones
+    are stored anew; what that takes is subtracted, so the number can be negative.
     """
     def __init__(
         self,

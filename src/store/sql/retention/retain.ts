@@ -13,7 +13,6 @@ import {
   type SelectedStep,
   type StatePolicy,
   StateSelection,
-  subtractSizes,
   type TrajectoryPolicy,
 } from '../../../domain/retention.ts';
 import type { RetentionStore } from '../../contract/retention.ts';
@@ -24,7 +23,7 @@ import { type ReadScope, scopeOf, write } from '../transaction.ts';
 import { readFacts, type SizedFacts, type StateFacts } from './facts.ts';
 import { hasTags } from './pins.ts';
 import { pruneStates } from './prune.ts';
-import { sizeOfStates } from './sizes.ts';
+import { RemovedStates } from './sizes.ts';
 import { ownBeginOf, type RetainedTree, readTree, type ScopeKeys, scopeKeys, type TreeRow, treesOf } from './tree.ts';
 
 interface Retaining {
@@ -32,6 +31,8 @@ interface Retaining {
   readonly asOf: Instant;
   /** Whether what is selected is also removed, part by part. */
   readonly apply: boolean;
+  /** Counts the states that are removed. */
+  readonly removed: RemovedStates;
 }
 
 export async function beginRetention(
@@ -41,7 +42,8 @@ export async function beginRetention(
   { asOf, apply }: Parameters<RetentionStore['retain']>[2],
 ): Promise<Retention> {
   const time = asOf ?? parseInstant(await write(engine, (tx) => tx.readNow()));
-  return { asOf: time, parts: retain(engine, namespace, { policy, asOf: time, apply }) };
+  const removed = new RemovedStates(scopeOf(engine, namespace));
+  return { asOf: time, parts: retain(engine, namespace, { policy, asOf: time, apply, removed }) };
 }
 
 /** S14: goes through the trees of a scope, one at a time. Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
@@ -64,7 +66,7 @@ async function* retain(
 async function* pruneTree(
   scope: ReadScope,
   tree: RetainedTree,
-  { asOf, apply }: Retaining,
+  { asOf, apply, removed }: Retaining,
   policy: StatePolicy,
 ): AsyncGenerator<RetentionPart, void, undefined> {
   for (const row of tree.rows) {
@@ -75,22 +77,21 @@ async function* pruneTree(
       const selected = facts.flatMap((each) => selection.add(each) ?? []);
       if (selected.length === 0) continue;
       const going = selected.filter(({ pins }) => pins.length === 0);
-      const steps = going.map(({ pruning }) => pruning);
-      let size = await sizeOfStates(scope, going.flatMap(goingStates));
-      let now: readonly SelectedStep[] = selected;
+      const stored = await removed.read(going.flatMap(goingStates));
+      let now: readonly SelectedStep<SizedFacts>[] = selected;
       if (apply) {
+        const steps = going.map(({ pruning }) => pruning);
         const kept = await pruneStates(scope.engine, scope.namespace, ref, { steps, rules: policy });
         now = selected.map((each) => ({ ...each, pins: kept.get(each.facts.stepNumber) ?? each.pins }));
-        const staying = going.filter(({ facts: { stepNumber } }) => kept.has(stepNumber));
-        size = subtractSizes(size, await sizeOfStates(scope, staying.flatMap(goingStates)));
       }
+      const gone = now.filter(({ pins }) => pins.length === 0);
       yield {
         trajectoryId: row.id,
-        pruned: now.filter(({ pins }) => pins.length === 0).map(({ pruning }) => pruning),
+        pruned: gone.map(({ pruning }) => pruning),
         pinned: now
           .filter(({ pins }) => pins.length > 0)
           .map(({ facts: { stepNumber }, pins }) => ({ stepNumber, pins })),
-        size,
+        size: removed.add(gone.flatMap(goingStates), stored),
       };
     }
   }
@@ -130,7 +131,7 @@ async function newestOf(
 async function* deleteFromTree(
   scope: ReadScope,
   tree: RetainedTree,
-  { asOf, apply }: Retaining,
+  { asOf, apply, removed }: Retaining,
   { policy, newest }: TrajectoryRule,
 ): AsyncGenerator<RetentionPart, void, undefined> {
   const isSelected = (row: TreeRow) =>
@@ -149,7 +150,7 @@ async function* deleteFromTree(
   const below: RetentionPart[] = [];
   for (const decision of decideTree(members, policy)) {
     const row = rows.get(decision.key)!;
-    const part = await partOf(scope, tree, row, decision);
+    const part = await partOf(scope, tree, row, { decision, removed });
     if (part === undefined) continue;
     // Those that go with another one are deleted by its deletion.
     if (!decision.isSelected && policy.onBranches === 'CASCADE') {
@@ -169,7 +170,10 @@ async function partOf(
   scope: ReadScope,
   { tree }: RetainedTree,
   row: TreeRow,
-  { keptSteps, pins, isSelected }: MemberDecision,
+  {
+    decision: { keptSteps, pins, isSelected },
+    removed,
+  }: { readonly decision: MemberDecision; readonly removed: RemovedStates },
 ): Promise<RetentionPart | undefined> {
   const { id: trajectoryId, nextStepNumber, hidden } = row;
   if (keptSteps === undefined) return { trajectoryId, pruned: [], pinned: [{ pins }], size: NOTHING };
@@ -180,10 +184,8 @@ async function partOf(
   let size: RemovedSize = { ...NOTHING, trajectories: hidden && !isSelected ? 0n : 1n };
   const ref = { tree, key: row.key };
   for await (const facts of readFacts(scope, ref, [deletedFrom, nextStepNumber], { all: true })) {
-    const states = await sizeOfStates(
-      scope,
-      facts.flatMap((each) => each.states),
-    );
+    const going = facts.flatMap((each) => each.states);
+    const states = removed.add(going, await removed.read(going));
     const bytes = facts.reduce((sum, each) => sum + each.bytes, 0);
     const stored = facts.reduce((sum, each) => sum + each.storedBytes, 0);
     const steps = { ...NOTHING, logicalBytes: BigInt(bytes), storedBytes: BigInt(Math.round(stored)) };
