@@ -1,4 +1,5 @@
 import { DatabaseSync } from 'node:sqlite';
+import { AnabranchError } from '../domain/errors.ts';
 
 /** Kinds of records of a run, in the order in which archives have them. */
 export const RUN_KINDS = [
@@ -15,6 +16,9 @@ export interface SpooledRecord {
 
 const PAGE = 100;
 
+/** SQLite's result code for a full disk. */
+const FULL = 13;
+
 /**
  * The records of runs, which are read before trajectories and partly exported after them. They are in a temporary file
  * that no other process sees, and that is removed when it is closed.
@@ -29,10 +33,19 @@ export class Spool {
       ) without rowid`);
   }
 
-  /** Adds a record, or replaces the one with this kind and key. */
+  /** Adds a record, or replaces the one with this kind and key. Errors: STORAGE_FULL. */
   put(run: bigint, kind: RunKind, key: bigint, line: string): void {
     const put = this.#file.prepare('insert or replace into records (kind, run, key, line) values (?, ?, ?, ?)');
-    put.run(RUN_KINDS.indexOf(kind), run, key, line);
+    try {
+      put.run(RUN_KINDS.indexOf(kind), run, key, line);
+    } catch (error) {
+      if ((error as { readonly errcode?: unknown }).errcode !== FULL) throw error;
+      throw new AnabranchError(
+        'STORAGE_FULL',
+        "The disk with the server's temporary files is full. Free some space on it, or start the server with SQLITE_TMPDIR set to a folder on another disk, then export again.",
+        { cause: error },
+      );
+    }
   }
 
   /** Yields the records of a kind, of one run or of all, in order of key. */
