@@ -86,10 +86,15 @@ export async function* stepChunks(
   end: bigint,
 ): AsyncGenerator<StepChunk, void, undefined> {
   const lineage = [{ key, from: begin, to: end }];
-  for (let from = begin; from < end; ) {
+  const readFrom = (from: bigint) => {
     const to = from + CHUNK_STEPS < end ? from + CHUNK_STEPS : end;
     const read = () => readPage(scope, tree, lineage, { from, to, maxBytes: CHUNK_BYTES, withStates: true });
-    const { page, states } = await withRowStates(read, () => rowStatesOf(scope, { tree, key }, { from, to }));
+    return withRowStates(read, () => rowStatesOf(scope, { tree, key }, { from, to }));
+  };
+  if (begin >= end) return;
+  let reading = readFrom(begin);
+  for (let from = begin; ; ) {
+    const { page, states } = await reading;
     const chunk = new ChunkBuilder(from, states);
     for (const row of page.rows) {
       if (row.begin !== chunk.next) break;
@@ -98,8 +103,12 @@ export async function* stepChunks(
     if (chunk.next === from) return;
     if (chunk.hasFolded || page.attached !== undefined)
       for (let at = from; at < chunk.next; at += 1n) chunk.attach(at, attachedTo(page.attached, key, at) ?? []);
-    yield chunk.finish();
     from = chunk.next;
+    if (from >= end) return yield chunk.finish();
+    // The database reads the next chunk while the caller uses this one.
+    reading = readFrom(from);
+    reading.catch(() => undefined);
+    yield chunk.finish();
   }
 }
 
