@@ -4,7 +4,7 @@ import path from 'node:path';
 import process from 'node:process';
 import { promisify } from 'node:util';
 import type { Browser, Page } from 'puppeteer-core';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { statusName } from '../../page/src/status_name.ts';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { cutAndCompare, Growing } from '../browser/growing.ts';
@@ -12,6 +12,7 @@ import { has, ROWS, waitForNoText, waitForText } from '../browser/views.ts';
 import { seededRandom } from '../faults/random.ts';
 import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
+import { requireIntact } from '../support/intact.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { BROWSERS, type BrowserName, launchBrowser, openTab } from './browsers.ts';
@@ -75,6 +76,7 @@ describe.each(PAIRS)('the page in %s, on %s', (name, engine) => {
     await server?.kill();
     await database?.drop();
   });
+  afterEach(() => requireIntact(client));
 
   it('shows the demo while it runs: four variants grow, one is killed and resumes, and at the end it is as stored', async () => {
     const known = new Set((await roots(client)).map(({ id }) => id));

@@ -1,0 +1,84 @@
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import type { NewState } from '../../src/domain/step.ts';
+import { openOn } from '../store/on_store.ts';
+import { Scene } from '../store/scene.ts';
+import { sqlitePath } from '../store/sql.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
+import { reportFigures } from './figures.ts';
+import type { Measured, Task } from './memory/measure.ts';
+
+const MIB = 1024 * 1024;
+
+/** MiB of states of the two databases. */
+const [FEW, MANY] = [30, 120];
+
+/** What may be in use more with the larger database: a tenth of what it has more. */
+const MOST_MORE = (MANY - FEW) / 10;
+
+/** Stores about this many MiB that do not compress: large states, small states, and trajectories of one step. */
+async function fill(database: TestDatabase, namespace: string, mib: number): Promise<void> {
+  const store = await openOn(database);
+  const scene = new Scene(store, namespace);
+  for (let i = 0; i < mib / 10; i += 1) {
+    const made = await scene.create();
+    for (let first = 0; first < 100; first += 20) {
+      const states: NewState[] = [];
+      const steps = Array.from({ length: 20 }, (_, at) => {
+        const [env, agent] = [newState(randomBytes(100 * 1024)), newState(randomBytes(2000))];
+        states.push(env);
+        return makeStep(BigInt(first + at), { states: [smallRef(agent, 'agent'), stateRef(env)] });
+      });
+      await scene.append(made, steps, { states });
+    }
+    for (let tiny = 0; tiny < 100; tiny += 1) await scene.createWith(['only']);
+  }
+  await store.close();
+}
+
+async function measured(database: TestDatabase, namespace: string, task: Task, file: string): Promise<Measured> {
+  const { engine, url } = database;
+  const opened = engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
+  const program = path.join(import.meta.dirname, 'memory/measure.ts');
+  const args = ['--expose-gc', program, JSON.stringify(opened), namespace, task, file];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  return JSON.parse(stdout) as Measured;
+}
+
+describe.each(ENGINES)('memory, on %s', (engine) => {
+  it('V1, V2, V5, V6: exports, imports, backups and verifications of more data have no more in use', async () => {
+    const folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-memory-'));
+    const tasks: readonly Task[] = ['export', 'import', 'verify', ...(engine === 'sqlite' ? ['backup' as const] : [])];
+    const grown = new Map<Task, number[]>(tasks.map((task) => [task, []]));
+    const done = new Map<Task, number[]>(tasks.map((task) => [task, []]));
+    const namespace = 'default';
+    for (const mib of [FEW, MANY]) {
+      await using database = await createMigratedDatabase(engine);
+      await using copy = await createMigratedDatabase(engine);
+      await fill(database, namespace, mib);
+      for (const task of tasks) {
+        const file = path.join(folder, `${task === 'backup' ? 'backup' : 'archive'}-${mib}`);
+        const result = await measured(task === 'import' ? copy : database, namespace, task, file);
+        expect(result.samples).toBeGreaterThan(5);
+        grown.get(task)!.push(result.grown / MIB);
+        done.get(task)!.push(result.done);
+      }
+    }
+    await rm(folder, { recursive: true });
+    const more = new Map([...grown].map(([task, [few, many]]) => [task, many! - few!]));
+    await reportFigures(
+      `MiB in use at most, with ${FEW} and ${MANY} MiB of data, on ${engine}`,
+      Object.fromEntries([...grown].map(([task, sizes]) => [task, sizes.map(Math.round).join(' and ')])),
+    );
+    for (const [task, [few, many]] of done) expect(many! / few!, task).toBeGreaterThan((0.9 * MANY) / FEW);
+    for (const [task, mib] of more) expect(mib, `${task} has this many MiB more in use`).toBeLessThan(MOST_MORE);
+  });
+});
