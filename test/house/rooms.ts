@@ -22,7 +22,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/contract': { rooms: ['src/domain'], packages: [] },
   'src/store/copy.ts': { rooms: STORE, packages: [] },
   // A temporary file, whatever the engine of the store.
-  'src/store/spool.ts': { rooms: [], packages: ['node:sqlite'] },
+  'src/store/spool.ts': { rooms: ['src/domain'], packages: ['node:sqlite'] },
   'src/store/migrations': { rooms: [...STORE, 'src/store/sql'], packages: ['kysely', 'kysely/migration'] },
   'src/store/sql': {
     rooms: [...SHARED_SQL, 'src/store/sql/search', 'src/store/spool.ts'],
