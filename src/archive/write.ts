@@ -16,6 +16,9 @@ const PARAMS = {
 /** Bytes that are given on at once. */
 const CHUNK_BYTES = 256 * 1024;
 
+/** Chunks that are made while zstd compresses another one, on its own thread. */
+const AHEAD = 4;
+
 /**
  * Returns the bytes of an archive with these parts, in chunks of at most 256 KiB. Parts are requested as the bytes are
  * read. Errors: those of the parts.
@@ -23,7 +26,10 @@ const CHUNK_BYTES = 256 * 1024;
 export async function* writeArchive(parts: AsyncIterable<ArchivePart>): AsyncGenerator<Uint8Array, void, undefined> {
   const zstd = createZstdCompress({ params: PARAMS, chunkSize: CHUNK_BYTES });
   let failure: unknown;
-  const written = pipeline(Readable.from(joined(blocks(parts)), { objectMode: true }), zstd).catch((error: unknown) => {
+  const written = pipeline(
+    Readable.from(joined(blocks(parts)), { objectMode: true, highWaterMark: AHEAD }),
+    zstd,
+  ).catch((error: unknown) => {
     failure = error;
   });
   try {

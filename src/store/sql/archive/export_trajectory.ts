@@ -3,7 +3,7 @@ import { type CompiledQuery, sql } from 'kysely';
 import type { ArchivePart, StatePart } from '../../../domain/archive.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
-import type { RestoredState } from '../../../domain/step.ts';
+import type { NewState, RestoredState } from '../../../domain/step.ts';
 import { readState } from '../state/restore.ts';
 import type { Row } from '../tables/table.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -90,8 +90,8 @@ export class TrajectoryExport {
     for (let rest = chunk; rest.first < rest.next; ) {
       const [part, others] = splitChunk(rest, this.#endOfPart(rest));
       yield* this.#states(part.rowStates);
-      const small = new Map(part.small.map((state) => [state.digest, state]));
-      if (small.size > 0) yield { kind: 'small_states', states: [...small.values()] };
+      if (part.small.length > 0)
+        yield { kind: 'small_states', states: part.hasDistinct ? part.small : distinct(part.small) };
       if (part.attached.length > 0) yield { kind: 'records', text: attachedRecord(id, part.attached) };
       yield { kind: 'steps', trajectoryId: id, firstStepNumber: part.first, bytes: part.bytes };
       written.digest.add(part);
@@ -153,6 +153,10 @@ async function readUnlessRemoved(
     if (error instanceof AnabranchError && error.reason === 'STATE_NOT_FOUND') return undefined;
     throw error;
   }
+}
+
+function distinct(states: readonly NewState[]): NewState[] {
+  return [...new Map(states.map((state) => [state.digest, state])).values()];
 }
 
 /** The digest of everything that an archive has of a trajectory. */

@@ -53,6 +53,8 @@ export interface StepChunk {
   /** In order of step. */
   readonly attached: readonly AttachedToStep[];
   readonly small: readonly SmallState[];
+  /** No two of `small` have one digest. */
+  readonly hasDistinct: boolean;
   /** In order of step. */
   readonly rowStates: readonly RowState[];
 }
@@ -70,7 +72,7 @@ function partOf(chunk: StepChunk, first: bigint, next: bigint): StepChunk {
   return {
     ...{ first, next, bytes: chunk.bytes.subarray(begin, to === 0 ? 0 : chunk.ends[to - 1]!) },
     ends: chunk.ends.slice(from, to).map((end) => end - begin),
-    ...{ attached: chunk.attached.filter(isIn), small: chunk.small.filter(isIn) },
+    ...{ attached: chunk.attached.filter(isIn), small: chunk.small.filter(isIn), hasDistinct: chunk.hasDistinct },
     rowStates: chunk.rowStates.filter(isIn),
   };
 }
@@ -183,7 +185,7 @@ class ChunkBuilder {
   finish(): StepChunk {
     return {
       ...{ first: this.#first, next: this.next, bytes: this.#out.finish(), ends: this.#ends },
-      ...{ attached: this.#attached, small: this.#small },
+      ...{ attached: this.#attached, small: this.#small, hasDistinct: this.#verified.size === this.#small.length },
       rowStates: this.#rowStates.filter(({ stepNumber }) => stepNumber < this.next),
     };
   }
@@ -195,8 +197,11 @@ class ChunkBuilder {
 
   #keep(stepNumber: bigint, { digest, data }: StateRef): void {
     if (data === undefined) return;
-    const known = this.#verified.get(digest) ?? verified(data, digest);
-    this.#verified.set(digest, known);
+    let known = this.#verified.get(digest);
+    if (known === undefined) {
+      known = verified(data, digest);
+      this.#verified.set(digest, known);
+    }
     this.#small.push({ stepNumber, digest, data: known });
   }
 }
