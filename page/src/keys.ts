@@ -3,7 +3,10 @@ import { useEffect, useRef } from 'preact/hooks';
 /** Returns true if a key is meant for the page: no modifier, and outside of fields that take text. */
 export function isCommand({ target, ctrlKey, metaKey, altKey }: KeyboardEvent): boolean {
   if (ctrlKey || metaKey || altKey) return false;
-  return !(target instanceof Element && target.matches('input:not([type=range]), select, textarea, dialog *'));
+  if (!(target instanceof Element)) return true;
+  // The focus stays in a dialog that was closed until the page is drawn again.
+  if (target.closest('dialog:not([open])') !== null) return true;
+  return !target.matches('input:not([type=range]), select, textarea, dialog *');
 }
 
 /** Links of rows: those of tables, of matches, and of rollouts side by side. */

@@ -1,4 +1,5 @@
 /** Views that follow what they show: groups, rollouts, comparisons, tags, and trees of runs. */
+import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { openPageScene, type PageScene } from './page_scene.ts';
@@ -82,6 +83,23 @@ describe('trajectories side by side', () => {
   });
 });
 
+/** Returns by how many pixels the axis of the plot begins and ends beside that of the lanes. */
+function axisDistance(page: Page): Promise<readonly number[]> {
+  return page.evaluate(() => {
+    const boxOf = (selector: string) => (document.querySelector(selector) as Element).getBoundingClientRect();
+    const [plot, lanes] = [boxOf('.plot-area'), boxOf('.grid-head > :nth-child(2)')];
+    // The labels of values stand left of the axis.
+    return [plot.left + 56 - lanes.left, plot.right - lanes.right].map(Math.abs);
+  });
+}
+
+async function expectOneAxis(page: Page): Promise<void> {
+  for (const width of [900, 1500]) {
+    await page.setViewport({ width, height: 900 });
+    for (const distance of await axisDistance(page)) expect(distance).toBeLessThan(1);
+  }
+}
+
 describe('tags', () => {
   it('are a column of the tree while there are some, lead to their steps, and are found by the filter', async () => {
     const { trajectories } = scene.client;
@@ -92,9 +110,11 @@ describe('tags', () => {
     await show(page, `${scene.url}/trees/${trajectoryId}`);
     await page.waitForSelector(has(ROWS, 'untagged'));
     expect(await countOf(page, '.tag-cell')).toBe(0);
+    await expectOneAxis(page);
     await trajectories.setTag({ trajectoryId, name: 'good', stepNumber: 0n });
     await trajectories.setTag({ trajectoryId, name: 'best', stepNumber: 1n });
     await waitForText(page, /best\s*\+1/, `${ROWS} .tag-cell`);
+    await expectOneAxis(page);
     await page.locator(has('.tag', 'best')).click();
     await expect.poll(() => new URL(page.url()).searchParams.get('step')).toBe('1');
     await fill(page, '.title-bar input[type=search]', 'best');

@@ -32,21 +32,30 @@ const run = promisify(execFile);
 let scene: PageScene;
 /** A proxy in front of the server, which cuts connections. */
 let proxy: TcpProxy;
-/** The views, with an address of each on the data of the demo. */
-let views: Readonly<Record<string, string>>;
+/** The views, with an address of each on the data of the demo, which plays while tests without its data run. */
+let played: Promise<Readonly<Record<string, string>>>;
 
 beforeAll(async () => {
   scene = await openPageScene();
-  const { target, url } = scene;
-  proxy = await startTcpProxy(target);
+  proxy = await startTcpProxy(scene.target);
+  played = playDemo(scene);
+  played.catch(() => undefined); // rethrown by each test that awaits it
+});
+afterAll(async () => {
+  await played?.catch(() => undefined);
+  await scene?.close();
+  await proxy?.close();
+});
+
+async function playDemo({ client, url }: PageScene): Promise<Readonly<Record<string, string>>> {
   await run(process.execPath, [path.join(ROOT, 'src/main.ts'), 'demo', '--address', url], { timeout: 100_000 });
   const roots = { rootsOnly: true, withoutRun: true, text: 'CartPole-v1, seed 7' };
-  const { trajectories } = await scene.client.trajectories.listTrajectories(roots);
-  const { runs } = await scene.client.runs.listRuns({ text: 'run-1' });
+  const { trajectories } = await client.trajectories.listTrajectories(roots);
+  const { runs } = await client.runs.listRuns({ text: 'run-1' });
   const runId = runs[0]?.run?.id ?? '';
-  const { rollouts } = await scene.client.rollouts.listRollouts({ runId });
-  const { nodes } = await scene.client.trajectories.getTree({ trajectoryId: trajectories[0]?.id ?? '' });
-  views = {
+  const { rollouts } = await client.rollouts.listRollouts({ runId });
+  const { nodes } = await client.trajectories.getTree({ trajectoryId: trajectories[0]?.id ?? '' });
+  return {
     home: '/',
     tree: `/trees/${trajectories[0]?.id}`,
     run: `/runs/${runId}`,
@@ -55,11 +64,7 @@ beforeAll(async () => {
     search: '/search?q=angle',
     compare: `/compare?ids=${nodes.map(({ trajectory }) => trajectory?.id).join()}`,
   };
-});
-afterAll(async () => {
-  await scene?.close();
-  await proxy?.close();
-});
+}
 
 /** What a view shows last. */
 const COMPLETE: Readonly<Record<string, string>> = {
@@ -68,86 +73,6 @@ const COMPLETE: Readonly<Record<string, string>> = {
   run: '.metric canvas',
   compare: '.columns a',
 };
-
-describe('a person who has never seen the page', () => {
-  it('finds the variant that fell, the step where it parted, and its state there', async () => {
-    const { page, faults } = await openPage(scene.context);
-    await show(page, scene.url);
-    await page.locator(has('a', 'CartPole-v1, seed 7')).click();
-    await page.locator(has('button', 'Plot observation')).click();
-    const fallen = has(ROWS, 'angle only');
-    await waitForText(page, 'failed', fallen);
-    await waitForText(page, '@200', fallen);
-    await page.locator(fallen).click();
-    await fill(page, '.stepper input[type=number]', '201');
-    await page.keyboard.press('Enter');
-    await waitForText(page, 'changes since step 200');
-    const trajectoryId = new URL(page.url()).searchParams.get('at') ?? '';
-    const { step } = await scene.client.trajectories.getCheckpoint({ trajectoryId, stepNumber: 201n });
-    const { theta } = JSON.parse(Buffer.from(step?.states[0]?.data ?? []).toString());
-    const row = `${is('tr th', '/theta')} ~ td`;
-    await waitForText(page, String(Number(theta.toPrecision(8))), row);
-    expect(faults).toEqual([]);
-    await page.close();
-  });
-});
-
-describe('the tree view', () => {
-  it('shows what GetTree returns', async () => {
-    const { page } = await openPage(scene.context);
-    await show(page, `${scene.url}${views.tree}`);
-    await page.waitForSelector(ROWS);
-    const { nodes } = await scene.client.trajectories.getTree({ trajectoryId: views.tree?.split('/')[2] ?? '' });
-    const shown = await textsOf(page, `${ROWS} .name`);
-    expect(shown.sort()).toEqual(nodes.map(({ trajectory }) => trajectory?.name).sort());
-    await page.close();
-  });
-
-  it('works by keyboard alone, and the address restores what is shown', async () => {
-    const { page, faults } = await openPage(scene.context);
-    await show(page, `${scene.url}${views.tree}`);
-    await page.waitForSelector(ROWS);
-    await page.focus('[role=treegrid]');
-    await page.keyboard.press('ArrowDown');
-    await page.keyboard.press('ArrowDown');
-    await page.keyboard.press('p');
-    const second = await textOf(page, '[aria-selected=true] .name');
-    await page.keyboard.press('ArrowLeft');
-    await page.keyboard.press('ArrowLeft');
-    await expect.poll(() => countOf(page, ROWS)).toBe(1);
-    await page.keyboard.press('ArrowRight');
-    await expect.poll(() => countOf(page, ROWS)).toBe(5);
-    await page.keyboard.press('j');
-    await page.keyboard.press('j');
-    const address = page.url();
-    await page.reload();
-    await page.waitForSelector(ROWS);
-    expect(await textOf(page, '[aria-selected=true] .name')).toBe(second);
-    expect(page.url()).toBe(address);
-    expect(faults).toEqual([]);
-    await page.close();
-  });
-});
-
-describe('the value that the tree plots', () => {
-  it('can be typed: a wrong one is not taken, and Escape goes back', async () => {
-    const { page, faults } = await openPage(scene.context);
-    await show(page, `${scene.url}${views.tree}`);
-    await fill(page, '.chooser select', 'other');
-    await page.keyboard.press('Escape');
-    await fill(page, '.chooser select', 'other');
-    await fill(page, '.chooser input', 'theta');
-    await expect.poll(() => attributeOf(page, '.chooser input', 'aria-invalid')).toBe('true');
-    await page.keyboard.press('Enter');
-    await fill(page, '.chooser input', 'state:env:/theta');
-    await page.keyboard.press('Enter');
-    await page.waitForSelector('.chooser select');
-    expect(await inputOf(page, '.chooser select')).toBe('state:env:/theta');
-    expect(new URL(page.url()).search).toContain('theta');
-    expect(faults).toEqual([]);
-    await page.close();
-  });
-});
 
 describe('live changes', () => {
   it('appear without a reload: steps, branches, a seal, and a run in the list', async () => {
@@ -172,19 +97,6 @@ describe('live changes', () => {
     await show(page, scene.url);
     await scene.client.runs.createRun({ name: 'a new run' });
     await page.waitForSelector(has('tr', 'a new run'));
-    expect(faults).toEqual([]);
-    await page.close();
-  });
-});
-
-describe('the run view', () => {
-  it('keeps its values while the connection is lost, says so, and recovers by itself', async () => {
-    const { page, faults } = await openPage(scene.context);
-    await show(page, `${proxy.url}${views.run}`);
-    await proxy.cut();
-    await waitForText(page, 'connection lost');
-    expect(await textOf(page, 'h1')).toBe('run-1');
-    await waitForNoText(page, 'connection lost');
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -249,8 +161,107 @@ describe('what agents wrote', () => {
   );
 });
 
+describe('a person who has never seen the page', () => {
+  it('finds the variant that fell, the step where it parted, and its state there', async () => {
+    await played;
+    const { page, faults } = await openPage(scene.context);
+    await show(page, scene.url);
+    await page.locator(has('a', 'CartPole-v1, seed 7')).click();
+    await page.locator(has('button', 'Plot observation')).click();
+    const fallen = has(ROWS, 'angle only');
+    await waitForText(page, 'failed', fallen);
+    await waitForText(page, '@200', fallen);
+    await page.locator(fallen).click();
+    await fill(page, '.stepper input[type=number]', '201');
+    await page.keyboard.press('Enter');
+    await waitForText(page, 'changes since step 200');
+    const trajectoryId = new URL(page.url()).searchParams.get('at') ?? '';
+    const { step } = await scene.client.trajectories.getCheckpoint({ trajectoryId, stepNumber: 201n });
+    const { theta } = JSON.parse(Buffer.from(step?.states[0]?.data ?? []).toString());
+    const row = `${is('tr th', '/theta')} ~ td`;
+    await waitForText(page, String(Number(theta.toPrecision(8))), row);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
+describe('the tree view', () => {
+  it('shows what GetTree returns', async () => {
+    const views = await played;
+    const { page } = await openPage(scene.context);
+    await show(page, `${scene.url}${views.tree}`);
+    await page.waitForSelector(ROWS);
+    const { nodes } = await scene.client.trajectories.getTree({ trajectoryId: views.tree?.split('/')[2] ?? '' });
+    const shown = await textsOf(page, `${ROWS} .name`);
+    expect(shown.sort()).toEqual(nodes.map(({ trajectory }) => trajectory?.name).sort());
+    await page.close();
+  });
+
+  it('works by keyboard alone, and the address restores what is shown', async () => {
+    const views = await played;
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}${views.tree}`);
+    await page.waitForSelector(ROWS);
+    await page.focus('[role=treegrid]');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('ArrowDown');
+    await page.keyboard.press('p');
+    const second = await textOf(page, '[aria-selected=true] .name');
+    await page.keyboard.press('ArrowLeft');
+    await page.keyboard.press('ArrowLeft');
+    await expect.poll(() => countOf(page, ROWS)).toBe(1);
+    await page.keyboard.press('ArrowRight');
+    await expect.poll(() => countOf(page, ROWS)).toBe(5);
+    await page.keyboard.press('j');
+    await page.keyboard.press('j');
+    const address = page.url();
+    await page.reload();
+    await page.waitForSelector(ROWS);
+    expect(await textOf(page, '[aria-selected=true] .name')).toBe(second);
+    expect(page.url()).toBe(address);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
+describe('the value that the tree plots', () => {
+  it('can be typed: a wrong one is not taken, and Escape goes back', async () => {
+    const views = await played;
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${scene.url}${views.tree}`);
+    await fill(page, '.chooser select', 'other');
+    await page.keyboard.press('Escape');
+    await fill(page, '.chooser select', 'other');
+    await fill(page, '.chooser input', 'theta');
+    await expect.poll(() => attributeOf(page, '.chooser input', 'aria-invalid')).toBe('true');
+    await page.keyboard.press('Enter');
+    await fill(page, '.chooser input', 'state:env:/theta');
+    await page.keyboard.press('Enter');
+    await page.waitForSelector('.chooser select');
+    expect(await inputOf(page, '.chooser select')).toBe('state:env:/theta');
+    expect(new URL(page.url()).search).toContain('theta');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
+describe('the run view', () => {
+  it('keeps its values while the connection is lost, says so, and recovers by itself', async () => {
+    const views = await played;
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `${proxy.url}${views.run}`);
+    await proxy.cut();
+    await waitForText(page, 'connection lost');
+    expect(await textOf(page, 'h1')).toBe('run-1');
+    await waitForNoText(page, 'connection lost');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+});
+
 describe.each(THEMES)('every view, %s', (theme) => {
   it('has no fault that axe finds, and is photographed at three widths', async () => {
+    const views = await played;
     const { page, faults } = await openPage(scene.context, theme);
     const found: string[] = [];
     for (const [name, view] of Object.entries(views)) {
