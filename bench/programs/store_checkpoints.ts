@@ -1,5 +1,7 @@
 import { createRequire } from 'node:module';
 import path from 'node:path';
+import process from 'node:process';
+import { countExternalMemoryAsHeap } from '../../src/external_memory.ts';
 import { type StateWorkload, statesOf, WARM_UP_STATES, WORKLOADS } from '../state_workloads.ts';
 import { program } from './program.ts';
 
@@ -16,6 +18,11 @@ export interface StoreCheckpointsSettings {
   /** Each stores a sequence of its own, one checkpoint after the other. */
   readonly threads: number;
   readonly seed: number;
+  /**
+   * Whether a put on SQLite survives a power failure, as an append to this service does. The package's driver builds
+   * SQLite with `synchronous = normal` in WAL mode, which syncs at checkpoints only. On Postgres, each put is durable.
+   */
+  readonly isDurable: boolean;
 }
 
 export interface StoreCheckpointsFigures {
@@ -30,8 +37,12 @@ interface Checkpointer {
   put(config: object, checkpoint: object, metadata: object, newVersions: object): Promise<object>;
 }
 
+interface SqliteCheckpointer extends Checkpointer {
+  readonly db: { pragma(text: string): unknown };
+}
+
 interface Packages {
-  readonly SqliteSaver: { fromConnString(file: string): Checkpointer };
+  readonly SqliteSaver: { fromConnString(file: string): SqliteCheckpointer };
   readonly PostgresSaver: { fromConnString(url: string, options: { schema: string }): Checkpointer };
   readonly emptyCheckpoint: () => object;
   readonly uuid6: (clockseq: number) => string;
@@ -39,18 +50,25 @@ interface Packages {
 
 const SQLITE = 'sqlite:';
 
+countExternalMemoryAsHeap(process.versions.node);
 await program(async (settings: StoreCheckpointsSettings): Promise<StoreCheckpointsFigures> => {
-  const { packages, database, workload, threads, seed } = settings;
+  const { packages, database, workload, threads, seed, isDurable } = settings;
   const require = createRequire(path.join(path.resolve(packages), 'index.js'));
   const { emptyCheckpoint, uuid6 } = require('@langchain/langgraph-checkpoint') as Packages;
-  const checkpointer = database.startsWith(SQLITE)
-    ? (require('@langchain/langgraph-checkpoint-sqlite') as Packages).SqliteSaver.fromConnString(
-        database.slice(SQLITE.length),
-      )
-    : (require('@langchain/langgraph-checkpoint-postgres') as Packages).PostgresSaver.fromConnString(database, {
-        schema: 'langgraph',
-      });
-  await checkpointer.setup();
+  const open = async (): Promise<Checkpointer> => {
+    if (database.startsWith(SQLITE)) {
+      const { SqliteSaver } = require('@langchain/langgraph-checkpoint-sqlite') as Packages;
+      const saver = SqliteSaver.fromConnString(database.slice(SQLITE.length));
+      await saver.setup();
+      if (isDurable) saver.db.pragma('synchronous = full');
+      return saver;
+    }
+    const { PostgresSaver } = require('@langchain/langgraph-checkpoint-postgres') as Packages;
+    const saver = PostgresSaver.fromConnString(database, { schema: 'langgraph' });
+    await saver.setup();
+    return saver;
+  };
+  const checkpointer = await open();
   // LangGraph gets objects, so parsing is not measured.
   const sequences = Array.from({ length: threads }, (_, i) =>
     Array.from(statesOf(workload, seed + i), (data): unknown => JSON.parse(data.toString())),

@@ -29,3 +29,12 @@ export function decompress(packed: Uint8Array, maxBytes: number, dictionary?: Ui
   const options = { maxOutputLength, chunkSize: maxOutputLength + 1 };
   return zstdDecompressSync(packed, dictionary === undefined ? options : { ...options, dictionary });
 }
+
+/**
+ * Frees bytes that `decompress` returned and that nothing uses any more, without waiting for a collection: each delta of
+ * a chain is decoded into new bytes. Does nothing to bytes that share their memory with others.
+ */
+export function free({ buffer, byteOffset, length }: Uint8Array): void {
+  const isAlone = byteOffset === 0 && buffer.byteLength <= length + 1;
+  if (isAlone && buffer instanceof ArrayBuffer) buffer.transfer(0);
+}

@@ -3,7 +3,7 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import type { NewState } from '../../../domain/step.ts';
-import { compress, decompress } from '../zstd.ts';
+import { compress, decompress, free } from '../zstd.ts';
 import { type ChainPlace, WHOLE } from './chain.ts';
 
 /** Stored form of the bytes of states: unchanged, or compressed if that saves space. */
@@ -83,6 +83,37 @@ export function decodeBytes(
   }
   if (bytes.length !== size) throw stateCorrupt(state);
   return bytes;
+}
+
+/**
+ * Decodes rows of a chain: the first one with `dictionary`, or alone, and each other one with the one before. Frees the
+ * bytes in between. Does not verify the bytes. Errors: STATE_CORRUPT, which names `state`.
+ */
+export class ChainDecoder {
+  readonly #state: Digest;
+  #bytes: Uint8Array | undefined;
+  /** Whether the bytes were made here, and only here are they used. */
+  #isOwn = false;
+
+  constructor(state: Digest, dictionary?: Uint8Array) {
+    this.#state = state;
+    this.#bytes = dictionary;
+  }
+
+  /** `data` is null in a damaged row. */
+  add(encoding: string, data: Uint8Array | null, size: number): void {
+    if (data === null) throw stateCorrupt(this.#state);
+    const before = this.#bytes;
+    this.#bytes = decodeBytes({ encoding, data }, size, this.#state, before);
+    if (before !== undefined && this.#isOwn) free(before);
+    this.#isOwn = this.#bytes !== data;
+  }
+
+  /** Returns the bytes of the last row. Nothing can be added afterwards. */
+  end(): Uint8Array {
+    if (this.#bytes === undefined) throw stateCorrupt(this.#state);
+    return this.#bytes;
+  }
 }
 
 /** Returns the bytes if they have the digest (S3). Errors: STATE_CORRUPT. */

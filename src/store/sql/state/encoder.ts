@@ -254,7 +254,14 @@ function baseOf(
   data: Uint8Array,
   place: Pick<BaseState, 'wholeShare' | 'anchor' | 'sinceAnchor'>,
 ): BaseState {
-  // A copy, because the bytes may be part of a large message.
-  const own = { namespace, digest, size, depth, baseBytes, data: Buffer.from(data) };
+  const own = { namespace, digest, size, depth, baseBytes, data: keepable(data) };
   return { ...own, ...place, dependents: 0, successor: undefined, turn: undefined };
+}
+
+/** Least share of its memory that bytes must have to be kept as they are. */
+const MOST_OF_MESSAGE = 0.875;
+
+/** Returns the bytes, or a copy if they are a small part of a message, which would stay in memory with them. */
+function keepable(data: Uint8Array): Uint8Array {
+  return data.length >= data.buffer.byteLength * MOST_OF_MESSAGE ? data : Buffer.from(data);
 }

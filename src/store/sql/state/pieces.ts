@@ -4,7 +4,7 @@ import type { Digest } from '../../../domain/ids.ts';
 import type { Engine } from '../engine.ts';
 import { type ReadScope, type Transaction, write } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
-import { decodeBytes, type EncodedBytes, encodeBytes, stateCorrupt } from './bytes.ts';
+import { ChainDecoder, type EncodedBytes, encodeBytes, stateCorrupt } from './bytes.ts';
 import { MOST_DELTAS, MOST_DEPENDENTS } from './chain.ts';
 
 /**
@@ -97,12 +97,9 @@ export async function readPiece(
   if (own === undefined) return undefined;
   // A base is missing. SQLite shows null as an empty text.
   if (rows[0]?.[1]) throw stateCorrupt(state);
-  let bytes: Uint8Array | undefined;
-  for (const [, , size, encoding, data] of rows) {
-    if (data === null) throw stateCorrupt(state);
-    bytes = decodeBytes({ encoding, data }, size, state, bytes);
-  }
-  return { owner: own[0], digest: own[5], bytes: bytes!, depth: rows.length - 1 };
+  const chain = new ChainDecoder(state);
+  for (const [, , size, encoding, data] of rows) chain.add(encoding, data, size);
+  return { owner: own[0], digest: own[5], bytes: chain.end(), depth: rows.length - 1 };
 }
 
 /** Returns a piece of a base. A damaged one is no base. */

@@ -6,8 +6,8 @@ import type { RestoredState } from '../../../domain/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import type { ReadScope } from '../transaction.ts';
-import { bindDigest, readDigest } from '../values.ts';
-import { chunkDigest, decodeBytes, stateCorrupt, verified } from './bytes.ts';
+import { bindDigest } from '../values.ts';
+import { ChainDecoder, chunkDigest, stateCorrupt, verified } from './bytes.ts';
 import { MOST_DELTAS } from './chain.ts';
 import { readPiece } from './pieces.ts';
 
@@ -15,32 +15,23 @@ import { readPiece } from './pieces.ts';
 const CHUNK_BYTES = LIMITS.chunkBytes;
 
 export async function readState(
-  { engine, db, namespace }: ReadScope,
+  { engine, namespace }: ReadScope,
   digest: Digest,
   offset: number,
   last: RestoredState = {},
 ): Promise<Uint8Array> {
   if (last.digest === digest && last.data !== undefined) return last.data.subarray(offset, offset + CHUNK_BYTES);
-  const row = await db
-    .selectFrom('states')
-    .select(['size', 'encoding', 'base', 'data', 'upload'])
-    .where('namespace', '=', namespace)
-    .where('digest', '=', bindDigest(digest))
-    .where('collected', '=', 0)
-    .executeTakeFirst();
+  const chain = await readChain(engine, namespace, digest, { known: last.digest, isCollected: false });
+  const row = chain.at(-1);
   if (row === undefined) throw stateNotFound(digest);
-  const { size, encoding, base, data, upload } = row;
+  const [, , size, , data, upload] = row;
   if (data !== null) {
-    const held = base === null || readDigest(base) !== last.digest ? undefined : last.data;
-    const bytes =
-      base === null || held !== undefined
-        ? verified(decodeBytes({ encoding, data }, Number(size), digest, held), digest)
-        : await restoreState(engine, namespace, digest, last);
+    const bytes = await decodeChain(chain, digest, last);
     last.digest = digest;
     last.data = bytes;
     return bytes.subarray(offset, offset + CHUNK_BYTES);
   }
-  if (offset >= Number(size)) return new Uint8Array();
+  if (offset >= size) return new Uint8Array();
   if (upload === null) throw stateCorrupt(digest);
   return (await readChunk(engine, digest, upload, BigInt(Math.floor(offset / CHUNK_BYTES)))).subarray(
     offset % CHUNK_BYTES,
@@ -56,37 +47,42 @@ async function readChunk(engine: Engine, state: Digest, upload: string, ordinal:
 /** Bytes that are decoded before other work is done: about a millisecond. */
 export const UNBROKEN_BYTES = 1024 * 1024;
 
-type ChainRow = readonly [digest: string, base: string | null, size: number, encoding: string, data: Uint8Array | null];
+type ChainRow = readonly [
+  digest: string,
+  base: string | null,
+  size: number,
+  encoding: string,
+  data: Uint8Array | null,
+  upload: string | null,
+];
 
 /**
- * Returns the verified bytes of a state that is stored in one row. Decodes its bases from the whole one on, or from
- * `last` if that is one of them. One statement reads all rows, so that no base is rewritten in between. Errors:
- * STATE_NOT_FOUND, STATE_CORRUPT.
+ * Returns the verified bytes of a state that is stored in one row, even if it exists only as a base. One statement reads
+ * all rows, so that no base is rewritten in between. Errors: STATE_NOT_FOUND, STATE_CORRUPT.
  */
-export async function restoreState(
-  engine: Engine,
-  namespace: string,
-  digest: Digest,
-  last: RestoredState = {},
-): Promise<Uint8Array> {
-  const rows = await readChain(engine, namespace, digest, last.digest);
+export async function restoreState(engine: Engine, namespace: string, digest: Digest): Promise<Uint8Array> {
+  const chain = await readChain(engine, namespace, digest, { isCollected: true });
+  if (chain.length === 0) throw stateNotFound(digest);
+  return decodeChain(chain, digest, {});
+}
+
+/** Decodes a state from the whole one on, or from `last` if that is its base. Errors: STATE_CORRUPT. */
+async function decodeChain(rows: readonly ChainRow[], digest: Digest, last: RestoredState): Promise<Uint8Array> {
   // SQLite shows null as an empty text.
   const beyond = rows[0]?.[1] || undefined;
-  if (rows.length === 0) throw stateNotFound(digest);
   // A base is missing, or the chain is longer than a chain may be.
   if (beyond !== undefined && beyond !== last.digest) throw stateCorrupt(digest);
-  let bytes = beyond === undefined ? undefined : last.data;
+  const chain = new ChainDecoder(digest, beyond === undefined ? undefined : last.data);
   let decoded = 0;
   for (const [, , size, encoding, data] of rows) {
-    if (data === null) throw stateCorrupt(digest);
     if (decoded > UNBROKEN_BYTES) {
       await nextIteration();
       decoded = 0;
     }
     decoded += size;
-    bytes = decodeBytes({ encoding, data }, size, digest, bytes);
+    chain.add(encoding, data, size);
   }
-  return verified(bytes!, digest);
+  return verified(chain.end(), digest);
 }
 
 const UNREADABLE: ReadonlySet<string> = new Set(['STATE_CORRUPT', 'STATE_NOT_FOUND']);
@@ -105,18 +101,32 @@ export async function restoreIfPossible(
   }
 }
 
+interface ChainOptions {
+  /** A base whose bytes the reader has. */
+  readonly known?: Digest | undefined;
+  /** Whether the state is read even if it exists only as a base. */
+  readonly isCollected: boolean;
+}
+
 /** Reads a state and its bases, the state last. Ends before the base `known`. */
-function readChain(engine: Engine, namespace: string, digest: Digest, known: Digest | undefined): Promise<ChainRow[]> {
+function readChain(
+  engine: Engine,
+  namespace: string,
+  digest: Digest,
+  { known, isCollected }: ChainOptions,
+): Promise<ChainRow[]> {
   const states = engine.table('states');
   const unknown = known === undefined ? sql`` : sql`and c.base <> ${bindDigest(known)}`;
+  const readable = isCollected ? sql`` : sql`and s.collected = ${0}`;
   return engine.byIndex().rows<ChainRow>(sql`
     with recursive c(digest, base, place) as (
-      select s.digest, s.base, 0 from ${states} as s where s.namespace = ${namespace} and s.digest = ${bindDigest(digest)}
+      select s.digest, s.base, 0 from ${states} as s
+      where s.namespace = ${namespace} and s.digest = ${bindDigest(digest)} ${readable}
       union all
       select s.digest, s.base, c.place + 1 from c cross join ${states} as s
       where s.namespace = ${namespace} and s.digest = c.base and c.place < ${sql.lit(MOST_DELTAS)} ${unknown}
     )
-    select ${engine.hex(sql`s.digest`)}, ${engine.hex(sql`s.base`)}, s.size, s.encoding, s.data
+    select ${engine.hex(sql`s.digest`)}, ${engine.hex(sql`s.base`)}, s.size, s.encoding, s.data, s.upload
     from c cross join ${states} as s
     where s.namespace = ${namespace} and s.digest = c.digest
     order by c.place desc`);
