@@ -97,7 +97,9 @@ describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
     const inserted = [...few, ...many];
     expect(await read(table, key)).toEqual(inserted);
     const kept = (row: Row) => (looked === undefined ? {} : { [looked.name]: row[looked.name] });
-    const changes = few.map((row) => ({ ...sampleRow(table), ...kept(row), [key]: row[key] }));
+    // A trigger resets it, because these trajectories grow.
+    const reset = tableName === 'trajectories' ? { counted: 0 } : {};
+    const changes = few.map((row) => ({ ...sampleRow(table), ...kept(row), ...reset, [key]: row[key] }));
     await engine.write((tx) => engine.updateRows(tx, rowUpdate(table, [key], others), changes));
     expect(await read(table, key)).toEqual([...changes, ...many]);
     if (looked !== undefined) await engine.write((tx) => tx.deleteFrom('states').execute());

@@ -4,6 +4,24 @@ import { restoreStateRefs } from './former_state_refs.ts';
 import { restoreFormerSteps } from './former_steps.ts';
 import type { OutsideSql } from './sql.ts';
 
+/** The lengths of rows that are not compressed stay in `body_bytes`: the migration sets the same ones. */
+async function dropStorageCounts(sql: OutsideSql): Promise<void> {
+  const events = ['insert', 'delete', 'update'];
+  const triggers = ['segments', 'state_refs', 'attached_states', 'states', 'state_chunks'].flatMap((table) => {
+    return events.map((event) => ({ table, name: `${table}_counted_${event}` }));
+  });
+  for (const { table, name } of [...triggers, { table: 'trajectories', name: 'trajectories_uncounted' }]) {
+    await sql.rows(`drop trigger if exists ${name}${sql.engine === 'postgres' ? ` on ${table}` : ''}`);
+  }
+  const functions = ['segment', 'references', 'data', 'attached', 'change_of_data'].map((name) => `count_${name}`);
+  for (const name of sql.engine === 'postgres' ? [...functions, 'uncount_trajectory'] : []) {
+    await sql.rows(`drop function ${name}`);
+  }
+  await sql.rows('drop index trajectories_uncounted');
+  await sql.rows('alter table trajectories drop column counted');
+  await sql.rows('drop table storage_counts');
+}
+
 /**
  * Statements that revert each migration, by name, in the order of migrations. Data that a migration created are
  * dropped.
@@ -129,6 +147,7 @@ const UNDO = {
   '0035_pruned_states': ['alter table attached_states drop column pruned_time'],
   '0036_retention_policies': ['drop table retention_policies'],
   '0037_attach_time': ['alter table attached_states drop column attach_time'],
+  '0038_storage_counts': dropStorageCounts,
 } as const;
 
 /**

@@ -32,6 +32,7 @@ import { migration0034 } from './0034_trajectory_imports.ts';
 import { migration0035 } from './0035_pruned_states.ts';
 import { migration0036 } from './0036_retention_policies.ts';
 import { migration0037 } from './0037_attach_time.ts';
+import { migration0038 } from './0038_storage_counts.ts';
 import type { Migration } from './migration.ts';
 
 const MIGRATIONS: readonly Migration[] = [
@@ -67,6 +68,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0034,
   migration0036,
   migration0037,
+  migration0038,
 ];
 
 /** A newer version of the program created the database. Nothing was changed. */

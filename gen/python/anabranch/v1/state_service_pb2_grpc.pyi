@@ -248,7 +248,8 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
 
     GetStorageUsage: _StateServiceGetStorageUsageType
     """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-    its progress, and the result in the last message. Changes meanwhile are counted or not.
+    its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace are
+    maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
     """
 
@@ -365,7 +366,8 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse]]:
         """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-        its progress, and the result in the last message. Changes meanwhile are counted or not.
+        its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace are
+        maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
         """
 

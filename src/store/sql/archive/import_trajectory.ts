@@ -327,7 +327,7 @@ export class TrajectoryImport {
       ...{ depth: this.#parent === undefined ? 0n : this.#parent.depth + 1n, hidden: 1, purging: 0, trimming: 0 },
       // An import that is discarded is no deletion.
       created_by_open: 0,
-      ...{ merged_to: this.#begin, next_step_number: this.#begin, ...sumColumns(this.#sums) },
+      ...{ counted: 1, merged_to: this.#begin, next_step_number: this.#begin, ...sumColumns(this.#sums) },
     } as unknown as RowOf<typeof TRAJECTORIES>;
     await tx.engine.insertRows(tx.db, TRAJECTORIES, [row]);
     const entity = { tree, entity_kind: 'TRAJECTORY', entity: key, namespace: tx.namespace };

@@ -5,7 +5,7 @@ import { markPruned, PRUNABLE_STEP_BYTES, releasedContents, type StepPruning } f
 import { isKept, type StateRef, type Step } from '../../../domain/step.ts';
 import { SmallStates, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { withoutRuns } from '../step/step_runs.ts';
-import { compressedBody, compressedStates, PLAIN, plainBody, readStates } from '../step/stored_body.ts';
+import { compressedBody, compressedStates, plainBody, readStates } from '../step/stored_body.ts';
 import { frameOf, SegmentCursor } from '../step/stored_segment.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 
@@ -68,7 +68,7 @@ async function rewrite(row: SegmentRow, prunings: ReadonlyMap<bigint, StepPrunin
 async function encoded(row: SegmentRow, frames: readonly Uint8Array[], states: readonly StateRef[]) {
   const body = Buffer.concat(frames);
   const bytes = writeSmallStates(states);
-  if (row.encoding === PLAIN && row.states_bytes === null) {
+  if (row.body_bytes === null) {
     return { ...plainBody(row.first_step_number, body), states: bytes, states_bytes: null };
   }
   return { ...(await compressedBody(row.first_step_number, body)), ...(await compressedStates(bytes)) };

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { Digest } from '../../../domain/ids.ts';
 import type { Engine } from '../engine.ts';
 import { type Transaction, write } from '../transaction.ts';
+import { foldTotals } from '../usage/totals.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import { encodeBytes } from './bytes.ts';
 import { WHOLE } from './chain.ts';
@@ -14,6 +15,7 @@ export async function collectStates(engine: Engine, ttlHours: number, limit: num
   await dropBrokenUploads(engine, ttlHours, limit);
   const collected = await collectUnreferenced(engine, ttlHours, limit);
   await releaseBases(engine);
+  await foldTotals(engine);
   return collected;
 }
 

@@ -8,22 +8,8 @@ import { type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from './attached.ts';
 import { foldedRows } from './folded_rows.ts';
+import { hasAttached, MOST_BYTES, MOST_ROWS, type Plan, type PlannedRange, planMerge, type StepRange } from './merge_plan.ts';
 import { mergedRow } from './merged_row.ts';
-import { SEGMENT_BYTES, SEGMENT_STEPS } from './segment.ts';
-import { BODY_BYTES, COMPRESSED, STATES_BYTES } from './stored_body.ts';
-
-/**
- * Bounds of the rows of one trajectory that a call looks at and replaces. A call leaves the other trajectories for the
- * next one when it has reached a bound: on SQLite nothing else is committed during its transaction.
- */
-const MOST_ROWS = 256;
-const MOST_BYTES = 1024 * 1024;
-
-/** Bytes of the steps of a merged row with their small states. */
-const MOST_WITH_STATES = 128 * 1024;
-
-/** Rows with fewer bytes stay as they are, unless they are merged with others. */
-const LEAST_COMPRESSED = 512;
 
 /**
  * Merges rows of steps, in one transaction. Everything is prepared before it: under its locks, it checks that the rows
@@ -59,6 +45,8 @@ interface Merging {
   readonly ref: TrajectoryRef;
   readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
+  readonly end: bigint | undefined;
+  readonly leavesUncounted: boolean;
   readonly rows: readonly Replacement[];
 }
 
@@ -70,190 +58,15 @@ interface Replacement extends StepRange {
   readonly rows: readonly SegmentRow[];
 }
 
-interface StepRange {
-  readonly from: bigint;
-  readonly to: bigint;
-}
-
-interface PlannedRange extends StepRange {
-  /** States were attached to its steps. */
-  readonly hasAttached: boolean;
-}
-
-interface Plan {
-  readonly ranges: readonly PlannedRange[];
-  readonly mergedFrom: bigint;
-  readonly mergedTo: bigint;
-  readonly bytes: number;
-  /** There are more rows to look at. */
-  readonly goesOn: boolean;
-}
-
-/** Returns undefined if the trajectory does not exist or all its rows are merged. */
-async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequest): Promise<Plan | undefined> {
-  const head = await engine.db
-    .selectFrom('trajectories as t')
-    .select(['t.merged_to', 't.next_step_number', hasAttached(engine).as('attached')])
-    .where('t.tree', '=', tree)
-    .where('t.key', '=', key)
-    .where('t.purging', '=', 0)
-    .executeTakeFirst();
-  if (head === undefined || head.merged_to >= head.next_step_number) return undefined;
-  const rows = await engine.db
-    .selectFrom('segments as s')
-    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding'])
-    .select([BODY_BYTES.as('bytes'), STATES_BYTES.as('stateBytes')])
-    .where('s.tree', '=', tree)
-    .where('s.trajectory', '=', key)
-    .where('s.first_step_number', '>=', head.merged_to)
-    .orderBy('s.first_step_number')
-    .limit(MOST_ROWS)
-    .execute();
-  const attached = isSet(head.attached) ? await attachedBytes(engine, { tree, key }, rows) : NOTHING_ATTACHED;
-  const ranges: PlannedRange[] = [];
-  const mergedFrom = head.merged_to;
-  let mergedTo = mergedFrom;
-  let bytes = 0;
-  let open: OpenRange | undefined;
-  const close = (range: OpenRange) => {
-    if (!range.isWorthIt) return;
-    ranges.push(range.range);
-    bytes += range.bytes;
-  };
-  for (const row of rows) {
-    const sized = { ...row, attachedBytes: attached.get(row.from) };
-    if (open !== undefined && !open.hasRoomFor(sized)) {
-      close(open);
-      mergedTo = open.range.to;
-      open = undefined;
-    }
-    if (bytes >= MOST_BYTES) return { ranges, mergedFrom, mergedTo, bytes, goesOn: true };
-    open ??= new OpenRange(row.from);
-    open.add(sized);
-  }
-  const goesOn = rows.length === MOST_ROWS;
-  if (open !== undefined && (open.isFull || (rest && !goesOn))) {
-    close(open);
-    // A row with room for more steps is merged again with those that follow.
-    mergedTo = open.isHalfEmpty ? open.range.from : open.range.to;
-  }
-  return ranges.length === 0 && mergedTo === mergedFrom ? undefined : { ranges, mergedFrom, mergedTo, bytes, goesOn };
-}
-
-/** Whether states that can be folded were attached to steps that are not merged, of a trajectory `t`. */
-function hasAttached(engine: Engine) {
-  return sql<boolean | bigint>`exists (select 1 from ${engine.table('attached_states')} as a
-    where a.tree = t.tree and a.trajectory = t.key and a.step_number >= t.merged_to and a.attach_time is not null)`;
-}
-
-/** Returns the bytes of the states that were attached to steps of these rows, by the first step of the row. */
-async function attachedBytes(
-  engine: Engine,
-  { tree, key }: TrajectoryRef,
-  rows: readonly StepRange[],
-): Promise<ReadonlyMap<bigint, number>> {
-  const [first, last] = [rows[0], rows.at(-1)];
-  const found = new Map<bigint, number>();
-  if (first === undefined || last === undefined) return found;
-  const attached = await engine.db
-    .selectFrom('attached_states')
-    .select(['step_number', sql<bigint>`coalesce(octet_length(data), 0)`.as('bytes')])
-    .where('tree', '=', tree)
-    .where('trajectory', '=', key)
-    .where('step_number', '>=', first.from)
-    .where('step_number', '<', last.to)
-    .where('attach_time', 'is not', null)
-    .orderBy('step_number')
-    .execute();
-  let at = 0;
-  for (const { step_number, bytes } of attached) {
-    while (rows[at]!.to <= step_number) at += 1;
-    const { from } = rows[at]!;
-    found.set(from, (found.get(from) ?? 0) + Number(bytes));
-  }
-  return found;
-}
-
-const NOTHING_ATTACHED: ReadonlyMap<bigint, number> = new Map();
-
-interface RowSize extends StepRange {
-  readonly encoding: bigint;
-  /** Of the steps. */
-  readonly bytes: bigint;
-  /** Of their small states. */
-  readonly stateBytes: bigint;
-  /** Of the states that were attached to them. Undefined if there are none. */
-  readonly attachedBytes: number | undefined;
-}
-
-/** Consecutive rows that become one. */
-class OpenRange {
-  readonly #from: bigint;
-  #to: bigint;
-  #rows = 0;
-  #bytes = 0;
-  #stateBytes = 0;
-  #isCompressed = false;
-  #hasAttached = false;
-
-  constructor(from: bigint) {
-    this.#from = from;
-    this.#to = from;
-  }
-
-  get range(): PlannedRange {
-    return { from: this.#from, to: this.#to, hasAttached: this.#hasAttached };
-  }
-
-  /** Of its steps with their small states. */
-  get bytes(): number {
-    return this.#bytes + this.#stateBytes;
-  }
-
-  get #steps(): number {
-    return Number(this.#to - this.#from);
-  }
-
-  get isFull(): boolean {
-    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES || this.bytes >= MOST_WITH_STATES;
-  }
-
-  get isHalfEmpty(): boolean {
-    return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2 && this.bytes < MOST_WITH_STATES / 2;
-  }
-
-  /** A single row is only compressed, or gets the states that were attached. */
-  get isWorthIt(): boolean {
-    return this.#rows > 1 || this.#hasAttached || (!this.#isCompressed && this.bytes >= LEAST_COMPRESSED);
-  }
-
-  hasRoomFor({ from, to, bytes, stateBytes, attachedBytes = 0 }: RowSize): boolean {
-    const stepBytes = this.#bytes + Number(bytes);
-    return (
-      from === this.#to &&
-      Number(to - this.#from) <= SEGMENT_STEPS &&
-      stepBytes <= SEGMENT_BYTES &&
-      stepBytes + this.#stateBytes + Number(stateBytes) + attachedBytes <= MOST_WITH_STATES
-    );
-  }
-
-  add({ to, bytes, stateBytes, attachedBytes, encoding }: RowSize): void {
-    this.#to = to;
-    this.#rows += 1;
-    this.#bytes += Number(bytes);
-    this.#stateBytes += Number(stateBytes) + (attachedBytes ?? 0);
-    this.#isCompressed = encoding === COMPRESSED;
-    this.#hasAttached ||= attachedBytes !== undefined;
-  }
-}
-
 async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<Merging> {
   const rows: Replacement[] = [];
   for (const range of plan.ranges) rows.push(...(await replacementsOf(engine, ref, range)));
   const last = rows.at(-1);
   // States that stay in rows of their own would be found again and again.
   const isLeft = last !== undefined && last.from === plan.mergedTo && last.folded.length < last.attached.length;
-  return { ref, mergedFrom: plan.mergedFrom, mergedTo: isLeft ? last.to : plan.mergedTo, rows };
+  // A damaged row stays as it is.
+  const leavesUncounted = plan.leavesUncounted || rows.length < plan.ranges.length;
+  return { ref, ...plan, mergedTo: isLeft ? last.to : plan.mergedTo, leavesUncounted, rows };
 }
 
 /** Returns nothing if a row is damaged. */
@@ -309,21 +122,45 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
  * Does not wait for a writer that holds the trajectory, because that one may wait for the rows. Then a later merge looks
  * at the same rows again, as it does if a state was attached to an earlier row meanwhile.
  */
-async function advance(tx: Transaction, { ref: { tree, key }, mergedFrom, mergedTo }: Merging): Promise<void> {
-  if (mergedTo === mergedFrom) return;
+async function advance(tx: Transaction, merging: Merging): Promise<void> {
+  const { ref, mergedFrom, mergedTo, end, leavesUncounted } = merging;
+  if (leavesUncounted && !(await countRows(tx, ref, mergedFrom, end ?? mergedTo))) return;
+  const ofTrajectory = { tree: ref.tree, key: ref.key, merged_to: mergedFrom };
   const trajectory = tx.db
     .selectFrom('trajectories')
     .select('key')
-    .where('tree', '=', tree)
-    .where('key', '=', key)
-    .where('merged_to', '=', mergedFrom);
+    .where((row) => row.and(ofTrajectory));
   if ((await tx.engine.lockFree(trajectory, 'write').executeTakeFirst()) === undefined) return;
   await tx.db
     .updateTable('trajectories')
     .set({ merged_to: mergedTo })
-    .where('tree', '=', tree)
-    .where('key', '=', key)
+    .$if(end !== undefined, (query) => query.set({ counted: sql<0 | 1>`(next_step_number = ${end})` }))
+    .where((row) => row.and(ofTrajectory))
     .execute();
+}
+
+/**
+ * Counts rows that stay as they are. Merged ones are counted as they are written. Returns false if others, which would
+ * have to be waited for, are not counted.
+ */
+async function countRows(tx: Transaction, ref: TrajectoryRef, from: bigint, to: bigint): Promise<boolean> {
+  const uncounted = tx.db
+    .selectFrom('segments')
+    .select('first_step_number')
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where('first_step_number', '>=', from)
+    .where('first_step_number', '<', to)
+    .where('body_bytes', 'is', null);
+  const free = (await tx.engine.lockFree(uncounted, 'write').execute()).map((row) => row.first_step_number);
+  await tx.db
+    .updateTable('segments')
+    .set({ body_bytes: sql<bigint>`octet_length(body)` })
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where(tx.engine.among(sql.ref('first_step_number'), free))
+    .execute();
+  return (await uncounted.limit(1).executeTakeFirst()) === undefined;
 }
 
 /** Returns false, and removes nothing, if the rows are not those that were read. */
@@ -373,11 +210,11 @@ export async function findUnmerged(
 ) {
   const segments = engine.table('segments');
   // A single row stays as it is. `merged_to` is its first step, if it has room for more.
-  const unmerged = sql<boolean | bigint>`(t.merged_to < t.next_step_number and not t.purging
-    and t.update_time < ${engine.hoursAgo(idleSeconds / 3600)}
-    and (exists (select 1 from ${segments} as s
-      where s.tree = t.tree and s.trajectory = t.key and s.first_step_number > t.merged_to)
-      or ${hasAttached(engine)}))`;
+  const unmerged = sql<boolean | bigint>`(not t.purging and t.update_time < ${engine.hoursAgo(idleSeconds / 3600)}
+    and (not t.counted or t.merged_to < t.next_step_number
+      and (exists (select 1 from ${segments} as s
+        where s.tree = t.tree and s.trajectory = t.key and s.first_step_number > t.merged_to)
+        or ${hasAttached(engine)})))`;
   const rows = await engine.db
     .selectFrom('trajectories as t')
     .select(['t.tree', 't.key', unmerged.as('unmerged')])

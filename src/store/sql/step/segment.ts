@@ -12,7 +12,7 @@ import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from '.
 import { addMetrics, type MetricSum } from './metric_sums.ts';
 import { largerReward, STEP_BYTES, type Sums, smallerReward } from './running_sums.ts';
 import { labelName, NO_RUNS, runsUntil, StepRuns } from './step_runs.ts';
-import { plainBody, readStates } from './stored_body.ts';
+import { countedBody, plainBody, readStates } from './stored_body.ts';
 import { SegmentCursor, type StoredSegment } from './stored_segment.ts';
 
 /** The trajectory that steps are appended to. */
@@ -215,7 +215,7 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, CutColumns>, 
     ends: JSON.stringify(Object.fromEntries(ends.filter(([index]) => Number(index) < count))),
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     ...commitColumns(commitRuns(row).filter(([index]) => index < count)),
-    ...plainBody(first, body),
+    ...countedBody(first, body),
     state_names: runsUntil(row.state_names, count),
     labels: runsUntil(row.labels, count),
     states: states.subarray(0, small.length),

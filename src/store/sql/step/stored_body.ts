@@ -21,16 +21,21 @@ export function bytesOf({ body, body_bytes }: Pick<StoredBody, 'body' | 'body_by
   return body_bytes === null ? body.length : Number(body_bytes);
 }
 
+/** Of appended steps: the row is not counted in `storage_counts` before it is merged. */
 export function plainBody(first: bigint, body: Uint8Array): StoredBody {
   return { body, encoding: PLAIN, body_bytes: null, checksum: checksumOf(first, body) };
 }
 
-/** Compresses the steps on another thread, if that saves at least a tenth of the bytes. */
+/** Of merged steps, not compressed. */
+export function countedBody(first: bigint, body: Uint8Array): StoredBody {
+  return { ...plainBody(first, body), body_bytes: BigInt(body.length) };
+}
+
+/** Of merged steps: compresses them on another thread, if that saves at least a tenth of the bytes. */
 export async function compressedBody(first: bigint, body: Uint8Array): Promise<StoredBody> {
-  const plain = plainBody(first, body);
+  const plain = countedBody(first, body);
   const packed = await compressIfSmaller(body);
-  if (packed === undefined) return plain;
-  return { ...plain, body: packed, encoding: COMPRESSED, body_bytes: BigInt(body.length) };
+  return packed === undefined ? plain : { ...plain, body: packed, encoding: COMPRESSED };
 }
 
 async function compressIfSmaller(bytes: Uint8Array): Promise<Uint8Array | undefined> {

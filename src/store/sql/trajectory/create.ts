@@ -179,6 +179,7 @@ export function trajectoryRow(
   now: string,
   placement: Placement,
 ): RowOf<typeof TRAJECTORIES> {
+  const begin = placement.branch_point === null ? 0n : placement.branch_point + 1n;
   return {
     ...placement,
     namespace,
@@ -199,7 +200,8 @@ export function trajectoryRow(
     seal_time: null,
     purging: 0,
     trimming: 0,
-    merged_to: placement.branch_point === null ? 0n : placement.branch_point + 1n,
+    merged_to: begin,
+    counted: flag(placement.next_step_number === begin),
     create_digest: createDigest,
     created_by_open: flag(opening !== undefined),
   };

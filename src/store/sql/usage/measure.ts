@@ -4,16 +4,18 @@ import { chunksOf, padded } from '../statement_shapes.ts';
 import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { KeySet } from './key_set.ts';
-import { type MeasuredRange, type MeasuredScope, type Parts, partsOf, partsOfNamespace } from './parts.ts';
+import { type MeasuredRange, type MeasuredScope, type Parts, partsOf } from './parts.ts';
+import { usageOfNamespace } from './totals.ts';
 
 /** Steps that one statement reads, in at most `MOST_RANGES` ranges. */
 const WINDOW = 16_384n;
 
 export async function* measureUsage(
   scope: ReadScope,
-  of: MeasuredScope,
+  of: MeasuredScope | 'namespace',
 ): AsyncGenerator<UsageProgress, StorageUsage, undefined> {
-  const parts = of === 'namespace' ? await partsOfNamespace(scope) : await partsOf(scope, of);
+  if (of === 'namespace') return yield* readTotals(scope);
+  const parts = await partsOf(scope, of);
   const measured = new Measurement(scope, parts);
   yield { done: 0n, total: parts.total };
   let done = 0n;
@@ -24,8 +26,13 @@ export async function* measureUsage(
       yield { done: done < parts.total ? done : parts.total, total: parts.total };
     }
   }
-  if (of === 'namespace') await measured.addUnreferenced();
   return measured.usage;
+}
+
+/** Nothing is added up step by step. */
+async function* readTotals(scope: ReadScope): AsyncGenerator<UsageProgress, StorageUsage, undefined> {
+  yield { done: 0n, total: 0n };
+  return await usageOfNamespace(scope);
 }
 
 type Range = Omit<MeasuredRange, 'outside'>;
@@ -123,22 +130,6 @@ class Measurement {
     await this.#addStates(window);
   }
 
-  /** Adds the states that nothing refers to, and unfinished uploads. */
-  async addUnreferenced(): Promise<void> {
-    const { engine, db, namespace } = this.#scope;
-    for (let after: Uint8Array = new Uint8Array(); ; ) {
-      const { rows } = await sql<StateRow & { readonly digest: Uint8Array }>`select ${STATE_COLUMNS}, s.digest
-        from ${engine.table('states')} as s where s.namespace = ${namespace} and s.digest > ${after}
-        order by s.digest limit ${sql.lit(MOST_RANGES)}`.execute(db);
-      await this.#addRows(rows, false);
-      const last = rows.at(-1);
-      if (last === undefined) break;
-      after = last.digest;
-    }
-    const uploads = await db.selectFrom('state_uploads').select('upload').where('namespace', '=', namespace).execute();
-    this.usage.states.stored += await this.#chunkBytes(uploads.map(({ upload }) => upload));
-  }
-
   async #addSteps({ ranges, isShared }: Window): Promise<void> {
     const { engine, db } = this.#scope;
     const of = rangeTable(engine, ranges);
@@ -184,7 +175,6 @@ class Measurement {
   async #sharedOf(states: readonly bigint[]): Promise<ReadonlySet<bigint>> {
     const shared = new Set<bigint>();
     const { isOutside } = this.#parts;
-    if (isOutside === undefined) return shared;
     for (let left of chunksOf(states)) {
       // The last state of a page may have more references.
       let open: ReferenceRow | undefined;

@@ -8,7 +8,7 @@ import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { KeySet } from './key_set.ts';
 
-export type MeasuredScope = Parameters<UsageStore['measureUsage']>[1];
+export type MeasuredScope = Exclude<Parameters<UsageStore['measureUsage']>[1], 'namespace'>;
 
 /** Own steps [from, to) of a trajectory. Other trajectories, outside of what is measured, refer to those before `outside`. */
 export interface MeasuredRange extends TreeRange {
@@ -20,8 +20,8 @@ export interface Parts {
   /** Steps of all ranges. */
   readonly total: bigint;
   readonly ranges: () => AsyncGenerator<readonly MeasuredRange[], void, undefined>;
-  /** Whether a reference by this step is visible outside. Undefined if there is no outside. */
-  readonly isOutside: ((trajectory: bigint, stepNumber: bigint) => boolean) | undefined;
+  /** Whether a reference by this step is visible outside. */
+  readonly isOutside: (trajectory: bigint, stepNumber: bigint) => boolean;
 }
 
 /** Trajectories of one statement. */
@@ -35,21 +35,16 @@ interface MemberRow {
   readonly next_step_number: bigint;
 }
 
-/** Pages through the measured trajectories. Hidden ones count in a namespace only: otherwise, their branches count. */
+/** Pages through the measured trajectories. Of hidden ones, only their branches count. */
 async function* members({ db, namespace }: ReadScope, of: MeasuredScope): AsyncGenerator<MemberRow[], void, undefined> {
-  let query = db
+  const query = db
     .selectFrom('trajectories')
     .select(['tree', 'key', 'parent', 'branch_point', 'next_step_number'])
     .where('namespace', '=', namespace)
+    .where('hidden', '=', 0)
+    .where((row) => row.and('run' in of ? { run: of.run } : of.trajectory))
     .orderBy('key')
     .limit(PAGE);
-  if (of !== 'namespace') {
-    query = query.where('hidden', '=', 0);
-    query =
-      'run' in of
-        ? query.where('run', '=', of.run)
-        : query.where('tree', '=', of.trajectory.tree).where('key', '=', of.trajectory.key);
-  }
   for (let after = 0n; ; ) {
     const rows = await query.where('key', '>', after).execute();
     if (rows.length > 0) yield rows;
@@ -62,28 +57,8 @@ function beginOf({ branch_point: point }: { readonly branch_point: bigint | null
   return point === null ? 0n : point + 1n;
 }
 
-/** All rows of a namespace. Nothing outside of it refers to them. */
-export async function partsOfNamespace(scope: ReadScope): Promise<Parts> {
-  const row = await scope.db
-    .selectFrom('trajectories')
-    .select(sql<bigint>`cast(coalesce(sum(next_step_number - coalesce(branch_point + 1, 0)), 0) as bigint)`.as('steps'))
-    .where('namespace', '=', scope.namespace)
-    .executeTakeFirstOrThrow();
-  return {
-    total: row.steps,
-    async *ranges() {
-      for await (const rows of members(scope, 'namespace')) {
-        yield rows.map((each) => {
-          return { tree: each.tree, key: each.key, from: beginOf(each), to: each.next_step_number, outside: 0n };
-        });
-      }
-    },
-    isOutside: undefined,
-  };
-}
-
 /** The steps that a trajectory, or the trajectories of a run, refer to. */
-export async function partsOf(scope: ReadScope, of: Exclude<MeasuredScope, 'namespace'>): Promise<Parts> {
+export async function partsOf(scope: ReadScope, of: MeasuredScope): Promise<Parts> {
   const family = new Family(scope, of);
   await family.load();
   return family;
@@ -111,7 +86,7 @@ interface Inherited extends TreeRange {
  */
 class Family implements Parts {
   readonly #scope: ReadScope;
-  readonly #of: Exclude<MeasuredScope, 'namespace'>;
+  readonly #of: MeasuredScope;
   readonly #members = new KeySet();
   /** Steps that members inherit, by owner. */
   readonly #inherited = new Map<bigint, Inherited>();
@@ -120,7 +95,7 @@ class Family implements Parts {
   readonly #hidden = new Set<bigint>();
   total = 0n;
 
-  constructor(scope: ReadScope, of: Exclude<MeasuredScope, 'namespace'>) {
+  constructor(scope: ReadScope, of: MeasuredScope) {
     this.#scope = scope;
     this.#of = of;
   }

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { StorageFault, VerificationProgress } from '../../../domain/verification.ts';
 import type { Engine } from '../engine.ts';
+import { checkTotals } from '../usage/totals.ts';
 import { confirmed } from './confirmed.ts';
 import { checkHeads, type HeadsPage } from './heads.ts';
 import { checkRelations } from './relations.ts';
@@ -19,6 +20,7 @@ export async function* verify(engine: Engine): AsyncGenerator<VerificationProgre
   });
   yield progress([]);
   for await (const check of checkRelations(engine)) yield progress(await confirmed(check));
+  yield progress(await confirmed(() => checkTotals(engine)));
   for (let after: TrajectoryRef | undefined = { tree: 0n, key: 0n }; after !== undefined; ) {
     const { page, faults }: CheckedPage = await checkPage(engine, after);
     yield progress(faults);
