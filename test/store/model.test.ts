@@ -6,6 +6,7 @@ import { AnabranchError } from '../../src/domain/errors.ts';
 import { sharedSteps } from '../../src/domain/lineage.ts';
 import type { RetentionPart, RetentionPolicy } from '../../src/domain/retention.ts';
 import { isKept, type NewState } from '../../src/domain/step.ts';
+import type { Store } from '../../src/store/contract/store.ts';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
 import { smallRef, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
@@ -19,7 +20,7 @@ import {
   stateFor,
   type TreeRules,
 } from './naive_trees.ts';
-import { describeStore } from './on_store.ts';
+import { describeStore, openOn } from './on_store.ts';
 import { readWhole, Scene, wordOf } from './scene.ts';
 import { countRows } from './sql.ts';
 import { checkChains, storedStates } from './state_chains.ts';
@@ -140,8 +141,13 @@ class Twin {
   readonly #trees = new NaiveTrees();
   #words = 0;
 
-  constructor(scene: Scene) {
+  /** Stores that merge while the operations go on. */
+  readonly #mergers: readonly Pick<Store, 'mergeSteps'>[];
+  readonly #merging: Promise<unknown>[] = [];
+
+  constructor(scene: Scene, mergers: readonly Pick<Store, 'mergeSteps'>[] = []) {
     this.#scene = scene;
+    this.#mergers = mergers;
   }
 
   async do(operation: Operation): Promise<void> {
@@ -168,6 +174,7 @@ class Twin {
   /** Checks that everything visible is as in the model. */
   async compare(): Promise<void> {
     const scene = this.#scene;
+    await Promise.all(this.#merging);
     const { living, all } = this.#trees;
     const listed = await scene.store.listTrajectories(scene.namespace, {}, { limit: 1000, after: undefined });
     expect(listed.map(({ id }) => id).sort()).toEqual(living.map(({ row }) => row.id).sort());
@@ -331,7 +338,9 @@ class Twin {
   async #merge(at: number, rest: boolean): Promise<void> {
     const merged = this.#trees.all[at % Math.max(this.#trees.all.length, 1)];
     if (merged === undefined) return;
-    expect(await this.#scene.store.mergeSteps([{ ref: merged.row.ref, rest }])).toEqual([]);
+    const request = { ref: merged.row.ref, rest };
+    if (this.#mergers.length === 0) expect(await this.#scene.store.mergeSteps([request])).toEqual([]);
+    else this.#merging.push(...this.#mergers.map((store) => store.mergeSteps([request])));
   }
 
   async #delete(naive: Naive, mode: OnBranches): Promise<void> {
@@ -479,5 +488,25 @@ describeStore('the store compared with a naive list-copy model', (on) => {
       );
     },
     60_000 + RUNS * 1_000,
+  );
+
+  it(
+    'O1, O2, B1, B2, W2: the same while two instances merge the same trajectories at once',
+    async () => {
+      // Only one process can use an SQLite file.
+      const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
+      await fc.assert(
+        fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {
+          const twin = new Twin(new Scene(on.store), [on.store, other]);
+          await twin.do({ kind: 'create', words: 3 });
+          for (const each of operations) await twin.do(each);
+          await twin.compare();
+        }),
+        { numRuns: RUNS },
+      );
+      await expectVerified(on.store);
+      if (other !== on.store) await other.close();
+    },
+    60_000 + RUNS * 2_000,
   );
 });
