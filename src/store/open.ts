@@ -1,7 +1,10 @@
+import type { StorageFault } from '../domain/verification.ts';
 import type { Store } from './contract/store.ts';
+import type { ConversionProgress } from './migrations/migration.ts';
 import { openPostgres } from './postgres/open.ts';
 import { sqlStore } from './sql/store.ts';
 import { openSqlite } from './sqlite/open.ts';
+import { migrateIntoNewFile } from './sqlite_file/new_file.ts';
 
 export type Database =
   | { readonly engine: 'sqlite'; readonly path: string }
@@ -15,7 +18,7 @@ export type Database =
 export interface StoreDeps {
   /** Bytes of cached states, of which the next ones store the changes. Default: 64 MiB. */
   readonly stateCacheBytes?: number;
-  readonly logger: { warn(details: object, message: string): void; error(details: object, message: string): void };
+  readonly logger: Record<'info' | 'warn' | 'error', (details: object, message: string) => void>;
 }
 
 /**
@@ -24,9 +27,31 @@ export interface StoreDeps {
  */
 export async function openStore(database: Database, { logger, stateCacheBytes }: StoreDeps): Promise<Store> {
   const onFault = (error: unknown) => logger.error({ err: error }, 'a listener of the store failed');
-  const engine =
-    database.engine === 'sqlite'
-      ? await openSqlite(database.path, onFault)
-      : await openPostgres(database, logger, onFault);
-  return sqlStore(engine, stateCacheBytes);
+  const migrating = { onProgress: reporter(logger) };
+  if (database.engine === 'postgres')
+    return sqlStore(await openPostgres(database, logger, onFault, migrating), stateCacheBytes);
+  const open = async (path: string) => sqlStore(await openSqlite(path, onFault, migrating), stateCacheBytes);
+  await migrateIntoNewFile(database.path, async (path) => {
+    const copy = await open(path);
+    try {
+      const faults: StorageFault[] = [];
+      for await (const progress of copy.verify()) faults.push(...progress.faults);
+      return faults;
+    } finally {
+      await copy.close();
+    }
+  });
+  return open(database.path);
+}
+
+/** Time between two lines of the log. */
+const REPORT_MS = 2000;
+
+function reporter(logger: StoreDeps['logger']): (progress: ConversionProgress) => void {
+  let last = performance.now();
+  return ({ doneSteps, totalSteps }) => {
+    if (performance.now() - last < REPORT_MS) return;
+    last = performance.now();
+    logger.info({ doneSteps, totalSteps }, 'migrating steps');
+  };
 }

@@ -48,7 +48,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: ['src/store/contract', 'src/store/postgres'],
     packages: ['node:timers/promises', 'pg'],
   },
-  'src/store/open.ts': { rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite'], packages: [] },
+  'src/store/open.ts': {
+    rooms: [...SHARED_SQL, 'src/store/postgres', 'src/store/sqlite', 'src/store/sqlite_file'],
+    packages: [],
+  },
 
   // Long-lived parts, which know neither wire nor engine.
   'src/stream': { rooms: STORE, packages: ['node:events', 'node:worker_threads'] },

@@ -140,7 +140,9 @@ describe('opening a store, on sqlite', () => {
       const store = await openOn(database);
       const scene = new Scene(store);
       await scene.createWith(['a']);
-      const writers = [...seen].filter((each) => each.location() === sqlitePath(database) && canWrite(each));
+      const writers = [...seen].filter(
+        (each) => each.isOpen && each.location() === sqlitePath(database) && canWrite(each),
+      );
       expect(writers.length).toBeGreaterThan(0);
       for (const writer of writers) {
         expect(prepare.call(writer, 'pragma synchronous').get()).toMatchObject({ synchronous: 2 });

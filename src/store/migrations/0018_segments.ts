@@ -1,6 +1,5 @@
-import { type Kysely, sql } from 'kysely';
 import type { Migration } from './migration.ts';
-import { storeInSegments } from './segments/store_in_segments.ts';
+import { CONVERSION, storeSomeInSegments } from './segments/store_in_segments.ts';
 
 /**
  * Stores consecutive steps of a trajectory in one row, in protobuf's encoding. The view `steps` takes the place of the
@@ -41,6 +40,7 @@ export const migration0018: Migration = {
     alter table trajectories add column timed_turns bigint not null default 0;
     alter table trajectories add column turn_seconds double precision not null default 0;
     alter table steps rename to former_steps;
+    ${CONVERSION}
     create view steps as
       select s.tree, s.trajectory, s.first_step_number + r.number - 1 as step_number, s.namespace,
         cast(r.reward as double precision) as reward,
@@ -82,6 +82,7 @@ export const migration0018: Migration = {
     alter table trajectories add column timed_turns integer not null default 0;
     alter table trajectories add column turn_seconds not null default 0;
     alter table steps rename to former_steps;
+    ${CONVERSION}
     create view steps as
       select s.tree, s.trajectory, s.first_step_number + r.key as step_number, s.namespace,
         case r.type when 'text' then case r.value when 'Infinity' then 9e999 when '-Infinity' then -9e999 else r.value end
@@ -91,10 +92,8 @@ export const migration0018: Migration = {
         s.commit_time, s.first_step_number, s.next_step_number
       from segments as s cross join json_each(s.rewards) as r;
   `,
-  convert: async <T>(db: Kysely<T>) => {
-    await sql`create index trajectories_by_depth on trajectories (depth, key)`.execute(db);
-    await storeInSegments(db);
-    await sql`drop index trajectories_by_depth`.execute(db);
-    await sql`drop table former_steps`.execute(db);
+  conversion: {
+    convertSome: storeSomeInSegments,
+    end: 'drop table former_steps; drop table conversion; drop index trajectories_by_depth',
   },
 };

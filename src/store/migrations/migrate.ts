@@ -33,7 +33,7 @@ import { migration0035 } from './0035_pruned_states.ts';
 import { migration0036 } from './0036_retention_policies.ts';
 import { migration0037 } from './0037_attach_time.ts';
 import { migration0038 } from './0038_storage_counts.ts';
-import type { Migration } from './migration.ts';
+import type { Conversion, ConversionProgress, Migration } from './migration.ts';
 
 const MIGRATIONS: readonly Migration[] = [
   migration0001,
@@ -76,15 +76,59 @@ export class NewerSchemaError extends Error {
   override readonly name = 'NewerSchemaError';
 }
 
+/** Migrations whose rows are converted in transactions of their own. */
+const CONVERSIONS = MIGRATIONS.flatMap(({ name, conversion }) =>
+  conversion === undefined ? [] : [{ name, conversion }],
+);
+
+export interface MigrateOptions {
+  /** Of tables on Postgres. */
+  readonly schema?: string;
+  readonly onProgress?: (progress: ConversionProgress) => void;
+}
+
 /**
- * Migrates the schema to this version, and returns the names of the migrations that ran. Safe for concurrent processes,
- * because the migrator takes a lock. Rejects a schema with migrations that this version does not know. The migrator
- * describes all tables several times, so it does not run on a schema that is up to date.
+ * Migrates the schema to this version, and returns the names of the migrations that ran. Safe for concurrent processes:
+ * one of them migrates at a time. Rejects a schema with migrations that this version does not know. Postgres needs two
+ * connections, of which one holds the lock. The migrator describes all tables several times, so it does not run on a
+ * schema that is up to date.
  */
-export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', schema?: string): Promise<string[]> {
+export async function migrate<T>(
+  db: Kysely<T>,
+  engine: 'postgres' | 'sqlite',
+  options: MigrateOptions = {},
+): Promise<string[]> {
+  const before = await migrationsOf(db, engine, options.schema);
+  refuseNewer(before);
+  if (await isUpToDate(db, engine, options, before)) return [];
+  // Only one process can open an SQLite file.
+  if (engine === 'sqlite') return migrateAlone(db, engine, options);
+  return db.transaction().execute(async (lock) => {
+    await sql`set local idle_in_transaction_session_timeout = 0`.execute(lock);
+    await sql`select pg_advisory_xact_lock(${MIGRATION_LOCK})`.execute(lock);
+    return migrateAlone(db, engine, options);
+  });
+}
+
+/** Lock on Postgres: a name, as a number. */
+const MIGRATION_LOCK = 0x616e_6162_6d69_67n;
+
+/** The table of a conversion that has not ended. */
+const CONVERSION = 'conversion';
+
+async function isUpToDate<T>(
+  db: Kysely<T>,
+  engine: 'postgres' | 'sqlite',
+  { schema }: MigrateOptions,
+  before: readonly string[],
+): Promise<boolean> {
+  return MIGRATIONS.every(({ name }) => before.includes(name)) && !(await hasTable(db, engine, schema, CONVERSION));
+}
+
+async function migrateAlone<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', options: MigrateOptions) {
+  const { schema, onProgress = () => {} } = options;
   const before = await migrationsOf(db, engine, schema);
   refuseNewer(before);
-  if (MIGRATIONS.every(({ name }) => before.includes(name))) return [];
   const migrator = new Migrator({
     db,
     provider: {
@@ -95,9 +139,42 @@ export async function migrate<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', s
     allowUnorderedMigrations: true,
     ...(schema === undefined ? {} : { migrationTableSchema: schema }),
   });
-  const { error, results } = await migrator.migrateToLatest();
-  if (error !== undefined) throw error;
-  return (results ?? []).map(({ migrationName }) => migrationName);
+  const ran: string[] = [];
+  const to = async (target: string | undefined) => {
+    const { error, results } = await (target === undefined ? migrator.migrateToLatest() : migrator.migrateTo(target));
+    if (error !== undefined) throw error;
+    for (const { migrationName } of results ?? []) ran.push(migrationName);
+  };
+  for (const { name, conversion } of CONVERSIONS) {
+    if (!before.includes(name)) await to(name);
+    if (!(await hasTable(db, engine, schema, CONVERSION))) continue;
+    while (await convertSome(db, schema, conversion, onProgress));
+  }
+  if (!MIGRATIONS.every(({ name }) => before.includes(name))) await to(undefined);
+  return ran;
+}
+
+/** Runs one transaction. Returns whether more follow. */
+function convertSome<T>(
+  db: Kysely<T>,
+  schema: string | undefined,
+  conversion: Conversion,
+  onProgress: (progress: ConversionProgress) => void,
+): Promise<boolean> {
+  return db.transaction().execute(async (tx) => {
+    await useSchema(tx, schema);
+    const progress = await conversion.convertSome(tx);
+    if (progress === undefined) {
+      for (const statement of conversion.end.split(';')) await sql.raw(statement).execute(tx);
+      return false;
+    }
+    onProgress(progress);
+    return true;
+  });
+}
+
+async function useSchema<T>(db: Kysely<T>, schema: string | undefined): Promise<void> {
+  if (schema !== undefined) await sql`set local search_path to ${sql.id(schema)}`.execute(db);
 }
 
 function runner(
@@ -106,7 +183,7 @@ function runner(
   schema: string | undefined,
 ): (db: Kysely<unknown>) => Promise<void> {
   return async (db) => {
-    if (schema !== undefined) await sql`set local search_path to ${sql.id(schema)}`.execute(db);
+    await useSchema(db, schema);
     for (const statement of migration[engine].split(/;\s*$/m)) {
       if (statement.trim() !== '') await sql.raw(statement).execute(db);
     }
@@ -120,14 +197,23 @@ async function migrationsOf<T>(
   engine: 'postgres' | 'sqlite',
   schema: string | undefined,
 ): Promise<string[]> {
+  if (!(await hasTable(db, engine, schema, DEFAULT_MIGRATION_TABLE))) return [];
   const table = schema === undefined ? DEFAULT_MIGRATION_TABLE : `${schema}.${DEFAULT_MIGRATION_TABLE}`;
-  const found =
-    engine === 'postgres'
-      ? sql`select 1 where to_regclass(${table}) is not null`
-      : sql`select 1 from sqlite_master where type = 'table' and name = ${table}`;
-  if ((await found.execute(db)).rows.length === 0) return [];
   const { rows } = await sql<{ name: string }>`select name from ${sql.table(table)}`.execute(db);
   return rows.map(({ name }) => name);
+}
+
+async function hasTable<T>(
+  db: Kysely<T>,
+  engine: 'postgres' | 'sqlite',
+  schema: string | undefined,
+  name: string,
+): Promise<boolean> {
+  const found =
+    engine === 'postgres'
+      ? sql`select 1 from pg_tables where tablename = ${name} and schemaname = ${schema === undefined ? sql`current_schema()` : schema}`
+      : sql`select 1 from sqlite_master where type = 'table' and name = ${name}`;
+  return (await found.execute(db)).rows.length > 0;
 }
 
 function refuseNewer(names: readonly string[]): void {

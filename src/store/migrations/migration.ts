@@ -8,7 +8,26 @@ export interface MigrationText {
   readonly sqlite: string;
 }
 
-/** A change that also converts rows, after its statements and in the same transaction. */
+/** A change that also converts rows. */
 export interface Migration extends MigrationText {
+  /** Runs after the statements, in the same transaction. */
   readonly convert?: <T>(db: Kysely<T>) => Promise<void>;
+  /** Runs in transactions of its own, after the one of the statements. Later migrations wait for its end. */
+  readonly conversion?: Conversion;
+}
+
+/**
+ * Bounded transactions. Their progress is stored in the table `conversion`, which exists until the last one has
+ * committed, so that a conversion continues after an interruption.
+ */
+export interface Conversion {
+  /** Converts the next rows. Returns undefined if none is left. */
+  readonly convertSome: <T>(db: Kysely<T>) => Promise<ConversionProgress | undefined>;
+  /** Statements of the last transaction, separated by semicolons. They drop `conversion`. */
+  readonly end: string;
+}
+
+export interface ConversionProgress {
+  readonly doneSteps: bigint;
+  readonly totalSteps: bigint;
 }

@@ -1,6 +1,6 @@
 import { Kysely, PostgresDialect, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
-import { migrate } from '../migrations/migrate.ts';
+import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine } from '../sql/engine.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
@@ -27,10 +27,11 @@ export async function openPostgres(
   options: PostgresOptions,
   logger: Log,
   onFault: (error: unknown) => void,
+  migrating: MigrateOptions = {},
 ): Promise<Engine> {
   const onLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
   const { url, poolSize = 10, namedStatements = true } = options;
-  await prepareDatabase(new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost }));
+  await prepareDatabase(new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost }), migrating);
   const onForgotten = (error: unknown) =>
     logger.warn(
       { err: error },
@@ -60,11 +61,11 @@ function lanesOf(poolSize: number): { long: number; quick: number } {
 }
 
 /** Checks that the database is usable and migrates its schema, on separate connections. */
-async function prepareDatabase(pool: Pool): Promise<void> {
+async function prepareDatabase(pool: Pool, migrating: MigrateOptions): Promise<void> {
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
   try {
     await checkServer(db);
-    await migrate(db, 'postgres', SCHEMA);
+    await migrate(db, 'postgres', { ...migrating, schema: SCHEMA });
   } catch (error) {
     throw asOpenError(error);
   } finally {

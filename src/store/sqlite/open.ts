@@ -3,7 +3,7 @@ import { availableParallelism } from 'node:os';
 import { basename, dirname, join, resolve } from 'node:path';
 import { Kysely, sql } from 'kysely';
 import { StoreOpenError } from '../contract/store.ts';
-import { migrate } from '../migrations/migrate.ts';
+import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine, Tx } from '../sql/engine.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
@@ -28,7 +28,11 @@ const MOST_READ_THREADS = 4;
  * Opens the embedded engine: one file and one process. One connection writes on the thread of the server. Others read
  * on threads of their own.
  */
-export async function openSqlite(named: string, onFault: (error: unknown) => void): Promise<Engine> {
+export async function openSqlite(
+  named: string,
+  onFault: (error: unknown) => void,
+  migrating: MigrateOptions = {},
+): Promise<Engine> {
   const path = resolvePath(named);
   let lock: { release(): void } | undefined;
   try {
@@ -37,7 +41,7 @@ export async function openSqlite(named: string, onFault: (error: unknown) => voi
     const writer = new Connection(openWriter(path));
     const dialect = new Dialect({ database: writer });
     const writing = new Kysely<Tables>({ dialect });
-    await migrate(writing, 'sqlite');
+    await migrate(writing, 'sqlite', migrating);
     // Not before, because migrations sort whole tables, and a sort in memory has no bound.
     await sql`pragma temp_store = memory`.execute(writing);
     // From here on the thread serves calls, and must not block on a lock (see `WriteLock`).
@@ -84,12 +88,8 @@ function resolvePath(path: string): string {
 }
 
 function cannotOpen(path: string, cause: Error): StoreOpenError {
-  return new StoreOpenError(
-    `${path} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`,
-    {
-      cause,
-    },
-  );
+  const message = `${path} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`;
+  return new StoreOpenError(message, { cause });
 }
 
 /**

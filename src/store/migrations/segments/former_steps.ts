@@ -52,28 +52,20 @@ export const PAGE_BYTES = 8 * 1024 * 1024;
 export interface FormerTrajectory {
   readonly tree: bigint;
   readonly key: bigint;
-  readonly branch_point: bigint | null;
 }
 
-/**
- * Returns the own steps of a trajectory in order, page by page. Inserts the states that were attached into
- * `attached_states`.
- */
-export async function* readFormerSteps<T>(
+/** Returns the next own steps of a trajectory. Inserts the states that were attached into `attached_states`. */
+export async function readFormerSteps<T>(
   db: Kysely<T>,
-  { tree, key, branch_point: point }: FormerTrajectory,
-): AsyncGenerator<FormerStep[]> {
-  for (let next = point === null ? 0n : point + 1n; ; ) {
-    const own = sql`tree = ${tree} and trajectory = ${key}`;
-    const { rows } = await sql<StepRow>`select * from former_steps
-      where ${own} and step_number >= ${next} and (step_number = ${next}
-        or byte_sum <= coalesce((select byte_sum from former_steps where ${own} and step_number = ${next}), 0) + ${BigInt(PAGE_BYTES)})
-      order by step_number limit ${sql.lit(PAGE_STEPS)}`.execute(db);
-    const last = rows.at(-1);
-    if (last === undefined) return;
-    yield await readRows(db, rows);
-    next = last.step_number + 1n;
-  }
+  { tree, key }: FormerTrajectory,
+  next: bigint,
+): Promise<FormerStep[]> {
+  const own = sql`tree = ${tree} and trajectory = ${key}`;
+  const { rows } = await sql<StepRow>`select * from former_steps
+    where ${own} and step_number >= ${next} and (step_number = ${next}
+      or byte_sum <= coalesce((select byte_sum from former_steps where ${own} and step_number = ${next}), 0) + ${BigInt(PAGE_BYTES)})
+    order by step_number limit ${sql.lit(PAGE_STEPS)}`.execute(db);
+  return readRows(db, rows);
 }
 
 /** Returns all own steps of trajectories that have few, by trajectory. */

@@ -5,21 +5,69 @@ import { NO_SUMS, type SegmentSums, type Sums, sumsOfBranch } from '../../sql/st
 import { SegmentBuilder, StepEncoder } from '../../sql/step/segment.ts';
 import { placeKey, sumsAt } from '../../sql/step/sums_at.ts';
 import type { SegmentRow } from '../../sql/tables/steps.ts';
+import { readReal } from '../../sql/values.ts';
+import type { ConversionProgress } from '../migration.ts';
 import { type FormerStep, PAGE_BYTES, PAGE_STEPS, readFewSteps, readFormerSteps } from './former_steps.ts';
 
-/** Converts the rows of `former_steps` to rows of `segments`. Parents come before their branches. */
-export async function storeInSegments<T>(db: Kysely<T>): Promise<void> {
-  let after = { depth: -1n, key: 0n };
-  for (;;) {
-    const { rows } =
-      await sql<TrajectoryRow>`select tree, key, namespace, parent, branch_point, next_step_number, byte_sum, depth
-      from trajectories where depth > ${after.depth} or (depth = ${after.depth} and key > ${after.key})
-      order by depth, key limit 500`.execute(db);
-    const last = rows.at(-1);
-    if (last === undefined) return;
-    for (const batch of batchesOf(rows)) await convert(db, batch);
-    after = last;
+/**
+ * The table with the progress of the conversion: the last trajectory whose steps are all converted or, with
+ * `next_step_number`, the one whose steps before this number are.
+ */
+export const CONVERSION = `create table conversion (depth bigint not null, key bigint not null, next_step_number bigint,
+      done_steps bigint not null, total_steps bigint not null);
+    insert into conversion select -1, 0, null, 0,
+      coalesce(sum(next_step_number - coalesce(branch_point + 1, 0)), 0) from trajectories;
+    create index trajectories_by_depth on trajectories (depth, key);`;
+
+interface ConversionRow {
+  readonly depth: bigint;
+  readonly key: bigint;
+  readonly next_step_number: bigint | null;
+  readonly done_steps: bigint;
+  readonly total_steps: bigint;
+}
+
+/** Trajectories, and about the steps, of one transaction. */
+const TRAJECTORIES = 500;
+const STEPS = 10_000n;
+
+/**
+ * Converts the next rows of `former_steps` to rows of `segments`, in order of trajectories: parents come before their
+ * branches. A long trajectory is converted in several calls.
+ */
+export async function storeSomeInSegments<T>(db: Kysely<T>): Promise<ConversionProgress | undefined> {
+  const { rows: conversions } = await sql<ConversionRow>`select * from conversion`.execute(db);
+  const at = conversions[0]!;
+  const isWithin = at.next_step_number !== null;
+  const after = isWithin ? sql`key >= ${at.key}` : sql`key > ${at.key}`;
+  const { rows } =
+    await sql<TrajectoryRow>`select tree, key, namespace, parent, branch_point, next_step_number, byte_sum, depth
+    from trajectories where depth > ${at.depth} or (depth = ${at.depth} and ${after})
+    order by depth, key limit ${sql.lit(TRAJECTORIES)}`.execute(db);
+  if (rows.length === 0) return undefined;
+  let [done, next, last] = [0n, at.next_step_number, rows[0]!];
+  for (const batch of batchesOf(rows)) {
+    if (done >= STEPS) break;
+    last = batch.at(-1)!;
+    if (isLong(last)) {
+      do {
+        const from: bigint = next ?? beginOf(last);
+        next = await convertPage(db, last, from);
+        done += (next ?? last.next_step_number) - from;
+      } while (next !== null && done < STEPS);
+    } else {
+      await convert(db, batch);
+      for (const row of batch) done += row.next_step_number - beginOf(row);
+    }
   }
+  const doneSteps = at.done_steps + done;
+  await sql`update conversion set depth = ${last.depth}, key = ${last.key}, next_step_number = ${next},
+    done_steps = ${doneSteps}`.execute(db);
+  return { doneSteps, totalSteps: at.total_steps };
+}
+
+function beginOf({ branch_point: point }: Pick<TrajectoryRow, 'branch_point'>): bigint {
+  return point === null ? 0n : point + 1n;
 }
 
 interface TrajectoryRow {
@@ -37,36 +85,69 @@ interface TrajectoryRow {
 const INSERTED_ROWS = 100;
 const INSERTED_BYTES = 1024 * 1024;
 
-/** Trajectories are converted together as long as they have few steps of few bytes. */
+/** Trajectories with few steps of few bytes are converted together. */
 function* batchesOf(rows: readonly TrajectoryRow[]): Generator<TrajectoryRow[]> {
   let batch: TrajectoryRow[] = [];
   let steps = 0;
   let bytes = 0;
   for (const row of rows) {
-    const own = Number(row.next_step_number - (row.branch_point === null ? 0n : row.branch_point + 1n));
-    // Of the bytes along the lineage, as many are its own as of the steps.
-    const ownBytes = row.next_step_number === 0n ? 0 : (own / Number(row.next_step_number)) * Number(row.byte_sum);
-    if (batch.length > 0 && (steps + own > PAGE_STEPS || bytes + ownBytes > PAGE_BYTES)) {
+    const own = sizeOf(row);
+    if (batch.length > 0 && (steps + own.steps > PAGE_STEPS || bytes + own.bytes > PAGE_BYTES)) {
       yield batch;
       [batch, steps, bytes] = [[], 0, 0];
     }
     batch.push(row);
-    steps += own;
-    bytes += ownBytes;
+    steps += own.steps;
+    bytes += own.bytes;
   }
   if (batch.length > 0) yield batch;
 }
 
+/** Such a trajectory is a batch of its own. */
+function isLong(row: TrajectoryRow): boolean {
+  const { steps, bytes } = sizeOf(row);
+  return steps > PAGE_STEPS || bytes > PAGE_BYTES;
+}
+
+function sizeOf(row: TrajectoryRow): { readonly steps: number; readonly bytes: number } {
+  const steps = Number(row.next_step_number - beginOf(row));
+  // Of the bytes along the lineage, as many are its own as of the steps.
+  const bytes = row.next_step_number === 0n ? 0 : (steps / Number(row.next_step_number)) * Number(row.byte_sum);
+  return { steps, bytes };
+}
+
 async function convert<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]): Promise<void> {
   const segments = new Segments(db, batch, await sumsOfParents(db, batch));
-  const [only] = batch;
-  if (only !== undefined && batch.length === 1) {
-    for await (const steps of readFormerSteps(db, only)) for (const step of steps) await segments.add(step);
-  } else {
-    const few = await readFewSteps(db, batch);
-    for (const { key } of batch) for (const step of few.get(key) ?? []) await segments.add(step);
-  }
+  const few = await readFewSteps(db, batch);
+  for (const { key } of batch) for (const step of few.get(key) ?? []) await segments.add(step);
   await segments.finish();
+}
+
+/** Converts the next steps of a long trajectory. Returns the number after them, or null if they were the last ones. */
+async function convertPage<T>(db: Kysely<T>, row: TrajectoryRow, from: bigint): Promise<bigint | null> {
+  const steps = await readFormerSteps(db, row, from);
+  const before = from === beginOf(row) ? undefined : await sumsBefore(db, row, from);
+  const segments = new Segments(db, [row], await sumsOfParents(db, [row]), before);
+  for (const step of steps) await segments.add(step);
+  await segments.finish();
+  const last = steps.at(-1);
+  const next = last === undefined ? row.next_step_number : last.step.stepNumber + 1n;
+  return next < row.next_step_number ? next : null;
+}
+
+/** Returns the sums of a trajectory whose steps before this number are converted. */
+async function sumsBefore<T>(db: Kysely<T>, row: TrajectoryRow, from: bigint): Promise<Sums> {
+  const place = { tree: row.tree, owner: row.key, stepNumber: from - 1n };
+  const sums = (await sumsOf(db, [place])).get(placeKey(place)) ?? NO_SUMS;
+  const { rows } = await sql<{ timed_turns: bigint; turn_seconds: number | string }>`select timed_turns, turn_seconds
+    from trajectories where tree = ${row.tree} and key = ${row.key}`.execute(db);
+  const { timed_turns: timedTurns, turn_seconds: turnSeconds } = rows[0]!;
+  return { ...sums, timedTurns, turnSeconds: readReal(turnSeconds) };
+}
+
+/** Rows have the columns of this migration. */
+function sumsOf<T>(db: Kysely<T>, places: Parameters<typeof sumsAt>[1]): ReturnType<typeof sumsAt> {
+  return sumsAt({ engine: { table: (name) => sql.table(name) }, db }, places, sql`octet_length(s.body)`);
 }
 
 /** Returns the sums at the branch points that are in trajectories of earlier batches. */
@@ -75,7 +156,7 @@ async function sumsOfParents<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]):
   const places = batch.flatMap(({ tree, parent, branch_point: stepNumber }) =>
     parent === null || stepNumber === null || here.has(parent) ? [] : [{ tree, owner: parent, stepNumber }],
   );
-  return sumsAt({ engine: { table: (name) => sql.table(name) }, db }, places, sql`octet_length(s.body)`);
+  return sumsOf(db, places);
 }
 
 /** Collects the segments of a batch of trajectories. Each trajectory's steps come in order, parents first. */
@@ -83,6 +164,7 @@ class Segments<T> {
   readonly #db: Kysely<T>;
   readonly #batch: ReadonlyMap<bigint, TrajectoryRow>;
   readonly #parents: ReadonlyMap<string, Sums>;
+  readonly #before: Sums | undefined;
   readonly #out = new WireWriter(4096);
   readonly #encoder = new StepEncoder();
   /** Trajectories of this batch that have branches in it. */
@@ -93,8 +175,10 @@ class Segments<T> {
   #rows: SegmentRow[] = [];
   #bytes = 0;
 
-  constructor(db: Kysely<T>, batch: readonly TrajectoryRow[], parents: ReadonlyMap<string, Sums>) {
+  /** `before`: the sums at the first step of the only trajectory, if it is not its first own step. */
+  constructor(db: Kysely<T>, batch: readonly TrajectoryRow[], parents: ReadonlyMap<string, Sums>, before?: Sums) {
     this.#db = db;
+    this.#before = before;
     this.#batch = new Map(batch.map((row) => [row.key, row]));
     this.#hasBranch = new Set(batch.flatMap(({ parent }) => (parent === null ? [] : [parent])));
     this.#parents = parents;
@@ -152,6 +236,7 @@ class Segments<T> {
   }
 
   #sumsBefore({ tree, parent, branch_point: stepNumber }: TrajectoryRow): Sums {
+    if (this.#before !== undefined) return this.#before;
     if (parent === null || stepNumber === null) return NO_SUMS;
     const segment = this.#done
       .get(parent)

@@ -1,0 +1,48 @@
+import { createHash } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { toJson } from '@bufbuild/protobuf';
+import { expect, it } from 'vitest';
+import { StepSchema, TrajectorySchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type AnabranchClient, connectClient, downloadState, readSteps } from '../../src/client/index.ts';
+import { createDatabase } from '../support/database.ts';
+import { startTestServer } from '../support/test-server.ts';
+
+const FILES = path.join(import.meta.dirname, 'former');
+
+it('design 3: a file that a version before segments wrote migrates by itself, and reads back as that version read it', async () => {
+  await using database = await createDatabase('sqlite');
+  const file = new DatabaseSync(database.url.replace(/^sqlite:/, ''));
+  file.exec(await readFile(path.join(FILES, 'database.sql'), 'utf8'));
+  file.close();
+  await using server = await startTestServer({ database });
+  const client = connectClient({ address: server.url });
+  const expected = (await readFile(path.join(FILES, 'read.jsonl'), 'utf8')).trimEnd().split('\n');
+  expect(await readAll(client)).toEqual(expected.map((line) => JSON.parse(line) as unknown));
+  expect(expected.length).toBeGreaterThan(100);
+  client.close();
+});
+
+/** Returns all trajectories with their tags and steps, then the digests of the bytes of their states. */
+async function readAll(client: AnabranchClient): Promise<unknown[]> {
+  const { trajectories } = await client.trajectories.listTrajectories({ pageSize: 100 });
+  const lines: unknown[] = [];
+  const states = new Map<string, Parameters<typeof downloadState>[1]>();
+  for (const each of trajectories.toSorted((a, b) => (a.id < b.id ? -1 : 1))) {
+    lines.push(toJson(TrajectorySchema, each));
+    const { tags } = await client.trajectories.listTags({ trajectoryId: each.id });
+    lines.push(tags.map(({ name, stepNumber, updateTime }) => [name, `${stepNumber}`, `${updateTime?.seconds}`]));
+    for await (const { step } of readSteps(client, { trajectoryId: each.id })) {
+      lines.push(toJson(StepSchema, step));
+      for (const { digest, name } of step.states) {
+        if (!states.has(digest)) states.set(digest, { trajectoryId: each.id, stepNumber: step.stepNumber, name });
+      }
+    }
+  }
+  for (const [digest, reference] of states) {
+    const bytes = await downloadState(client, reference);
+    lines.push(`${digest} ${createHash('sha256').update(bytes).digest('hex')}`);
+  }
+  return lines;
+}
