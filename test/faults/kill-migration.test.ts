@@ -48,7 +48,8 @@ describe.each(ENGINES)('migration of a database before segments, on %s', (engine
       child.kill('SIGKILL');
       await once(child, 'exit');
     }
-    expect(kills).toBeGreaterThan(1);
+    expect(kills).toBeGreaterThan(0);
+    expect(seen).toBeGreaterThan(0n);
     const store = await openOn(database);
     await expectVerified(store);
     expect(await lookAt(new Scene(store, namespace), made)).toEqual(before);
@@ -60,7 +61,11 @@ describe.each(ENGINES)('migration of a database before segments, on %s', (engine
     }
     await store.close();
     await sql.close();
-    await reportFigures(`kill -9 of the migration on ${engine}`, { kills, stepsAtLastKill: Number(seen), lost: 0 });
+    await reportFigures(`kill -9 of the migration on ${engine}`, {
+      kills,
+      'steps converted at the last kill': Number(seen),
+      lost: 0,
+    });
   });
 
   it('D3: two servers that start at once migrate together', async () => {
