@@ -13,6 +13,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { StorageFault } from '../../domain/verification.ts';
 import { StoreOpenError } from '../contract/store.ts';
+import { isFileError } from '../sqlite/errors.ts';
 import { refuseForeignFile } from '../sqlite/file_owner.ts';
 import { lockFile } from '../sqlite/lock.ts';
 
@@ -55,13 +56,18 @@ export async function migrateIntoNewFile(
   }
 }
 
-/** Whether a version before segments made the tables. */
+/** Whether a version before segments made the tables. A damaged file is reported when it is opened. */
 function isFormer(path: string): boolean {
-  return reading(path, (database) => {
-    const has = database.prepare(`select 1 from sqlite_master where type = 'table' and name = ?`);
-    if (has.get('kysely_migration') === undefined || has.get('steps') === undefined) return false;
-    return has.get('segments') === undefined;
-  });
+  try {
+    return reading(path, (database) => {
+      const has = database.prepare(`select 1 from sqlite_master where type = 'table' and name = ?`);
+      if (has.get('kysely_migration') === undefined || has.get('steps') === undefined) return false;
+      return has.get('segments') === undefined;
+    });
+  } catch (error) {
+    if (isFileError(error)) return false;
+    throw error;
+  }
 }
 
 function refuseWithoutRoom(named: string, path: string, copy: string): void {
