@@ -8,7 +8,15 @@ import { type Transaction, write } from '../transaction.ts';
 import { isSet } from '../values.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from './attached.ts';
 import { foldedRows } from './folded_rows.ts';
-import { hasAttached, MOST_BYTES, MOST_ROWS, type Plan, type PlannedRange, planMerge, type StepRange } from './merge_plan.ts';
+import {
+  hasAttached,
+  MOST_BYTES,
+  MOST_ROWS,
+  type Plan,
+  type PlannedRange,
+  planMerge,
+  type StepRange,
+} from './merge_plan.ts';
 import { mergedRow } from './merged_row.ts';
 
 /**
