@@ -97,6 +97,8 @@ export async function* stepChunks(
   let reading = readFrom(begin);
   for (let from = begin; ; ) {
     const { page, states } = await reading;
+    // The slot of the reading ended with its iteration.
+    await scope.engine.slots.take();
     const chunk = new ChunkBuilder(from, states);
     for (const row of page.rows) {
       if (row.begin !== chunk.next) break;
