@@ -2,14 +2,18 @@ import { errorToJson } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { AnabranchError, type Reason } from '../domain/errors.ts';
 import { connectErrorOf } from './errors.ts';
+import { packageVersion } from '../version.ts';
 import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
+
+const VERSION = packageVersion();
 
 /** Rejections of requests that reach no RPC, in the error format of the caller's protocol. */
 
+/** A newer client may call an RPC that this server does not have yet: the metadata lets it say so. */
 export function refusePath(request: HttpRequest, response: HttpResponse): void {
   const path = pathOf(request).slice(0, 200);
-  const text = `RPC ${path} does not exist on this server. Server reflection lists all RPCs.`;
-  refuse(request, response, 404, 'UNIMPLEMENTED', text);
+  const text = `RPC ${path} does not exist on this server of version ${VERSION}. Server reflection lists all RPCs.`;
+  refuse(request, response, 404, 'UNIMPLEMENTED', text, { rpc: path, version: VERSION });
 }
 
 /**
@@ -38,8 +42,15 @@ export function refuseForRoom(request: HttpRequest, response: HttpResponse): voi
   refuse(request, response, 503, 'TOO_MANY_CONNECTIONS', text);
 }
 
-function refuse(request: HttpRequest, response: HttpResponse, status: number, reason: Reason, message: string): void {
-  const error = connectErrorOf(new AnabranchError(reason, message), 'read');
+function refuse(
+  request: HttpRequest,
+  response: HttpResponse,
+  status: number,
+  reason: Reason,
+  message: string,
+  metadata: Readonly<Record<string, string>> = {},
+): void {
+  const error = connectErrorOf(new AnabranchError(reason, message, { metadata }), 'read');
   const contentType = request.headers['content-type'] ?? '';
   if (contentType.startsWith('application/grpc')) {
     const trailers = Object.fromEntries(setTrailerStatus(new Headers(), error));

@@ -157,6 +157,6 @@ def test_minari_needs_a_reset_and_an_episode(connection: Connection) -> None:
 
 
 def test_torch_sees_each_episode_once(episodes: Episodes) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed: to_torch is not tested")
     loader = torch.utils.data.DataLoader(episodes.to_torch(shuffle=10), num_workers=2)
     assert sorted(len(batch["rewards"][0]) for batch in loader) == [3, 4]

@@ -115,6 +115,55 @@ def test_nothing_is_lost_when_the_server_restarts_many_times(own_server: Server)
     assert_stored(own_server, {t.id: steps for t in ts})
 
 
+#: Records a third of its steps for each line of its input.
+RECORDS_IN_THIRDS = """
+import os, sys
+import anabranch as ab
+client = ab.connect(sys.argv[1])
+ts = [client.trajectory() for _ in range(2)]
+number = 0
+for _ in range(3):
+    sys.stdin.readline()
+    for number in range(number, number + 100):
+        for t in ts:
+            t.step(action=number, observation=[t.id, number]) if number else t.reset(observation=[t.id, 0])
+    number += 1
+    for t in ts:
+        os.write(1, f"{t.id} {number - 1}\\n".encode())
+"""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("when", ["beginning", "middle", "exit"])
+def test_nothing_is_lost_when_the_server_is_away_for_long(own_server: Server, when: str) -> None:
+    command = [sys.executable, "-c", RECORDS_IN_THIRDS, own_server.address]
+    environment = {**os.environ, "ANABRANCH_EXIT_SECONDS": "60"}
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    assert child.stdin is not None and child.stdout is not None
+    lines: list[str] = []
+    if when != "beginning":
+        own_server.start()
+    for third in "beginning", "middle", "exit":
+        if third == when != "beginning":
+            own_server.kill()
+        child.stdin.write("\n")
+        child.stdin.flush()
+        lines += [child.stdout.readline(), child.stdout.readline()]
+        if third == when:
+            # At the exit, the program has ended, and waits for the server.
+            time.sleep(dose(1, 10))
+            own_server.start()
+    output, errors = child.communicate(timeout=100)
+    assert child.returncode == 0
+    counts = returned("".join(lines) + output)
+    assert [*counts.values()] == [300, 300]
+    assert_stored(own_server, counts)
+    assert [len(stored_steps(own_server, trajectory_id)) for trajectory_id in counts] == [300, 300]
+    assert errors.count("is unreachable") == errors.count("is reachable again") == 1
+    assert run_spool("list") == ""
+
+
 def test_the_end_of_the_program_sends_what_waits(server: Server) -> None:
     child = start(RECORDS, server.address, "200", ANABRANCH_EXIT_SECONDS="30")
     output, errors = child.communicate(timeout=60)
@@ -272,6 +321,36 @@ for number in range(1, 50):
     t.step(action=number, observation=number)
 os._exit(0)
 """
+
+
+LOGS = """
+import os, sys
+import anabranch as ab
+run = ab.connect(sys.argv[1]).run("logged", config={})
+print(run.id, flush=True)
+sys.stdin.readline()
+for number in range(50):
+    run.log(number, loss=number / 2)
+os._exit(0)
+"""
+
+
+def test_metrics_survive_the_end_of_their_process(own_server: Server) -> None:
+    from anabranch.v1.run_service_pb2 import ReadMetricsRequest
+
+    own_server.start()
+    command = [sys.executable, "-c", LOGS, own_server.address]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    run_id = child.stdout.readline().strip()
+    own_server.kill()
+    child.communicate("go\n")
+    own_server.start()
+    assert "abandoned: 0 steps of 0 trajectories, 50 logs of metrics" in run_spool("list")
+    run_spool("send", "--address", own_server.address)
+    messages = own_server.stubs().runs.ReadMetrics(ReadMetricsRequest(run_ids=[run_id]))
+    assert [list(each.values) for message in messages for each in message.series] == [[n / 2 for n in range(50)]]
+    assert run_spool("list") == ""
 
 
 def leave_named(server: Server) -> str:

@@ -26,7 +26,12 @@ def run(program: str) -> str:
     return subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_server_and_sdk_have_one_version() -> None:
+def test_server_and_sdk_have_one_version(server: Server) -> None:
+    from anabranch.v1.server_service_pb2 import GetServerInfoRequest
+    from anabranch.v1.server_service_pb2_grpc import ServerServiceStub
+
+    info = ServerServiceStub(anabranch.connect(server.address).connection.stubs.channel)
+    assert info.GetServerInfo(GetServerInfoRequest(), timeout=20).version == anabranch.__version__
     project = (ROOT / "clients/python/pyproject.toml").read_text()
     assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [anabranch.__version__] == [package_version()]
 

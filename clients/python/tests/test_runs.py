@@ -7,11 +7,19 @@ import uuid
 from typing import Any
 
 import pytest
-from conftest import Server
+from conftest import Server, free_port
 
 from anabranch import connect
 from anabranch.client import Client
-from anabranch.errors import AnabranchError, ConfigMismatch, LeaseLost, RolloutConflict, RunNotFound, TaskNotFound
+from anabranch.errors import (
+    AnabranchError,
+    ConfigMismatch,
+    LeaseLost,
+    RolloutConflict,
+    RunNotFound,
+    TaskNotFound,
+    Unreachable,
+)
 from anabranch.rollouts import Rollout
 from anabranch.runs import Plan, Run
 
@@ -231,3 +239,87 @@ def test_a_trainer_plays_its_own_rollouts(client: Client, name: str) -> None:
         pending.reset(observation="b")
     (group,) = stage.groups(complete=True)
     assert [played.episode.steps[0].observation for played in group.rollouts] == ["a", "b"]
+
+
+def points(server: Server, run: Run) -> list[tuple[str, int, float]]:
+    """Returns all points of a run's series."""
+    from anabranch.v1.run_service_pb2 import ReadMetricsRequest
+
+    series = server.stubs().runs.ReadMetrics(ReadMetricsRequest(run_ids=[run.id]))
+    found = [(each.key, each) for message in series for each in message.series]
+    return sorted((key, step, value) for key, each in found for step, value in zip(each.metric_steps, each.values))
+
+
+def test_log_waits_for_no_server_and_a_trainer_outlasts_an_outage(
+    own_server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    own_server.start()
+    client = connect(own_server.address)
+    run = started(client, name)
+    stage = run.stage("train_step", 0)
+    stage.start()
+    own_server.kill()
+    receipts = [run.log(number, loss=1.0 / (number + 1)) for number in range(20)]
+    receipts.append(stage.log(kl=0.5))
+    assert not any(receipt.durable for receipt in receipts)
+    created: list[str] = []
+    trainer = threading.Thread(target=lambda: created.extend(stage.rollouts([(0, 0, "")])))
+    trainer.start()
+    # The calls have found out that the server is away, and wait.
+    while not any("unreachable" in each.message for each in caplog.records):
+        trainer.join(0.05)
+        assert trainer.is_alive()
+    own_server.start()
+    trainer.join(60)
+    assert len(created) == 1
+    stage.complete()
+    assert receipts[-1].durable
+    run.complete()
+    found = points(own_server, run)
+    assert found == [("kl", 0, 0.5), *(("loss", number, 1.0 / (number + 1)) for number in range(20))]
+    lines = [each.message.split(own_server.address)[1] for each in caplog.records]
+    assert [line.split(" (")[0].split(" after")[0] for line in lines] == [" is unreachable", " is reachable again"]
+
+
+def test_a_server_that_never_answered_is_not_waited_for() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(Unreachable, match=f"^no server answers at {address}: .*ANABRANCH_ADDRESS"):
+        connect(address).run("a run")
+
+
+def test_a_call_ends_after_a_limit(own_server: Server, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_server.start()
+    client = connect(own_server.address)
+    run = started(client, name)
+    own_server.kill()
+    monkeypatch.setenv("ANABRANCH_CALL_SECONDS", "0.5")
+    with pytest.raises(Unreachable, match="has not answered for"):
+        run.refresh()
+    run.log(0, loss=0.5)
+    with pytest.raises(Unreachable, match="are not durable after"):
+        run.complete()
+
+
+def test_metrics_that_are_no_numbers_are_left_out(client: Client, server: Server, name: str) -> None:
+    import numpy as np
+
+    run = started(client, name)
+    run.log(3, loss=np.float32(0.5), count=np.array([7]), found=True)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r'metrics\["model"\] is a str, which cannot be stored'):
+        run.log(4, model="large")  # type: ignore[arg-type]
+    lenient = connect(server.address)
+    receipt = lenient.run(name).log(4, model="large", loss=0.25)  # type: ignore[arg-type]
+    receipt.wait(30)
+    assert lenient.stats.unstored["str"] == 1
+    assert lenient.run(name).log(5).durable
+    run.complete()
+    assert points(server, run) == [("count", 3, 7.0), ("found", 3, 1.0), ("loss", 3, 0.5), ("loss", 4, 0.25)]
+
+
+def test_metrics_that_the_server_rejects_cost_no_others(client: Client, server: Server, name: str) -> None:
+    run = started(client, name)
+    for number, key in enumerate(("a", "x" * 300, "b")):
+        run.log(number, **{key: 1.0})
+    run.complete()
+    assert points(server, run) == [("a", 0, 1.0), ("b", 2, 1.0)]
+    assert client.stats.unstored["rejected"] >= 1

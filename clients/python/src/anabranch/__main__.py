@@ -48,7 +48,9 @@ def _contents(folder: Path) -> str:
         return "in use"
     try:
         found = Abandoned(owner)
-        return f"abandoned: {found.steps} steps of {len(found.left)} trajectories"
+        of_runs = [each for each in found.left if each.calls]
+        text = f"abandoned: {found.steps} steps of {len(found.left) - len(of_runs)} trajectories"
+        return text + (f", {sum(each.calls for each in of_runs)} logs of metrics" if of_runs else "")
     finally:
         owner.release()
 

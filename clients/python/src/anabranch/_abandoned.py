@@ -115,6 +115,11 @@ class Left:
     def steps(self) -> int:
         return sum(1 for entry in self.entries if entry.is_step)
 
+    @property
+    def calls(self) -> int:
+        """Number of calls that concern a run."""
+        return sum(1 for entry in self.entries if entry.kind == Kind.VERB)
+
 
 class _Files:
     """Contents of entries in files that no process writes any more."""

@@ -9,6 +9,8 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch._reach import reach_of
+
 if TYPE_CHECKING:
     import grpc
 
@@ -94,6 +96,8 @@ class Connection:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        #: Whether the server answers.
+        self.reach = reach_of(address)
         #: What renews leases over this connection.
         self.leases: weakref.WeakSet[Leases] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -107,6 +111,7 @@ class Connection:
             # The inherited channel does not work in a child, and another thread may have held the lock at the fork.
             self._lock = threading.Lock()
             self._stubs = None
+            self.reach = reach_of(self.address)
             self._pid = os.getpid()
         with self._lock:
             if self._stubs is None:

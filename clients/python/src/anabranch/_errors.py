@@ -91,12 +91,22 @@ def error_from_rpc(error: grpc.RpcError) -> AnabranchError:
                 detail.Unpack(info)
                 if detail.Unpack(retry):
                     retry_after = retry.retry_delay.ToTimedelta().total_seconds()
-    message = error.details() or str(error.code())
+    message = _missing_rpc(info.metadata) or error.details() or str(error.code())
     if info.domain != _DOMAIN:
-        unreachable = error.code() is grpc.StatusCode.UNAVAILABLE
+        unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         return (Unreachable if unreachable else AnabranchError)(message)
     cls = BY_REASON.get(info.reason, AnabranchError)
     return cls(message, reason=info.reason, metadata=info.metadata, retry_after=retry_after)
+
+
+def _missing_rpc(metadata: Mapping[str, str]) -> str:
+    """Returns what to do about a server that is older than this package. Empty if that is not the problem."""
+    from anabranch import __version__
+
+    version = metadata.get("version", __version__)
+    if "rpc" not in metadata or version == __version__:
+        return ""
+    return f"server {version} has no {metadata['rpc'].rpartition('/')[2]}: upgrade it to {__version__}"
 
 
 def _rebuild(cls: type[AnabranchError], args: tuple[object, ...], attributes: dict[str, object]) -> AnabranchError:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from anabranch._blobs import Blobs
 from anabranch._context import Context, context_after, new_context, write_prompt
 from anabranch._decode import decode_content, decode_items
-from anabranch._errors import raising_reasons
-from anabranch._read import OwnedStep, fetch_states, read_steps
+from anabranch._read import OwnedStep, call, fetch_states, read_steps
 
 if TYPE_CHECKING:
     from anabranch.client import Client
@@ -96,8 +95,7 @@ class Position:
 
         handle.flush(_SECONDS)
         request = GetStepRequest(trajectory_id=handle.id, step_number=self.inherited - 1)
-        with raising_reasons():
-            return handle.client.connection.stubs.trajectories.GetStep(request, timeout=60).step
+        return call(handle.client.connection, lambda stubs: stubs.trajectories.GetStep(request, timeout=60)).step
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -128,12 +126,12 @@ def find(client: Client, trajectory_id: str, timeout: float) -> Trajectory | Non
     from anabranch._retry import failure_of, retrying
     from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
 
-    def call() -> Trajectory | None:
+    def once() -> Trajectory | None:
         stub = client.connection.stubs.trajectories
         return stub.GetTrajectory(GetTrajectoryRequest(trajectory_id=trajectory_id), timeout=timeout).trajectory
 
     try:
-        return retrying(call, timeout)
+        return retrying(once, timeout)
     except grpc.RpcError as error:
         if failure_of(error).reason == "TRAJECTORY_NOT_FOUND":
             return None
@@ -152,8 +150,7 @@ def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) ->
     elif at is not None:
         request.tag = at
     try:
-        with raising_reasons():
-            step = client.connection.stubs.trajectories.GetCheckpoint(request, timeout=60).step
+        step = call(client.connection, lambda stubs: stubs.trajectories.GetCheckpoint(request, timeout=60)).step
     except CheckpointNotFound:
         if at is None:
             return None

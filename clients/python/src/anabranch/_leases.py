@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from anabranch._errors import AnabranchError, raising_reasons
+from anabranch._errors import AnabranchError, Unreachable, raising_reasons
 from anabranch._read import call
 from anabranch._scope import sleep
 
@@ -85,6 +85,7 @@ class Leases:
                 request.leases.add(rollout_id=rollout.id, attempt=rollout.attempt)
             with raising_reasons():
                 answer = self._connection.stubs.rollouts.HeartbeatRollouts(request, timeout=self.seconds)
+            self._connection.reach.found()
             for rollout, lease in zip(batch, answer.leases, strict=True):
                 if not lease.kept or status_name(lease.run_status) in _ENDED:
                     rollout.cancelled = not rollout.ended
@@ -98,6 +99,8 @@ class Leases:
                     return
             try:
                 self.renew()
+            except Unreachable as error:
+                self._connection.reach.lost(str(error), "leases are renewed when it is back")
             except AnabranchError as error:
                 # The next attempt follows in a third of the lease.
                 _logger.warning("Leases could not be renewed: %s", error)

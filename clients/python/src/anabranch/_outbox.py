@@ -325,7 +325,8 @@ class Outbox:
             self._link.close(cancel=True)
             self._epoch = None
         else:
-            self._office.unstored(f"{entry.kind.name.lower()} of trajectory {self.trajectory_id} failed: {failure}")
+            what = "metrics of run" if entry.kind == Kind.VERB else f"{entry.kind.name.lower()} of trajectory"
+            self._office.unstored(f"{what} {self.trajectory_id} failed: {failure}")
             self._settle([self._queue.take_head()])
 
     def _make_last_call(self, method: str, request_of: Callable[[str], bytes]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
@@ -33,8 +35,10 @@ INLINE_BYTES = 32 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
 _BATCH = 50
 _UNARY_SECONDS = 60.0
-#: A stream that fails this often in a row without a message is given up, unless it follows a live trajectory.
+#: Attempts to reach a server that has never answered this process.
 _ATTEMPTS = 5
+#: How long calls and reads wait for a server that has answered before. An outage must not end a training run.
+CALL_SECONDS = 3600.0
 _RETRIED = frozenset({"SERVER_DRAINING", "DATABASE_UNAVAILABLE", "SLOW_READER", "TOO_MANY_CONNECTIONS"})
 
 
@@ -142,7 +146,7 @@ def read_steps(
     connection is opened again where it ended."""
     from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
 
-    failures = 0
+    outage = Outage(connection, endless=follow)
     window = _Window()
     while True:
         request = ReadStepsRequest(
@@ -154,14 +158,14 @@ def read_steps(
         )
         try:
             for response in received(connection.stubs.trajectories.ReadSteps(request)):
-                failures = 0
+                outage.over()
                 window.add(response.blobs)
                 if response.steps:
                     start = response.steps[-1].step_number + 1
                     yield window.own(response.trajectory_id, response.steps)
             return
         except AnabranchError as error:
-            failures = _count(error, failures, endless=follow)
+            outage.wait(error)
 
 
 def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
@@ -170,7 +174,7 @@ def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, by
     found: dict[str, bytes] = {}
     for start in range(0, len(wanted), _DIGESTS):
         batch = wanted[start : start + _DIGESTS]
-        found |= _retried(lambda batch=batch: _read_states(connection, batch))
+        found |= _retried(connection, lambda batch=batch: _read_states(connection, batch))
     return found
 
 
@@ -184,17 +188,17 @@ def fetch_state_of(connection: Connection, trajectory_id: str, step_number: int,
         parts = received(connection.stubs.states.GetState(GetStateRequest(reference=reference)))
         return b"".join(part.chunk for part in parts)
 
-    return _retried(fetch)
+    return _retried(connection, fetch)
 
 
 def call(connection: Connection, send: Callable[[Stubs], Message]) -> Message:
-    """Makes a unary call that may be repeated. Retries it while the server is away, at most five times."""
+    """Makes a unary call that may be repeated. Waits for a server that is away (see `Outage`)."""
 
     def once() -> Message:
         with raising_reasons():
             return send(connection.stubs)
 
-    return _retried(once)
+    return _retried(connection, once)
 
 
 def received(stream: Stream[Message]) -> Iterator[Message]:
@@ -224,12 +228,12 @@ def read_stage(
     )
     window = _Window()
     seen: set[str] = set()
-    failures = 0
+    outage = Outage(connection, endless=follow)
     while True:
         group: list[tuple[Rollout, list[OwnedStep]]] = []
         try:
             for response in received(connection.stubs.rollouts.ReadRollouts(request)):
-                failures = 0
+                outage.over()
                 window.add(response.blobs)
                 if response.HasField("rollout"):
                     group.append((response.rollout, []))
@@ -244,7 +248,7 @@ def read_stage(
                     group = []
             return
         except AnabranchError as error:
-            failures = _count(error, failures, endless=follow)
+            outage.wait(error)
 
 
 def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]:
@@ -267,11 +271,11 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
     trajectory: Trajectory | None = None
     steps: list[OwnedStep] = []
     window = _Window()
-    failures = 0
+    outage = Outage(connection)
     while True:
         try:
             for response in received(connection.stubs.trajectories.ReadTrajectories(request)):
-                failures = 0
+                outage.over()
                 request.resume_token = response.resume_token
                 window.add(response.blobs)
                 if response.HasField("trajectory"):
@@ -285,7 +289,7 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
                     yield trajectory, steps
             return
         except AnabranchError as error:
-            failures = _count(error, failures, endless=False)
+            outage.wait(error)
 
 
 def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
@@ -330,19 +334,64 @@ def _listed(connection: Connection, selection: Selection) -> Iterator[Trajectory
         request.page_token = page.next_page_token
 
 
-def _retried(once: Callable[[], Message]) -> Message:
-    failures = 0
+def _retried(connection: Connection, once: Callable[[], Message]) -> Message:
+    outage = Outage(connection)
     while True:
         try:
-            return once()
+            answer = once()
+            outage.over()
+            return answer
         except AnabranchError as error:
-            failures = _count(error, failures, endless=False)
+            outage.wait(error)
 
 
-def _count(error: AnabranchError, failures: int, *, endless: bool) -> int:
-    """Waits before the next attempt. Raises the error if a further attempt cannot succeed, or after five."""
-    retried = isinstance(error, Unreachable) or error.reason in _RETRIED
-    if not retried or (failures + 1 >= _ATTEMPTS and not endless):
-        raise error
-    sleep(error.retry_after or min(0.1 * 2**failures, 5.0))
-    return failures + 1
+class Outage:
+    """Waits between the attempts of a call or a stream while the server is away.
+
+    A server that has answered this process before is waited for, for at most ANABRANCH_CALL_SECONDS, so that its outage
+    does not end the program. One that never did is tried five times: the address may be wrong.
+    """
+
+    def __init__(self, connection: Connection, *, endless: bool = False) -> None:
+        self._connection = connection
+        self._endless = endless
+        self._failures = 0
+        self._since = 0.0
+
+    def over(self) -> None:
+        """Records that the server has answered."""
+        self._failures = 0
+        self._connection.reach.found()
+
+    def wait(self, error: AnabranchError) -> None:
+        """Waits before the next attempt. Raises the error if no further attempt follows."""
+        away = isinstance(error, Unreachable)
+        reach, now = self._connection.reach, time.monotonic()
+        if not away:
+            reach.found()
+        if not away and error.reason not in _RETRIED:
+            raise error
+        pause = error.retry_after or min(0.1 * 2**self._failures, 5.0)
+        if self._failures == 0:
+            self._since = now
+        self._failures += 1
+        limit = float(os.environ.get("ANABRANCH_CALL_SECONDS") or CALL_SECONDS)
+        useless = now + pause - self._since > limit if reach.known else self._failures >= _ATTEMPTS
+        if useless and not self._endless:
+            raise self._given_up(error, now - self._since) if away else error
+        if away and reach.known:
+            reach.lost(str(error), "calls wait for it")
+        sleep(pause)
+
+    def _given_up(self, error: AnabranchError, seconds: float) -> Unreachable:
+        address = self._connection.address
+        if self._connection.reach.known:
+            text = f"the server at {address} has not answered for {seconds:.0f} s (ANABRANCH_CALL_SECONDS): {error}"
+        else:
+            text = (
+                f"no server answers at {address}: {error}. Start one with `anabranch serve`, or name another address "
+                "with ANABRANCH_ADDRESS or connect(address)"
+            )
+        raised = Unreachable(text)
+        raised.__cause__ = error.__cause__
+        return raised

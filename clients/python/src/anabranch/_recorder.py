@@ -7,6 +7,7 @@ import logging
 import os
 import threading
 import time
+import uuid
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +55,9 @@ class Recorder:
         self.spool = self._open(parent)
         self.sender.spool = self.spool
         self._dropped = 0
+        #: Where calls that concern a run are recorded, by the run's id.
+        self._calls: dict[str, tuple[Outbox, Track]] = {}
+        self._calls_lock = threading.Lock()
         self.sender.start()
 
     def _open(self, parent: Path | None) -> Spool | MemorySpool:
@@ -81,6 +85,23 @@ class Recorder:
         box.add(entry)
         self.sender.notify(box)
         return entry
+
+    def calls(self, run_id: str) -> tuple[Outbox, int]:
+        """Returns the outbox of the calls that concern a run, and how many were recorded."""
+        with self._calls_lock:
+            box, track = self._calls_of(run_id)
+            return box, track.position
+
+    def record_call(self, run_id: str, method: str, request: bytes) -> tuple[Outbox, int]:
+        """Records a call that concerns a run, and returns its position. Calls are made in order. Raises SpoolFullError."""
+        with self._calls_lock:
+            box, track = self._calls_of(run_id)
+            return box, self.record(box, track, Kind.VERB, 0, method.encode() + b"\0" + request).position
+
+    def _calls_of(self, run_id: str) -> tuple[Outbox, Track]:
+        if run_id not in self._calls:
+            self._calls[run_id] = self.open(Identity(run_id, str(uuid.uuid4())))
+        return self._calls[run_id]
 
     def drop(self, steps: int = 1) -> None:
         """Counts steps that are not recorded."""
@@ -127,14 +148,17 @@ class Recorder:
         self.sender.stop()
         if self._owner is not None:
             self.spool.close(delete=False)
-        left = self.stats(Counter()).spooled
+        calls = sum(track.position - box.settled for box, track in self._calls.values())
+        counts = {"steps": self.stats(Counter()).spooled, "logs of metrics": calls}
+        left = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
         if done and not self.sender.adopted:
             if self._owner is not None:
                 self._owner.delete()
         elif self._owner is not None:
-            log.warning("anabranch: %d steps are kept in %s; the next process sends them", left, self._owner.folder)
+            text = "anabranch: %s are kept in %s; the next process sends them"
+            log.warning(text, left or "0 steps", self._owner.folder)
         elif left:
-            log.warning("anabranch: %d steps were kept in memory only and are lost", left)
+            log.warning("anabranch: %s were kept in memory only and are lost", left)
 
     def forget(self) -> None:
         """In a forked child: the parent owns everything."""
@@ -163,19 +187,17 @@ class _Process:
             recorder.sender.release()
 
     def recorder(self, address: str, spool: object) -> Recorder:
-        folder = (
-            None
-            if spool is False
-            else Path(os.fspath(spool))
-            if isinstance(spool, (str, os.PathLike))
-            else spool_root()
-        )
+        folder = _folder_from(spool)
         key = (address, None if folder is None else str(folder))
         with self.lock:
             recorder = self.recorders.get(key)
             if recorder is None or not recorder.alive:
                 recorder = self.recorders[key] = Recorder(address, folder)
             return recorder
+
+    def existing(self, address: str, spool: object) -> Recorder | None:
+        folder = _folder_from(spool)
+        return self.recorders.get((address, None if folder is None else str(folder)))
 
     def forked(self) -> None:
         for recorder in self.recorders.values():
@@ -196,6 +218,17 @@ os.register_at_fork(before=_process.forking, after_in_parent=_process.parent_con
 atexit.register(_process.exit)
 
 
+def _folder_from(spool: object) -> Path | None:
+    if spool is False:
+        return None
+    return Path(os.fspath(spool)) if isinstance(spool, (str, os.PathLike)) else spool_root()
+
+
 def recorder_for(address: str, spool: object) -> Recorder:
     """Returns the recorder of this process for a server. `spool` is a folder, None for the default, False for memory."""
     return _process.recorder(address, spool)
+
+
+def recorder_if_any(address: str, spool: object) -> Recorder | None:
+    """Returns the recorder of this process for a server, if something was recorded for it."""
+    return _process.existing(address, spool)

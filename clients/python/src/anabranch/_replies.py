@@ -109,7 +109,7 @@ def _chat(data: object) -> Reply:
     for call in _items(message, "tool_calls"):
         function = _member(call, "function") or _member(call, "custom")
         arguments = str(function.get("arguments", function.get("input", "")))
-        reply.tool_calls.append(ToolCall(call.get("id", ""), function.get("name", ""), arguments, call))
+        reply.tool_calls.append(ToolCall(call.get("id") or "", function.get("name") or "", arguments, call))
     entries: list[Any] = _get(_get(choice, "logprobs"), "content") or []
     are_dicts = bool(entries) and isinstance(entries[0], dict)
     reply.logprobs = list(map(itemgetter("logprob") if are_dicts else attrgetter("logprob"), entries))

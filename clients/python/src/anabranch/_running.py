@@ -13,6 +13,7 @@ from anabranch._scope import sleep
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
+    from anabranch._metrics import Metrics
     from anabranch.rollouts import Rollout
     from anabranch.runs import Plan, Run
     from anabranch.tasks import Tasks
@@ -28,6 +29,8 @@ class ClientRuns:
     if TYPE_CHECKING:
 
         def attempt(self, trajectory_id: str) -> Trajectory: ...
+        def metrics(self, run_id: str) -> Metrics: ...
+        def flush_metrics(self, run_id: str) -> None: ...
 
     def run(
         self,

@@ -24,6 +24,7 @@ class Kind(IntEnum):
     UPLOAD = 3
     TAG = 4
     SEAL = 5
+    #: A call that concerns a run: its metrics.
     VERB = 6
     #: Names the trajectory of the records that follow. Each segment has one for each of its trajectories.
     TRAJECTORY = 7

@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from anabranch._abandoned import Abandoned, abandoned
 from anabranch._batch import BATCH_FROM, send_batches
 from anabranch._outbox import Outbox
+from anabranch._reach import reach_of
 from anabranch._retry import Failure
 from anabranch._scope import scope
 from anabranch._spool import MemorySpool, Spool
@@ -53,8 +54,11 @@ class Sender:
         self._boxes: set[Outbox] = set()
         self._sleeping = False
         self._moved = False
-        self._unreachable_since: float | None = None
-        self._durable_before = 0
+        self._reach = reach_of(address)
+        #: Number of durable steps when the server became unreachable. None while it answers.
+        self._durable_before: int | None = None
+        #: Number of steps that are durable, or dropped, when all is sent that was kept meanwhile. None before it answers again.
+        self._kept_until: int | None = None
         self._next_scan = 0.0
         self._next_check = 0.0
         self._thread: threading.Thread | None = None
@@ -135,9 +139,9 @@ class Sender:
     def acked(self, steps: int) -> None:
         self.durable += steps
         self._moved = True
-        if self._unreachable_since is not None and not any(box.retry_at > self.now() for box in self._boxes):
-            self._unreachable_since = None
-            log.warning("anabranch: the server at %s is reachable again; what was kept is being sent", self.address)
+        self._reach.known = True
+        if self._durable_before is not None and self._kept_until is None and self.spool is not None:
+            self._kept_until = self.spool.steps + sum(each.steps for each in self.adopted)
 
     def dropped(self, steps: int, problem: str) -> None:
         self.dropped_steps += steps
@@ -149,11 +153,21 @@ class Sender:
         log.warning("anabranch: %s", problem)
 
     def failed(self, failure: Failure) -> None:
-        if failure.unreachable and self._unreachable_since is None:
-            self._unreachable_since = self.now()
+        if not failure.unreachable:
+            return
+        self._kept_until = None
+        if self._durable_before is None:
+            self._durable_before = self.durable
             kept = "in memory" if self.spool is None or self.spool.folder is None else f"in {self.spool.folder}"
-            text = "anabranch: the server at %s is unreachable (%s); steps are kept %s and sent when it is back"
-            log.warning(text, self.address, failure.message, kept)
+            self._reach.lost(failure.message, f"steps are kept {kept} and sent when it is back", self)
+
+    def report_return(self) -> None:
+        """Reports that the server is back, when all is sent that was kept meanwhile."""
+        if self._durable_before is None or self._kept_until is None:
+            return
+        if self.durable + self.dropped_steps >= self._kept_until or not self.busy:
+            sent, self._durable_before, self._kept_until = self.durable - self._durable_before, None, None
+            self._reach.found(self, sent)
 
     def report(self, message: str) -> None:
         self._moved = True
@@ -206,6 +220,7 @@ class Sender:
         self._check()
         if self.spool is not None:
             self.spool.maintain()
+        self.report_return()
         if self._moved or self.waiters:
             self._moved = False
             self._notify_waiters()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from anabranch._arguments import mapping_of
 from anabranch._values import JSON_TYPE, content_bytes
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ def fill(
         values.image_content(item.content, screenshot)
     if info is not UNSET and info is not None:
         step.info_json = values.info_json(info)
-    if states:
-        for name, value in states.items():
+    if states is not None:
+        for name, value in mapping_of(values, states, "states").items():
             state = step.states.add()
             state.name = name
             if isinstance(value, (bytes, bytearray)):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from anabranch._context import write_logprobs
+from anabranch._arguments import flag_of, number_of, prompt_of, write_tokens
 from anabranch._decode import decode_content
 from anabranch._replies import Reply, ToolCall, parse, plain, result_message
 
@@ -73,11 +73,14 @@ class Turn:
             failed = next((call for call in self.tool_calls if call.id not in self._answered), None)
             if failed is not None:
                 self.result(failed, error)
+        values = self._trajectory.client.values
         if self.reward is not None:
-            self._step.reward = float(self.reward)
-        self._step.terminated = bool(self.terminated)
-        self._step.truncated = bool(self.truncated)
-        self.receipt = self._trajectory.append_step(self._step, self.reply.prompt_token_ids)
+            reward = number_of(values, self.reward, "reward")
+            if reward is not None:
+                self._step.reward = reward
+        self._step.terminated = flag_of(values, self.terminated, "terminated")
+        self._step.truncated = flag_of(values, self.truncated, "truncated")
+        self.receipt = self._trajectory.append_step(self._step, prompt_of(values, self.reply.prompt_token_ids))
 
     def _write_actions(self) -> None:
         reply, step = self.reply, self._step
@@ -86,9 +89,8 @@ class Turn:
         first.type, first.name = "message", reply.format
         values.set_content(first.content, reply.messages, "reply")
         if reply.token_ids:
-            first.token_ids.extend(reply.token_ids)
-            if len(reply.logprobs) == len(reply.token_ids):
-                write_logprobs(first, reply.logprobs)
+            logprobs = reply.logprobs if len(reply.logprobs) == len(reply.token_ids) else ()
+            write_tokens(values, first, reply.token_ids, logprobs)
         for call in reply.tool_calls:
             action = step.actions.add()
             action.type, action.name, action.call_id = "tool_call", call.name[:256], call.id[:256]

@@ -1,7 +1,7 @@
 """The package for programs with asyncio: the same names, and calls that wait for the server are awaited.
 
-Calls that record (`reset`, `step`, `turn`, `tag`, `seal`) wait for nothing, so they stay plain calls; receipts can be
-awaited. `log` and `checkpoint` of a stage are sent at once, and awaited at its end if the program does not. Everything
+Calls that record (`reset`, `step`, `turn`, `tag`, `seal`, `log`) wait for nothing, so they stay plain calls; receipts can be
+awaited. `checkpoint` of a stage is sent at once, and awaited at its end if the program does not. Everything
 is done by the synchronous package, whose object is the attribute `sync`. If a task is cancelled, the call that it
 awaits ends, its trajectory is sealed as cancelled, and its rollout returns to the queue.
 """
@@ -140,7 +140,7 @@ class Stage(Wrapper[_runs.Stage]):
     rollouts = awaited(_runs.Stage.rollouts, same)
     close_queue = awaited(_runs.Stage.close_queue, same)
     groups = iterated(_runs.Stage.groups, Group, prepare=_groups.Group.prefetch)
-    log = sent(_runs.Stage.log, same)
+    log = direct(_runs.Stage.log, Receipt)
     checkpoint = sent(_runs.Stage.checkpoint, same)
     complete = awaited(_runs.Stage.complete, same)
     _rollout = awaited(_runs.Stage.rollout, Rollout, undo=_rollouts.Rollout.give_back)
@@ -161,7 +161,7 @@ class Run(Wrapper[_runs.Run]):
     _train_steps = iterated(_runs.Run.train_steps, Stage)
     stage = awaited(_runs.Run.stage, Stage)
     rollouts = awaited(_runs.Run.rollouts, Episodes)
-    log = sent(_runs.Run.log, same)
+    log = direct(_runs.Run.log, Receipt)
     watch = iterated(_runs.Run.watch, same)
     complete = awaited(_runs.Run.complete, same)
     fail = awaited(_runs.Run.fail, same)
@@ -169,7 +169,7 @@ class Run(Wrapper[_runs.Run]):
 
     async def train_steps(self, stop: int | None = None) -> AsyncGenerator[Stage, None]:
         """Yields the training steps that are left, as `anabranch.Run.train_steps`. Before a stage is completed, its
-        calls of `log` and `checkpoint` have ended."""
+        calls of `checkpoint` have ended."""
         stages = self._train_steps(stop)
         try:
             async for stage in stages:

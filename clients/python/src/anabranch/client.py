@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from anabranch._history import Position
+    from anabranch._metrics import Metrics
     from anabranch._recorder import Stats
     from anabranch._values import ValueEncoder
     from anabranch.trajectory import Trajectory
@@ -146,6 +147,21 @@ class Client(ClientReading, ClientRuns):
         assert found is not None
         return found
 
+    def metrics(self, run_id: str) -> Metrics:
+        """Records metrics of a run. `Run.log` and `Stage.log` do so."""
+        from anabranch._metrics import Metrics
+        from anabranch._recorder import recorder_for
+
+        return Metrics(recorder_for(self.address, self._spool), self.values, run_id)
+
+    def flush_metrics(self, run_id: str) -> None:
+        """Returns when the metrics of a run that this process has logged are durable."""
+        from anabranch._recorder import recorder_if_any
+
+        recorder = recorder_if_any(self.address, self._spool)
+        if recorder is not None and recorder.alive:
+            self.metrics(run_id).flush()
+
     def close(self) -> None:
         """Closes the connection for reads and calls, and ends the renewal of leases. The next call connects again.
 
@@ -232,21 +248,20 @@ class Client(ClientReading, ClientRuns):
         )
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
-        from anabranch._errors import raising_reasons
+        from anabranch._read import call
         from anabranch.v1.trajectory_service_pb2 import GetTagRequest, GetTrajectoryRequest
 
-        stub = self.connection.stubs.trajectories
         if tag is None:
             if not isinstance(source, str):
                 return source.next_step - 1
-            with raising_reasons():
-                request = GetTrajectoryRequest(trajectory_id=source)
-                return stub.GetTrajectory(request, timeout=60).trajectory.next_step_number - 1
+            request = GetTrajectoryRequest(trajectory_id=source)
+            found = call(self.connection, lambda stubs: stubs.trajectories.GetTrajectory(request, timeout=60))
+            return found.trajectory.next_step_number - 1
         if not isinstance(source, str):
             source.flush(60)
             source = source.id
-        with raising_reasons():
-            return stub.GetTag(GetTagRequest(trajectory_id=source, name=tag), timeout=60).tag.step_number
+        by_name = GetTagRequest(trajectory_id=source, name=tag)
+        return call(self.connection, lambda stubs: stubs.trajectories.GetTag(by_name, timeout=60)).tag.step_number
 
 
 def successor_of(trajectory_id: str) -> str:

@@ -154,7 +154,7 @@ class SlowReader(AnabranchError):
 
 class Unimplemented(AnabranchError):
     """UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require
-    HTTP/2).
+    HTTP/2). Metadata: `rpc` (its path) and `version` (of the server), if the RPC does not exist.
     """
 
 

@@ -15,11 +15,11 @@ from anabranch.errors import ExperimentNotFound, StageNotFound
 from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
-    from anabranch._connection import Connection
     from anabranch._leases import Leases
     from anabranch._running import ClientRuns
     from anabranch.episodes import Episodes
     from anabranch.groups import Group
+    from anabranch.receipt import Receipt
     from anabranch.rollouts import Rollout
     from anabranch.v1.run_pb2 import Run as RunMessage
     from anabranch.v1.run_pb2 import Stage as StageMessage
@@ -131,9 +131,13 @@ class Run:
                 return Episodes(self._connection, Selection(ids=tuple(ids)))
             request.page_token = page.next_page_token
 
-    def log(self, step: int, **metrics: float) -> None:
-        """Adds a point to each named series of the run."""
-        log_metrics(self._connection, self.id, "", step, metrics)
+    def log(self, step: int, **metrics: float) -> Receipt:
+        """Records a point of each named series of the run at `step`, and returns without waiting for the server.
+
+        Values are numbers, or arrays and tensors of one number. `wait()` of the receipt returns when the server has the
+        points. The end of the run waits for them too.
+        """
+        return self._client.metrics(self.id).log("", step, metrics)
 
     def watch(self) -> Iterator[WatchRunResponse]:
         """Yields the run, its open stages and its progress whenever they change, until the run has ended."""
@@ -147,6 +151,7 @@ class Run:
         from anabranch.v1.run_service_pb2 import CompleteRunRequest
 
         request = CompleteRunRequest(run_id=self.id, result_json=json_text(result, "result"))
+        self._client.flush_metrics(self.id)
         self.message = call(self._connection, lambda stubs: stubs.runs.CompleteRun(request, timeout=_SECONDS)).run
 
     def fail(self, message: str = "") -> None:
@@ -154,6 +159,7 @@ class Run:
         from anabranch.v1.run_service_pb2 import FailRunRequest
 
         request = FailRunRequest(run_id=self.id, message=message)
+        self._client.flush_metrics(self.id)
         self.message = call(self._connection, lambda stubs: stubs.runs.FailRun(request, timeout=_SECONDS)).run
 
     def cancel(self, message: str = "") -> None:
@@ -161,6 +167,7 @@ class Run:
         from anabranch.v1.run_service_pb2 import CancelRunRequest
 
         request = CancelRunRequest(run_id=self.id, message=message, cancel_rollouts=True)
+        self._client.flush_metrics(self.id)
         self.message = call(self._connection, lambda stubs: stubs.runs.CancelRun(request, timeout=_SECONDS)).run
 
     def __repr__(self) -> str:
@@ -296,9 +303,13 @@ class Stage:
         for rollouts in read_stage(self._connection, self.id, complete=complete, follow=follow):
             yield group_of(self._connection, rollouts)
 
-    def log(self, **metrics: float) -> None:
-        """Adds a point to each named series, at the number of this stage."""
-        log_metrics(self._connection, self.message.run_id, self.id, self.number, metrics)
+    def log(self, **metrics: float) -> Receipt:
+        """Records a point of each named series of this stage, at its number, and returns without waiting for the server.
+
+        Values are numbers, or arrays and tensors of one number. `wait()` of the receipt returns when the server has the
+        points. `complete()` waits for them too.
+        """
+        return self._client.metrics(self.message.run_id).log(self.id, self.number, metrics)
 
     def checkpoint(self, uri: str) -> None:
         """Names the model that this stage has saved. A restarted trainer continues after the latest such stage that
@@ -310,8 +321,10 @@ class Stage:
         self.message = call(self._connection, lambda stubs: stubs.runs.UpdateStage(request, timeout=_SECONDS)).stage
 
     def complete(self) -> None:
-        """Completes the stage. Its queue is closed."""
+        """Completes the stage, when its metrics are durable. Its queue is closed."""
         from anabranch.v1.run_service_pb2 import CompleteStageRequest
+
+        self._client.flush_metrics(self.message.run_id)
 
         request = CompleteStageRequest(stage_id=self.id)
         self.message = call(self._connection, lambda stubs: stubs.runs.CompleteStage(request, timeout=_SECONDS)).stage
@@ -324,16 +337,6 @@ def status_name(status: Any) -> str:
     from anabranch.v1.status_pb2 import Status
 
     return Status.Name(status).removeprefix("STATUS_").lower()
-
-
-def log_metrics(connection: Connection, run_id: str, stage_id: str, step: int, metrics: Mapping[str, float]) -> None:
-    from anabranch.v1.run_service_pb2 import LogMetricsRequest
-
-    request = LogMetricsRequest(run_id=run_id)
-    for key, value in metrics.items():
-        request.points.add(key=key, metric_step=step, value=value, stage_id=stage_id)
-    if request.points:
-        call(connection, lambda stubs: stubs.runs.LogMetrics(request, timeout=_SECONDS))
 
 
 def open_run(

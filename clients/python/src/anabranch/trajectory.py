@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch import _history, _wire
-from anabranch._context import listed, write_logprobs
+from anabranch._arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
 from anabranch._errors import AnabranchError, StepTooLarge
 from anabranch._history import Checkpoint, Position
 from anabranch._office import Identity
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("anabranch")
 
 Status = Literal["completed", "failed", "cancelled"]
+#: The default of arguments that are sequences.
+NOTHING: tuple[()] = ()
 _STATUSES: dict[str, int] = {"completed": 5, "failed": 6, "cancelled": 7}
 
 
@@ -159,12 +161,12 @@ class Trajectory(TrajectoryReading):
         truncated: bool = False,
         info: object = UNSET,
         metrics: Mapping[str, float] | None = None,
-        token_ids: Sequence[int] = (),
-        logprobs: Sequence[float] = (),
+        token_ids: Sequence[int] = NOTHING,
+        logprobs: Sequence[float] = NOTHING,
         prompt_token_ids: Sequence[int] | None = None,
         screenshot: object = UNSET,
         states: Mapping[str, object] | None = None,
-        tags: Iterable[str] = (),
+        tags: Iterable[str] = NOTHING,
     ) -> Receipt:
         """Records one step and returns without waiting for the server.
 
@@ -176,26 +178,37 @@ class Trajectory(TrajectoryReading):
         if action is not UNSET:
             self._values.add_action(step, action)
         prompt: object = UNSET
-        if len(token_ids) or len(logprobs) or prompt_token_ids is not None:
-            first = step.actions[0] if step.actions else step.actions.add()
-            first.token_ids.extend(listed(token_ids))
-            write_logprobs(first, listed(logprobs))
-            prompt = listed(prompt_token_ids)
+        if token_ids is not NOTHING or logprobs is not NOTHING or prompt_token_ids is not None:
+            prompt = self._write_tokens(step, token_ids, logprobs, prompt_token_ids)
         fill(step, self._values, observation, info, screenshot, states)
         if reward is not None:
-            step.reward = reward
-        if terminated:
-            step.terminated = True
-        if truncated:
-            step.truncated = True
-        if metrics:
-            for key, value in metrics.items():
-                step.metrics[key] = value
+            number = reward if type(reward) is float else number_of(self._values, reward, "reward")
+            if number is not None:
+                step.reward = number
+        if terminated is not False:
+            step.terminated = flag_of(self._values, terminated, "terminated")
+        if truncated is not False:
+            step.truncated = flag_of(self._values, truncated, "truncated")
+        if metrics is not None:
+            write_metrics(self._values, step, metrics)
+        if tags is not NOTHING:
+            tags = names_of(self._values, tags, "tags")
         with self._lock:
             receipt = self._append(step, tags, prompt)
             if observation is not UNSET:
                 self._at.observe(observation)
             return receipt
+
+    def _write_tokens(self, step: Step, token_ids: Any, logprobs: Any, prompt: Any) -> object:
+        """Writes the tokens of a step on its first action. Returns the prompt; UNSET if the step has no tokens."""
+        added = not step.actions
+        first = step.actions.add() if added else step.actions[0]
+        known = write_tokens(self._values, first, token_ids, logprobs)
+        if known and (first.token_ids or first.logprobs or prompt is not None):
+            return prompt_of(self._values, prompt)
+        if added:
+            del step.actions[:]
+        return UNSET
 
     def turn(self, reply: object) -> Turn:
         """Returns a context manager that records a reply of a model, with the results of its tool calls, as one step.
@@ -220,7 +233,7 @@ class Trajectory(TrajectoryReading):
             number = self._next - 1 if step is None else step
             if number < 0:
                 raise ValueError("tag() needs a recorded step")
-            self._record(Kind.TAG, _wire.tagging(name, number))
+            self._record(Kind.TAG, _wire.tagging(text_of(name), number))
 
     def seal(self, status: Status = "completed", message: str = "") -> None:
         """Ends the trajectory permanently. It accepts no more steps. The server gets the seal after the last step."""

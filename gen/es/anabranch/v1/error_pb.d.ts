@@ -233,6 +233,7 @@ export enum ErrorReason {
 
   /**
    * UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2).
+   * Metadata: `rpc` (its path) and `version` (of the server), if the RPC does not exist.
    *
    * @generated from enum value: ERROR_REASON_UNIMPLEMENTED = 28;
    */

@@ -110,7 +110,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_SLOW_READER: _ErrorReason.ValueType  # 27
     """RESOURCE_EXHAUSTED. The client read too slowly. Continue from `next_step_number`. Metadata: `next_step_number`."""
     ERROR_REASON_UNIMPLEMENTED: _ErrorReason.ValueType  # 28
-    """UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2)."""
+    """UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2).
+    Metadata: `rpc` (its path) and `version` (of the server), if the RPC does not exist.
+    """
     ERROR_REASON_CANCELLED: _ErrorReason.ValueType  # 29
     """CANCELLED. The caller cancelled the call."""
     ERROR_REASON_DEADLINE_EXCEEDED: _ErrorReason.ValueType  # 30
@@ -320,7 +322,9 @@ Comes with RetryInfo.
 ERROR_REASON_SLOW_READER: ErrorReason.ValueType  # 27
 """RESOURCE_EXHAUSTED. The client read too slowly. Continue from `next_step_number`. Metadata: `next_step_number`."""
 ERROR_REASON_UNIMPLEMENTED: ErrorReason.ValueType  # 28
-"""UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2)."""
+"""UNIMPLEMENTED. The RPC does not exist, or the protocol cannot carry it (bidirectional streams require HTTP/2).
+Metadata: `rpc` (its path) and `version` (of the server), if the RPC does not exist.
+"""
 ERROR_REASON_CANCELLED: ErrorReason.ValueType  # 29
 """CANCELLED. The caller cancelled the call."""
 ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason.ValueType  # 30
