@@ -1,8 +1,8 @@
 import { errorToJson } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { AnabranchError, type Reason } from '../domain/errors.ts';
-import { connectErrorOf } from './errors.ts';
 import { packageVersion } from '../version.ts';
+import { connectErrorOf } from './errors.ts';
 import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 
 const VERSION = packageVersion();
