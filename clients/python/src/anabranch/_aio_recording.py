@@ -85,6 +85,8 @@ class Trajectory(Wrapper[_trajectory.Trajectory]):
     episode = awaited(_trajectory.Trajectory.episode, Episode)
     to_numpy = awaited(_trajectory.Trajectory.to_numpy, same)
     tokens = awaited(_trajectory.Trajectory.tokens, same)
+    series = awaited(_trajectory.Trajectory.series, same)
+    search = iterated(_trajectory.Trajectory.search, same)
     compare = awaited(_trajectory.Trajectory.compare, same)
     tree = awaited(_trajectory.Trajectory.tree, same)
     _branch = awaited(_trajectory.Trajectory.branch, lambda threads, branch: Trajectory(threads, branch))

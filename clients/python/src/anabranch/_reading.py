@@ -10,9 +10,11 @@ from anabranch._read import Selection, Status
 if TYPE_CHECKING:
     from anabranch._compare import Comparison
     from anabranch._connection import Connection
+    from anabranch._queries import BranchComparison, Match, Measure, Series
     from anabranch.client import Client
     from anabranch.episodes import Episode, Episodes, Step
     from anabranch.tokens import Tokens
+    from anabranch.v1.trajectory_service_pb2 import TreeNode
 
 
 class HasId(Protocol):
@@ -65,6 +67,83 @@ class ClientReading:
         )
         return Episodes(self.connection, selection)
 
+    def search(
+        self,
+        text: str,
+        *,
+        trajectory: HasId | str | None = None,
+        tree: HasId | str | None = None,
+        run: HasId | str | None = None,
+        experiment: HasId | str | None = None,
+        task: str = "",
+        limit: int | None = None,
+    ) -> Iterator[Match]:
+        """Yields the fields of steps that have a text of 1 to 256 bytes, newest trajectory first, at most `limit`.
+
+        Capitals match small letters. At most one place: a trajectory with its inherited steps, the tree of a trajectory,
+        a run, an experiment or a task. Default: everywhere.
+        """
+        from anabranch._queries import search
+
+        ids = {
+            "trajectory_id": trajectory,
+            "tree_id": tree,
+            "run_id": run,
+            "experiment_id": experiment,
+            "task_id": task,
+        }
+        place = {field: id_of(resource) for field, resource in ids.items() if resource}
+        return search(self.connection, text, place, limit)
+
+    def series(
+        self,
+        value: str = "reward_sum",
+        *,
+        trajectories: Iterable[HasId | str] = (),
+        tree: HasId | str | None = None,
+        own: bool = False,
+        start: int = 0,
+        stop: int | None = None,
+        points: int = 1000,
+    ) -> dict[str, Series]:
+        """Returns a value of the steps of trajectories, or of all trajectories of a tree, by the ids of trajectories.
+
+        The other arguments are those of `Trajectory.series`. With `own`, inherited steps are left out.
+        """
+        from anabranch._queries import read_series, series_request
+
+        request = series_request(value, own=own, start=start, stop=stop, points=points)
+        request.trajectory_ids.extend(id_of(each) for each in trajectories)
+        request.tree_id = id_of(tree)
+        return read_series(self.connection, request)
+
+    def compare_branches(
+        self,
+        tree: HasId | str,
+        label: str,
+        value: str,
+        other: str,
+        *,
+        measure: Measure = "reward_sum",
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> BranchComparison:
+        """Compares branches whose label is `other` with those whose label is `value`, in pairs of the same branch point.
+
+        `tree` is any trajectory of the tree. `measure` is of the own steps of a branch. The interval of the mean
+        difference is from 10,000 bootstrap resamples.
+        """
+        from anabranch._queries import compare_branches
+
+        return compare_branches(self.connection, id_of(tree), label, value, other, measure, confidence, seed)
+
+    def watch_tree(self, tree: HasId | str) -> Iterator[list[TreeNode]]:
+        """Yields the trajectories of the tree of a trajectory, then those that change, whenever some do. Never ends by
+        itself, and continues after a lost connection: then trajectories are yielded again."""
+        from anabranch._queries import watch_tree
+
+        return watch_tree(self.connection, id_of(tree))
+
     def episode(self, trajectory: HasId | str) -> Episode:
         """Reads a trajectory with all of its steps. Raises TrajectoryNotFound."""
         from anabranch.episodes import episode_of
@@ -104,6 +183,28 @@ class TrajectoryReading:
     def tokens(self) -> Tokens:
         """Returns input_ids, loss_mask, logprobs and rewards of all steps."""
         return self.episode().tokens()
+
+    def series(
+        self, value: str = "reward_sum", *, start: int = 0, stop: int | None = None, points: int = 1000
+    ) -> Series:
+        """Returns a value of the steps [start, stop), inherited ones included, downsampled to at most `points`.
+
+        `value` is `reward_sum`, `reward`, `reward_mean`, `metric:KEY`, or a number in JSON: `action:POINTER`,
+        `observation:POINTER`, `info:POINTER`, `state:NAME:POINTER` with a JSON Pointer such as `/pole/angle`. Of each stretch
+        of steps, the first, last, smallest and largest values are returned.
+        """
+        from anabranch._queries import read_series, series_request
+
+        request = series_request(value, start=start, stop=stop, points=points)
+        connection = self._durable()
+        request.trajectory_ids.append(self.id)
+        return read_series(connection, request)[self.id]
+
+    def search(self, text: str, *, limit: int | None = None) -> Iterator[Match]:
+        """Yields the fields of the steps that have a text, inherited steps included, at most `limit`."""
+        from anabranch._queries import search
+
+        yield from search(self._durable(), text, {"trajectory_id": self.id}, limit)
 
     def compare(self, other: HasId | str) -> Comparison:
         """Compares this trajectory with another one: shared steps, first difference, rewards."""

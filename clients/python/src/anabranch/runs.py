@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._decode import decode_json
+from anabranch._errors import AnabranchError
 from anabranch._new_rollouts import new_rollout
-from anabranch._read import Selection, call, read_stage, received
+from anabranch._read import Outage, Selection, call, read_stage, received
 from anabranch.errors import ExperimentNotFound, StageNotFound
 from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
     from anabranch._leases import Leases
+    from anabranch._queries import Series
     from anabranch._running import ClientRuns
     from anabranch.episodes import Episodes
     from anabranch.groups import Group
@@ -139,12 +141,31 @@ class Run:
         """
         return self._client.metrics(self.id).log("", step, metrics)
 
+    def metrics(self, *keys: str) -> dict[str, Series]:
+        """Reads the series that `log` has recorded, of the run and of its stages, by their names. Default: all.
+
+        Waits until the metrics that this process has logged are durable.
+        """
+        from anabranch._queries import read_metrics
+
+        self._client.flush_metrics(self.id)
+        return read_metrics(self._connection, self.id, keys)
+
     def watch(self) -> Iterator[WatchRunResponse]:
-        """Yields the run, its open stages and its progress whenever they change, until the run has ended."""
+        """Yields the run, its open stages and its progress whenever they change, until the run has ended. Continues after a
+        lost connection, with all of them."""
         from anabranch.v1.run_service_pb2 import WatchRunRequest
 
         request = WatchRunRequest(run_id=self.id, until_terminal=True)
-        yield from received(self._connection.stubs.runs.WatchRun(request))
+        outage = Outage(self._connection, endless=True)
+        while True:
+            try:
+                for message in received(self._connection.stubs.runs.WatchRun(request)):
+                    outage.over()
+                    yield message
+                return
+            except AnabranchError as error:
+                outage.wait(error)
 
     def complete(self, result: object = None) -> None:
         """Completes the run. Its workers end."""

@@ -1,0 +1,131 @@
+"""Questions across steps and trajectories: search, series, metrics, branches in pairs, watches."""
+
+from __future__ import annotations
+
+import uuid
+
+import numpy as np
+import pytest
+from conftest import Server
+
+import anabranch as ab
+from anabranch import _queries
+from anabranch.client import Client
+from anabranch.trajectory import Trajectory
+
+
+@pytest.fixture
+def client(server: Server) -> Client:
+    return ab.connect(server.address)
+
+
+def recorded(client: Client, word: str, **fields: str) -> Trajectory:
+    t = client.trajectory(task=word, **fields)
+    t.reset(observation=0)
+    for number in range(1, 6):
+        observation = {"pole": {"angle": number / 10}, "text": f"{word} {number}"}
+        t.step(action=number, observation=observation, reward=float(number), metrics={"loss": 1 / number})
+    return t
+
+
+def test_search_finds_text_in_a_trajectory_a_tree_and_a_task(client: Client) -> None:
+    word = f"word{uuid.uuid4().hex}"
+    t = recorded(client, word)
+    assert [match.step for match in t.search(f"{word.upper()} 3")] == [3]
+    branch = t.branch(at=2)
+    branch.step(action="other", observation=f"{word} 3")
+    branch.flush(30)
+    assert {(match.trajectory_id, match.step) for match in client.search(f"{word} 3", tree=t)} == {
+        (t.id, 3),
+        (branch.id, 3),
+    }
+    matches = list(client.search(word, task=word, limit=2))
+    assert [match.match for match in matches] == [word, word]
+    assert matches[0].field.startswith("observations[0].content")
+    assert list(client.search(uuid.uuid4().hex, trajectory=t.id)) == []
+
+
+def test_search_continues_behind_the_matches_of_one_call(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_queries, "_MOST_HITS", 2)
+    word = f"word{uuid.uuid4().hex}"
+    assert sorted(match.step for match in recorded(client, word).search(word)) == [1, 2, 3, 4, 5]
+    assert sorted(match.step for match in client.search(word, limit=3)) == [1, 2, 3]
+
+
+def test_series_of_a_trajectory_and_of_a_tree(client: Client) -> None:
+    t = recorded(client, "series")
+    rewards = t.series()
+    assert (rewards.steps.dtype, rewards.values.dtype) == (np.int64, np.float64)
+    assert rewards.values[-1] == 15.0
+    assert t.series("metric:loss", start=2, stop=4).values.tolist() == [1 / 2, 1 / 3]
+    angles = t.series("observation:/pole/angle")
+    assert dict(zip(angles.steps.tolist(), angles.values.tolist(), strict=True)) == {n: n / 10 for n in range(1, 6)}
+    branch = t.branch(at=3)
+    branch.step(action=1, reward=100.0)
+    branch.flush(30)
+    found = client.series("reward", tree=t.id, own=True)
+    assert {trajectory_id: series.values.tolist() for trajectory_id, series in found.items()} == {
+        t.id: [1.0, 2.0, 3.0, 4.0, 5.0],
+        branch.id: [100.0],
+    }
+    assert len(client.series(trajectories=[branch])[branch.id]) > 1
+    for value in ("speed", "reward:x"):
+        with pytest.raises(ValueError, match=f"value is '{value}': expected reward_sum"):
+            t.series(value)
+
+
+def test_metrics_of_a_run_are_read_back_across_its_stages(client: Client) -> None:
+    run = client.run(f"run {uuid.uuid4()}", plan=ab.Plan(train_steps=3))
+    for stage in run.train_steps():
+        stage.log(loss=1.0 / (stage.number + 1))
+        run.log(10 * stage.number, memory=float(stage.number))
+    found = run.metrics()
+    assert {key: (series.steps.tolist(), series.values.tolist()) for key, series in found.items()} == {
+        "loss": ([0, 1, 2], [1.0, 1 / 2, 1 / 3]),
+        "memory": ([0, 10, 20], [0.0, 1.0, 2.0]),
+    }
+    assert list(run.metrics("loss")) == ["loss"]
+
+
+def test_branches_are_compared_in_pairs(client: Client) -> None:
+    t = recorded(client, "pairs")
+    for at in 1, 3:
+        for lr, reward in (("low", 1.0), ("high", 2.0 + at)):
+            branch = client.branch(t, at=at, labels={"lr": lr})
+            branch.step(action=1, reward=reward)
+            branch.flush(30)
+    found = client.compare_branches(t, "lr", "low", "high")
+    assert (found.pair_count, found.mean_difference, found.higher, found.lower) == (2, 3.0, 2, 0)
+    assert found.interval == (2.0, 4.0)
+    assert [pair.difference for pair in found.pairs] == [2.0, 4.0]
+    assert client.compare_branches(t, "lr", "low", "high", measure="steps").mean_difference == 0.0
+    nothing = client.compare_branches(t, "lr", "low", "none")
+    assert (nothing.pair_count, nothing.mean_difference, nothing.interval) == (0, None, None)
+
+
+def test_a_watched_tree_yields_what_changes_and_outlasts_a_restart(own_server: Server) -> None:
+    own_server.start()
+    client = ab.connect(own_server.address)
+    t = client.trajectory(name="main")
+    t.reset(observation=0)
+    t.flush(30)
+    changes = client.watch_tree(t)
+    assert [node.trajectory.name for node in next(changes)] == ["main"]
+    own_server.restart()
+    branch = t.branch(name="late")
+    branch.step(action=1)
+    branch.flush(30)
+    names = set[str]()
+    while "late" not in names:
+        names |= {node.trajectory.name for node in next(changes)}
+
+
+def test_a_watched_run_outlasts_a_restart(own_server: Server) -> None:
+    own_server.start()
+    run = ab.connect(own_server.address).run("watched", config={})
+    messages = run.watch()
+    assert next(messages).run.id == run.id
+    own_server.restart()
+    run.complete()
+    statuses = [message.run.status for message in messages if message.HasField("run")]
+    assert statuses[-1] == run.message.status
