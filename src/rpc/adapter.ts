@@ -29,6 +29,8 @@ export type Serve = <S extends DescService>(service: S, implementation: ServiceI
 export interface AdapterOptions {
   readonly routes: (serve: Serve) => void;
   readonly logger: Logger;
+  /** Version of the server, which errors of unknown RPCs name. */
+  readonly version: string;
   /** Returns the caller of a request (N1). */
   readonly callerOf: (request: HttpRequest) => Caller;
   /** Bounds what connections have not sent, of all that the server answers. */
@@ -50,7 +52,8 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
  * Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short path, everything else by Connect. Errors outside
  * of a handler get a response, and are logged instead of printed.
  */
-export function createRpcHandler({ routes, logger, callerOf, unsent, takeSlot }: AdapterOptions): HttpHandler {
+export function createRpcHandler(options: AdapterOptions): HttpHandler {
+  const { routes, logger, version, callerOf, unsent, takeSlot } = options;
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
@@ -66,7 +69,7 @@ export function createRpcHandler({ routes, logger, callerOf, unsent, takeSlot }:
   });
   return (request, response, intake) => {
     const found = known.get(pathOf(request));
-    if (found === undefined) return refusePath(request, response);
+    if (found === undefined) return refusePath(request, response, version);
     const { handler, served } = found;
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);

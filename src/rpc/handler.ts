@@ -85,6 +85,7 @@ export function createHandler({
   const unsent = new UnsentMessages();
   const rpc = createRpcHandler({
     logger,
+    version: info.version,
     callerOf,
     unsent,
     takeSlot: () => app.store.slots.take(),

@@ -1,19 +1,16 @@
 import { errorToJson } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { AnabranchError, type Reason } from '../domain/errors.ts';
-import { packageVersion } from '../version.ts';
 import { connectErrorOf } from './errors.ts';
 import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
-
-const VERSION = packageVersion();
 
 /** Rejections of requests that reach no RPC, in the error format of the caller's protocol. */
 
 /** A newer client may call an RPC that this server does not have yet: the metadata lets it say so. */
-export function refusePath(request: HttpRequest, response: HttpResponse): void {
+export function refusePath(request: HttpRequest, response: HttpResponse, version: string): void {
   const path = pathOf(request).slice(0, 200);
-  const text = `RPC ${path} does not exist on this server of version ${VERSION}. Server reflection lists all RPCs.`;
-  refuse(request, response, 404, 'UNIMPLEMENTED', text, { rpc: path, version: VERSION });
+  const text = `RPC ${path} does not exist on this server of version ${version}. Server reflection lists all RPCs.`;
+  refuse(request, response, 404, 'UNIMPLEMENTED', text, { rpc: path, version });
 }
 
 /**

@@ -286,6 +286,18 @@ def test_a_flipped_byte_costs_only_the_steps_that_follow_it(own_server: Server, 
     assert "set aside: " in run_spool("list")
 
 
+def test_a_spool_that_is_set_aside_is_not_sent(own_server: Server) -> None:
+    leave(own_server.address)
+    name = run_spool("list").split()[1]
+    assert run_spool("set-aside", name) == ""
+    own_server.start()
+    assert "0 steps were sent" in run_spool("send", "--address", own_server.address)
+    assert run_spool("list").startswith("set aside: ")
+    command = [sys.executable, "-m", "anabranch", "spool", "set-aside", name]
+    unknown = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert (unknown.returncode, unknown.stderr.split(" in ")[0]) == (1, f"{name} does not exist")
+
+
 def test_two_processes_send_one_abandoned_spool_once(own_server: Server) -> None:
     counts = leave(own_server.address)
     own_server.start()

@@ -196,3 +196,17 @@ def test_a_live_owner_keeps_its_folder_and_a_dead_one_loses_it(tmp_path: Path) -
     found.delete()
     assert list(parent.iterdir()) == []
     assert parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_segments_that_were_unmapped_while_they_waited_are_not_reused(tmp_path: Path) -> None:
+    log = Spool(tmp_path, 1 << 30)
+    track = log.track(b"t")
+    entries = [log.append(track, Kind.STEP, number, bytes(SIZE // 8)) for number in range(80)]
+    log.maintain()
+    for entry in entries:
+        log.release(entry)
+    log.maintain()
+    for number in range(80, 160):
+        log.append(track, Kind.STEP, number, bytes(SIZE // 8))
+        log.maintain()
+    assert log.steps == 160

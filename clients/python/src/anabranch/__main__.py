@@ -64,7 +64,11 @@ def _send(root: Path, options: argparse.Namespace) -> int:
 
 def _set_aside(root: Path, options: argparse.Namespace) -> int:
     code = 0
-    for folder in _folders(root):
+    folders = list(_folders(root))
+    for name in set(options.name) - {folder.name for folder in folders}:
+        print(f"{name} does not exist in {root}: `list` prints the names", file=sys.stderr)
+        code = 1
+    for folder in folders:
         if folder.name not in options.name:
             continue
         owner = Owner.lock(folder)

@@ -131,7 +131,8 @@ class Spool:
         for segment in list(self._full):
             if segment.acked == segment.written:
                 self._full.remove(segment)
-                if len(self._free) < _FREE_SEGMENTS and segment.size == SEGMENT_BYTES:
+                # One that was unmapped while it waited is not reused.
+                if segment.map is not None and len(self._free) < _FREE_SEGMENTS and segment.size == SEGMENT_BYTES:
                     self._free.append(segment)
                 else:
                     segment.unmap()

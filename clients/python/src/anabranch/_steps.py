@@ -23,8 +23,14 @@ _UPLOAD_MIN_BYTES = 1024
 #: Largest state.
 STATE_BYTES = 256 * 1024 * 1024
 
+
+class _Unset:
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
 #: Stands for an argument that was not given: None is a value.
-UNSET = object()
+UNSET: object = _Unset()
 
 _Part = tuple[bytes, Callable[[str], None]]
 

@@ -170,9 +170,15 @@ class Trajectory(TrajectoryReading):
     ) -> Receipt:
         """Records one step and returns without waiting for the server.
 
-        Arrays are copied before the call returns. Values that cannot be stored are replaced by a marker; with `strict`,
-        the call raises TypeError. A step without `reset()` before it follows an empty step 0. `prompt_token_ids` is the
-        whole prompt of the model; only what it adds to the tokens before is sent.
+        `action`, `observation` and `info` are values of any shape (docs/python.md, "Values"); arrays are copied before
+        the call returns. `reward` and the values of `metrics` are numbers, or arrays of one. `token_ids` are those of the
+        reply, with one of `logprobs` (natural logarithms) for each, or none. `prompt_token_ids` is the whole prompt of the
+        model; only what it adds to the tokens before is sent. `states` are bytes or values by name, at most 256; a step
+        with states is a checkpoint. `tags` are at most 16 names that move to this step.
+
+        A step without `reset()` before it follows an empty step 0. Values that cannot be stored are replaced by markers,
+        and a full spool ends the recording; neither raises. With `strict`, the call raises TypeError for the former,
+        StepTooLarge for a step beyond the limits, and AnabranchError for the latter.
         """
         step = self._new_step()
         if action is not UNSET:
