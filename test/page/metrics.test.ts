@@ -52,7 +52,8 @@ class Server {
 }
 
 const ALL = { from: undefined, to: undefined };
-const settled = () => new Promise((resolve) => setImmediate(resolve));
+/** Timers run in the order in which they were set, so the book has gathered and read what was wanted before. */
+const settled = () => new Promise((resolve) => setTimeout(() => setImmediate(resolve), 0));
 const stepsOf = (book: MetricBook, key: string) => book.linesOf(key).map((line) => [...line.series.steps]);
 
 describe('the metrics of a run', () => {

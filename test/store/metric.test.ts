@@ -329,10 +329,17 @@ describeStore('metrics', (on) => {
       BigInt(i),
       i === 0 ? 1 : ((i * 7919) % 1000) / 10,
     ]);
-    for (const maxPoints of [4, 6, 500]) {
-      const { metricSteps, values } = await downsample(here, key, maxPoints);
-      expect(metricSteps.map((step, i) => [step, values[i]])).toEqual(plainly(points, maxPoints));
-    }
+    const expectPlainly = async () => {
+      for (const maxPoints of [4, 6, 500]) {
+        const { metricSteps, values } = await downsample(here, key, maxPoints);
+        expect(metricSteps.map((step, i) => [step, values[i]])).toEqual(plainly(points, maxPoints));
+      }
+    };
+    // Without a gap between its steps, then with one.
+    await expectPlainly();
+    await log(here, run, [point('m', 1_000_000, 3)]);
+    points.push([1_000_000n, 3]);
+    await expectPlainly();
   });
 
   it('M1: a series from the first to the last step of int64 is downsampled; a series of NaN only has no points', async () => {

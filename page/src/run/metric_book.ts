@@ -89,8 +89,8 @@ export class MetricBook {
   async #work(): Promise<void> {
     if (this.#busy) return;
     this.#busy = true;
-    // Plots that come on screen together are read together.
-    await Promise.resolve();
+    // Plots that come on screen together are read together: each has an observer, whose callbacks are tasks of a frame.
+    await new Promise((resolve) => setTimeout(resolve, 0));
     try {
       for (let next = this.#take(); next !== undefined; next = this.#take()) {
         await this.#readSome(next);

@@ -80,7 +80,7 @@ export class Reader {
   extrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
     return this.read('extrema', async (lease) => {
       try {
-        const begun = lease.query('begin isolation level repeatable read read only');
+        const begun = lease.query(BEGIN_SNAPSHOT_BY_INDEX);
         const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
         const [found] = await Promise.all([reader.read(series, ranges), begun]);
         return found;
@@ -96,12 +96,15 @@ export class Reader {
  * Settings of a transaction that reads by index. The generic plan is the same for all values, so a connection plans
  * each statement once.
  */
-const BEGIN_BY_INDEX = `begin read only; ${['seqscan', 'bitmapscan', 'sort', 'hashjoin', 'mergejoin']
+const BY_INDEX = `${['seqscan', 'bitmapscan', 'sort', 'hashjoin', 'mergejoin']
   .map((kind) => `set local enable_${kind} = off`)
   .join('; ')}; set local plan_cache_mode = force_generic_plan`;
 
+const BEGIN_BY_INDEX = `begin read only; ${BY_INDEX}`;
+
 /** All statements of the transaction see what was committed before its first query. */
 const BEGIN_SNAPSHOT = 'begin isolation level repeatable read read only';
+const BEGIN_SNAPSHOT_BY_INDEX = `${BEGIN_SNAPSHOT}; ${BY_INDEX}`;
 
 /**
  * Runs the statements of a read in one transaction, sent in one go: that takes no more round trips than one statement

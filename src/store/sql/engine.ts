@@ -208,6 +208,9 @@ export interface Engine {
    */
   upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean>;
 
+  /** The table of metric points, for statements that visit a bounded number of them: SQLite cannot interrupt these. */
+  readonly boundedPoints: RawBuilder<unknown>;
+
   /** Returns the extrema of ranges of a series, in the order of the ranges. NaN points are ignored. */
   readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]>;
 

@@ -122,10 +122,18 @@ const IN_RANGE = 'series = ? and metric_step >= ? and metric_step <= ?';
  * With a single `min` or `max`, SQLite returns the other columns from the row of the extremum. The primary key is read
  * in order, so that is the first such row.
  */
-const LOWEST = `select min(value) as value, metric_step from metric_points where ${IN_RANGE}`;
-const HIGHEST = `select max(value) as value, metric_step from metric_points where ${IN_RANGE}`;
-/** NaN is a text, which sorts above every number, so it hides the largest one. */
-const HIGHEST_NUMBER = `${HIGHEST} and value <> 'NaN'`;
+function textsOn(table: string) {
+  const lowest = `select min(value) as value, metric_step from ${table} where ${IN_RANGE}`;
+  const highest = `select max(value) as value, metric_step from ${table} where ${IN_RANGE}`;
+  // NaN is a text, which sorts above every number, so it hides the largest one.
+  return { lowest, highest, highestNumber: `${highest} and value <> 'NaN'` };
+}
+
+/** The condition that makes statements interruptible costs more than the rest, so short ranges are read without it. */
+const INTERRUPTIBLE = textsOn('metric_points');
+const WHOLE = textsOn('main.metric_points');
+/** Steps, and thus points at most, of a range whose statements are not interrupted. */
+const SHORT_RANGE = 100_000n;
 
 interface Found {
   readonly value: number | string | null;
@@ -134,11 +142,12 @@ interface Found {
 
 /** Aggregates without groups, one range at a time, are several times as fast as one grouped statement. */
 export function readExtrema(reader: Connection, series: bigint, { from, to }: SeriesRange): RangeExtrema {
+  const texts = to - from < SHORT_RANGE ? WHOLE : INTERRUPTIBLE;
   const find = (text: string) => (reader.prepare(text).all([series, from, to]) as Found[])[0]!;
-  const lowest = find(LOWEST);
+  const lowest = find(texts.lowest);
   if (lowest.value === null || lowest.value === 'NaN') return {};
-  const largest = find(HIGHEST);
-  return { lowest: pointOf(lowest), highest: pointOf(largest.value === 'NaN' ? find(HIGHEST_NUMBER) : largest) };
+  const largest = find(texts.highest);
+  return { lowest: pointOf(lowest), highest: pointOf(largest.value === 'NaN' ? find(texts.highestNumber) : largest) };
 }
 
 function pointOf({ value, metric_step }: Found) {

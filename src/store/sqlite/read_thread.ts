@@ -16,10 +16,12 @@ class ReadThread {
 
   constructor(database: DatabaseSync, cancelled: SharedArrayBuffer) {
     this.#cancelledId = new Int32Array(cancelled);
-    makeInterruptible(database, () => {
-      if (Atomics.load(this.#cancelledId, 0) === this.#currentId) throw new Error('the job was cancelled');
-    });
+    makeInterruptible(database, () => this.#throwIfCancelled());
     this.#reader = new Connection(database);
+  }
+
+  #throwIfCancelled(): void {
+    if (Atomics.load(this.#cancelledId, 0) === this.#currentId) throw new Error('the job was cancelled');
   }
 
   serve(port: MessagePort): void {
@@ -43,7 +45,12 @@ class ReadThread {
   #run(job: ReadJob): Pick<ReadReply, 'result' | 'columns'> {
     switch (job.kind) {
       case 'extrema':
-        return { result: job.ranges.map((range) => readExtrema(this.#reader, job.series, range)) };
+        return {
+          result: job.ranges.map((range) => {
+            this.#throwIfCancelled();
+            return readExtrema(this.#reader, job.series, range);
+          }),
+        };
       case 'arrays':
         return { result: this.#reader.prepare(job.text, 'arrays').all(job.parameters) };
       case 'snapshot':

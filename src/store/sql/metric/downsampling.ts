@@ -84,7 +84,7 @@ async function numberAtEnd(
   const { rows } = await sql<{ metric_step: bigint; value: number | string }>`
     select p.metric_step, p.value from ${engine.table('metric_points')} as p
     where p.series = ${series} and p.metric_step >= ${firstStep} and p.metric_step <= ${lastStep} and ${IS_NUMBER}
-    order by p.metric_step ${sql.raw(order)} limit 1`.execute(engine.db);
+    order by p.metric_step ${sql.raw(order)} limit 1`.execute(engine.byIndex().db);
   return rows[0] && { metricStep: rows[0].metric_step, value: readReal(rows[0].value) };
 }
 
@@ -103,6 +103,13 @@ async function bucketsOf(
   if (numbers <= 0n) return [];
   const buckets = count < numbers ? count : numbers;
   const [size, larger] = [numbers / buckets, numbers % buckets];
+  // Every step has a point, so the starts need no read.
+  if (nans === 0n && points === lastStep - firstStep + 1n) {
+    return rangesFrom(
+      Array.from({ length: Number(buckets) }, (_, i) => firstStep + BigInt(i) * size + least(BigInt(i), larger)),
+      lastStep,
+    );
+  }
   const starts = [firstStep];
   const addStarts = async (bucketSize: bigint, buckets: bigint) => {
     for (let left = buckets; left > 0n; ) {
@@ -115,6 +122,10 @@ async function bucketsOf(
   const largerLookups = least(larger, buckets - 1n);
   await addStarts(size + 1n, largerLookups);
   await addStarts(size, buckets - 1n - largerLookups);
+  return rangesFrom(starts, lastStep);
+}
+
+function rangesFrom(starts: readonly bigint[], lastStep: bigint): SeriesRange[] {
   return starts.map((from, i) => ({ from, to: i + 1 < starts.length ? starts[i + 1]! - 1n : lastStep }));
 }
 
@@ -128,18 +139,19 @@ async function nextStarts(
   size: bigint,
   count: bigint,
 ): Promise<bigint[]> {
+  const points = size <= POINTS_PER_STATEMENT ? engine.boundedPoints : engine.table('metric_points');
   const { rows } = await sql<{ step: bigint }>`
     with recursive starts(place, step) as (
       select 0, cast(${from} as bigint)
       union all
       select s.place + 1, (
-        select p.metric_step from ${engine.table('metric_points')} as p
+        select p.metric_step from ${points} as p
         where p.series = ${series} and p.metric_step >= s.step and p.metric_step <= ${to} and ${IS_NUMBER}
         order by p.metric_step limit 1 offset ${size}
       )
       from starts as s where s.place < ${count} and s.step is not null
     )
-    select step from starts where place > 0 and step is not null order by place`.execute(engine.db);
+    select step from starts where place > 0 and step is not null order by place`.execute(engine.byIndex().db);
   return rows.map(({ step }) => step);
 }
 

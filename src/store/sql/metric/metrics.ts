@@ -154,8 +154,8 @@ async function runKeys({ db, namespace }: ReadScope, runs: readonly string[]): P
   });
 }
 
-/** Points that one statement counts. */
-const WINDOW = 100_000;
+/** Series that one statement counts, and points of each of them. */
+const [COUNTED_SERIES, WINDOW] = [16, 100_000];
 
 export async function measureSeries(
   scope: ReadScope,
@@ -163,11 +163,10 @@ export async function measureSeries(
   range: MetricRange,
 ): Promise<Map<bigint, SeriesExtent>> {
   const extents = new Map<bigint, SeriesExtent>();
-  for (const some of chunksOf(series)) {
-    for (const row of await measure(scope, some, range)) {
-      const { key, countedTo: _, ...extent } = row;
-      extents.set(key, { ...extent, ...(await countRest(scope, row, range)) });
-    }
+  for (let at = 0; at < series.length; at += COUNTED_SERIES) {
+    const rows = await measure(scope, series.slice(at, at + COUNTED_SERIES), range);
+    const rests = await Promise.all(rows.map((row) => countRest(scope, row, range)));
+    for (const [i, { key, countedTo: _, ...extent }] of rows.entries()) extents.set(key, { ...extent, ...rests[i] });
   }
   return extents;
 }
@@ -187,7 +186,7 @@ async function measure(
   series: readonly bigint[],
   range: MetricRange,
 ): Promise<Window[]> {
-  const points = engine.table('metric_points');
+  const points = engine.boundedPoints;
   const { rows } = await sql<{
     key: bigint;
     counted: string | null;
