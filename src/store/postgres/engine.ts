@@ -98,10 +98,6 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     return sql.table(`${SCHEMA}.${name}`);
   }
 
-  get boundedPoints() {
-    return this.table('metric_points');
-  }
-
   hex(column: RawBuilder<unknown>) {
     return sql<string>`encode(${column}, 'hex')`;
   }

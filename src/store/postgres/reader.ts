@@ -60,7 +60,9 @@ export class Reader {
     const lease = await this.#deps.pool.lease(this.#call?.signal);
     const begun = performance.now();
     try {
-      const rows = await (this.#plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));
+      const rows = await (this.#plansByIndex
+        ? inTransaction(lease, `begin read only; ${BY_INDEX}`, work)
+        : work(lease));
       return { value: { rows, parseMs: lease.parseMs }, milliseconds: performance.now() - begun };
     } finally {
       lease.release();
@@ -80,10 +82,9 @@ export class Reader {
   extrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
     return this.read('extrema', async (lease) => {
       try {
-        const begun = lease.query(BEGIN_SNAPSHOT_BY_INDEX);
         const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
-        const [found] = await Promise.all([reader.read(series, ranges), begun]);
-        return found;
+        const begun = lease.query(`${BEGIN_SNAPSHOT}; ${BY_INDEX}`);
+        return (await Promise.all([reader.read(series, ranges), begun]))[0];
       } finally {
         // Runs after a failed statement too. A connection that cannot roll back is discarded.
         await lease.rollback().catch(() => {});
@@ -100,11 +101,8 @@ const BY_INDEX = `${['seqscan', 'bitmapscan', 'sort', 'hashjoin', 'mergejoin']
   .map((kind) => `set local enable_${kind} = off`)
   .join('; ')}; set local plan_cache_mode = force_generic_plan`;
 
-const BEGIN_BY_INDEX = `begin read only; ${BY_INDEX}`;
-
 /** All statements of the transaction see what was committed before its first query. */
 const BEGIN_SNAPSHOT = 'begin isolation level repeatable read read only';
-const BEGIN_SNAPSHOT_BY_INDEX = `${BEGIN_SNAPSHOT}; ${BY_INDEX}`;
 
 /**
  * Runs the statements of a read in one transaction, sent in one go: that takes no more round trips than one statement

@@ -64,7 +64,7 @@ export interface Engine {
   readonly now: RawBuilder<string>;
 
   /** Name of a table in raw SQL, with its schema if the engine uses one. */
-  table(name: keyof Tables): RawBuilder<unknown>;
+  table(name: keyof Tables, isBounded?: boolean): RawBuilder<unknown>;
 
   /** Bytes column as hexadecimal text, which drivers read faster than bytes. */
   hex(column: RawBuilder<unknown>): RawBuilder<string>;
@@ -207,9 +207,6 @@ export interface Engine {
    * `tx`, or a transaction of its own that is durable when the promise resolves.
    */
   upsertPoints(batch: PointBatch, tx?: Tx): Promise<boolean>;
-
-  /** The table of metric points, for statements that visit a bounded number of them: SQLite cannot interrupt these. */
-  readonly boundedPoints: RawBuilder<unknown>;
 
   /** Returns the extrema of ranges of a series, in the order of the ranges. NaN points are ignored. */
   readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]>;

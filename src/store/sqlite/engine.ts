@@ -92,13 +92,9 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     return this.parts.slots.handOver(await this.parts.threads.run(job, this.call?.signal));
   }
 
-  table(name: keyof Tables) {
-    return sql.table(name);
-  }
-
-  /** Without the view that makes statements interruptible: its condition costs more than the rest. */
-  get boundedPoints() {
-    return sql`main.metric_points`;
+  /** The views that make statements interruptible hide the tables. Their condition costs more than reading a point. */
+  table(name: keyof Tables, isBounded = false) {
+    return sql.table(isBounded ? `main.${name}` : name);
   }
 
   hex(column: RawBuilder<unknown>) {

@@ -3,7 +3,8 @@ import type { DatabaseSync } from 'node:sqlite';
 /** Average number of rows between two checks for cancellation. Must be a power of two. */
 const ROWS_BETWEEN = 128;
 
-const STILL_WANTED = 'anabranch_still_wanted';
+/** SQL function of reading connections that throws if the statement is no longer wanted, and otherwise returns 1. */
+export const STILL_WANTED = 'anabranch_still_wanted';
 
 /**
  * Makes the statements of a reading connection interruptible, because `node:sqlite` has no API for that. Temporary

@@ -4,6 +4,7 @@ import type { SeriesRange } from '../sql/metric/series_range.ts';
 import { bindReal } from '../sql/values.ts';
 import type { Connection } from './connection.ts';
 import { isLocked } from './errors.ts';
+import { STILL_WANTED } from './interruption.ts';
 
 const FIND_RUN = 'select key from runs where namespace = ? and id = ? and not hidden';
 const FIND_STAGE = 'select key from stages where namespace = ? and id = ? and run = ?';
@@ -117,23 +118,8 @@ export class PointWriter {
   }
 }
 
-const IN_RANGE = 'series = ? and metric_step >= ? and metric_step <= ?';
-/**
- * With a single `min` or `max`, SQLite returns the other columns from the row of the extremum. The primary key is read
- * in order, so that is the first such row.
- */
-function textsOn(table: string) {
-  const lowest = `select min(value) as value, metric_step from ${table} where ${IN_RANGE}`;
-  const highest = `select max(value) as value, metric_step from ${table} where ${IN_RANGE}`;
-  // NaN is a text, which sorts above every number, so it hides the largest one.
-  return { lowest, highest, highestNumber: `${highest} and value <> 'NaN'` };
-}
-
-/** The condition that makes statements interruptible costs more than the rest, so short ranges are read without it. */
-const INTERRUPTIBLE = textsOn('metric_points');
-const WHOLE = textsOn('main.metric_points');
-/** Steps, and thus points at most, of a range whose statements are not interrupted. */
-const SHORT_RANGE = 100_000n;
+/** The product is computed once for each statement, so a read of many ranges can be cancelled between two of them. */
+const IN_RANGE = `series = ? * ${STILL_WANTED}() and metric_step >= ? and metric_step <= ?`;
 
 interface Found {
   readonly value: number | string | null;
@@ -142,12 +128,19 @@ interface Found {
 
 /** Aggregates without groups, one range at a time, are several times as fast as one grouped statement. */
 export function readExtrema(reader: Connection, series: bigint, { from, to }: SeriesRange): RangeExtrema {
-  const texts = to - from < SHORT_RANGE ? WHOLE : INTERRUPTIBLE;
-  const find = (text: string) => (reader.prepare(text).all([series, from, to]) as Found[])[0]!;
-  const lowest = find(texts.lowest);
+  // A short range has few points, so it is read without the view that makes statements interruptible.
+  const table = to - from < 100_000n ? 'main.metric_points' : 'metric_points';
+  // With a single `min` or `max`, SQLite returns the other columns from the row of the extremum. The primary key is read
+  // in order, so that is the first such row.
+  const find = (extremum: string, condition = '') => {
+    const text = `select ${extremum} as value, metric_step from ${table} where ${IN_RANGE} ${condition}`;
+    return (reader.prepare(text).all([series, from, to]) as Found[])[0]!;
+  };
+  const [lowest, largest] = [find('min(value)'), find('max(value)')];
   if (lowest.value === null || lowest.value === 'NaN') return {};
-  const largest = find(texts.highest);
-  return { lowest: pointOf(lowest), highest: pointOf(largest.value === 'NaN' ? find(texts.highestNumber) : largest) };
+  // NaN is a text, which sorts above every number, so it hides the largest one.
+  const highest = largest.value === 'NaN' ? find('max(value)', "and value <> 'NaN'") : largest;
+  return { lowest: pointOf(lowest), highest: pointOf(highest) };
 }
 
 function pointOf({ value, metric_step }: Found) {

@@ -16,12 +16,10 @@ class ReadThread {
 
   constructor(database: DatabaseSync, cancelled: SharedArrayBuffer) {
     this.#cancelledId = new Int32Array(cancelled);
-    makeInterruptible(database, () => this.#throwIfCancelled());
+    makeInterruptible(database, () => {
+      if (Atomics.load(this.#cancelledId, 0) === this.#currentId) throw new Error('the job was cancelled');
+    });
     this.#reader = new Connection(database);
-  }
-
-  #throwIfCancelled(): void {
-    if (Atomics.load(this.#cancelledId, 0) === this.#currentId) throw new Error('the job was cancelled');
   }
 
   serve(port: MessagePort): void {
@@ -45,12 +43,7 @@ class ReadThread {
   #run(job: ReadJob): Pick<ReadReply, 'result' | 'columns'> {
     switch (job.kind) {
       case 'extrema':
-        return {
-          result: job.ranges.map((range) => {
-            this.#throwIfCancelled();
-            return readExtrema(this.#reader, job.series, range);
-          }),
-        };
+        return { result: job.ranges.map((range) => readExtrema(this.#reader, job.series, range)) };
       case 'arrays':
         return { result: this.#reader.prepare(job.text, 'arrays').all(job.parameters) };
       case 'snapshot':

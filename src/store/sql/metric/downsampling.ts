@@ -139,7 +139,7 @@ async function nextStarts(
   size: bigint,
   count: bigint,
 ): Promise<bigint[]> {
-  const points = size <= POINTS_PER_STATEMENT ? engine.boundedPoints : engine.table('metric_points');
+  const points = engine.table('metric_points', size <= POINTS_PER_STATEMENT);
   const { rows } = await sql<{ step: bigint }>`
     with recursive starts(place, step) as (
       select 0, cast(${from} as bigint)

@@ -186,7 +186,7 @@ async function measure(
   series: readonly bigint[],
   range: MetricRange,
 ): Promise<Window[]> {
-  const points = engine.boundedPoints;
+  const points = engine.table('metric_points', true);
   const { rows } = await sql<{
     key: bigint;
     counted: string | null;
