@@ -60,9 +60,7 @@ export class Reader {
     const lease = await this.#deps.pool.lease(this.#call?.signal);
     const begun = performance.now();
     try {
-      const rows = await (this.#plansByIndex
-        ? inTransaction(lease, `begin read only; ${BY_INDEX}`, work)
-        : work(lease));
+      const rows = await (this.#plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));
       return { value: { rows, parseMs: lease.parseMs }, milliseconds: performance.now() - begun };
     } finally {
       lease.release();
@@ -100,6 +98,7 @@ export class Reader {
 const BY_INDEX = `${['seqscan', 'bitmapscan', 'sort', 'hashjoin', 'mergejoin']
   .map((kind) => `set local enable_${kind} = off`)
   .join('; ')}; set local plan_cache_mode = force_generic_plan`;
+const BEGIN_BY_INDEX = `begin read only; ${BY_INDEX}`;
 
 /** All statements of the transaction see what was committed before its first query. */
 const BEGIN_SNAPSHOT = 'begin isolation level repeatable read read only';
