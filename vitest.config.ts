@@ -1,12 +1,14 @@
 import { availableParallelism } from 'node:os';
+import process from 'node:process';
 import { defineConfig } from 'vitest/config';
 import { MEASURES_MEMORY } from './test/support/measures-memory.ts';
 import { shared } from './test/support/vitest-shared.ts';
 
 const { globalSetup, sequence, ...each } = {
   ...shared,
-  // One more than there are cores: tests that wait for processes and timers leave their core to others.
-  maxWorkers: availableParallelism() + 1,
+  // Two more than there are cores: tests that wait for processes and timers leave their core to others. Each worker has
+  // up to 1 GiB.
+  maxWorkers: Math.max(2, Math.min(availableParallelism() + 2, Math.floor(process.availableMemory() / 2 ** 30))),
 };
 
 /** `npm test`: everything that needs nothing but Node and npm. */

@@ -4,11 +4,10 @@ import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectClient, openWriter } from '../../src/client/index.ts';
 import { copyStore } from '../../src/store/copy.ts';
-import { archivedLines, exported } from '../store/archived.ts';
 import { openOn } from '../store/on_store.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { expectVerified } from '../store/verified.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { createDatabase } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { runCli } from './run_cli.ts';
 
@@ -90,40 +89,7 @@ describe('anabranch export and import', () => {
   });
 });
 
-describe('anabranch migrate-data', { timeout: 240_000 }, () => {
-  async function linesIn(database: TestDatabase): Promise<string[]> {
-    const store = await openOn(database);
-    try {
-      await expectVerified(store);
-      return archivedLines(await exported(store, 'default'));
-    } finally {
-      await store.close();
-    }
-  }
-
-  it('V7, F-19: the database of the demo moves to Postgres and back, and is the same', async () => {
-    await using first = await createDatabase('sqlite');
-    await using second = await createDatabase('postgres');
-    await using third = await createDatabase('sqlite');
-    const demo = await runCli(['demo', '--json', '--database', first.url]);
-    expect([demo.code, demo.stderr]).toEqual([0, '']);
-    const before = await linesIn(first);
-    expect(before.filter((line) => line.includes('"record":"trajectory_end"')).length).toBeGreaterThan(3);
-    for (const [from, to] of [
-      [first, second],
-      [second, third],
-    ] as const) {
-      // The warning is about the password in the URL of Postgres.
-      const { code, stdout, stderr } = await runCli(['migrate-data', '--from', from.url, '--to', to.url]);
-      expect([code, stderr]).toEqual([0, expect.stringMatching(/^(anabranch: --\w+ holds a password.*\n)?$/)]);
-      const [, copied, identical] =
-        /Copied \d+ namespaces: (\d+) trajectories .*\. (\d+) trajectories are equal/.exec(stdout) ?? [];
-      expect(Number(copied)).toBeGreaterThan(3);
-      expect(identical).toBe(copied);
-      expect(await linesIn(to)).toEqual(before);
-    }
-  });
-
+describe('anabranch migrate-data', () => {
   it('V7: all namespaces are copied, or those that are named, and an unknown one is refused', async () => {
     await using source = await createDatabase('sqlite');
     await using some = await createDatabase('postgres');

@@ -13,6 +13,10 @@ import type { Gains } from '../../src/demo/controller.ts';
 import { act, isOver } from '../../src/demo/episode.ts';
 import { MAIN_GAINS, NOISE, VARIANTS } from '../../src/demo/variant.ts';
 import { runCli } from '../cli/run_cli.ts';
+import { archivedLines, exported } from '../store/archived.ts';
+import { openOn } from '../store/on_store.ts';
+import { expectVerified } from '../store/verified.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
 /** An event of `demo --json`; 64-bit numbers are strings. */
@@ -277,6 +281,12 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
 
 // A demo takes some seconds of two cores, and a multiple of that if tests share them.
 describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
+  /** The database of the demo, for the tests after it. */
+  let scratch: string | undefined;
+  afterAll(async () => {
+    if (scratch !== undefined) await rm(path.dirname(scratch), { recursive: true, force: true });
+  });
+
   it('keeps a scratch database, draws the picture of README.md, prints the summary of the training and commands that read the database', async () => {
     const { code, stdout, stderr } = await runCli(['demo']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -316,8 +326,39 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     await expect(drawn.stdout).toMatchFileSnapshot('../../docs/images/tree.svg');
     const dark = await runCli(['picture', ...tree, ...value, '--theme', 'dark']);
     await expect(dark.stdout).toMatchFileSnapshot('../../docs/images/tree-dark.svg');
-    await rm(path.dirname(scratchFile(stdout)), { recursive: true });
+    scratch = scratchFile(stdout);
   });
+
+  it('V7, F-19: the database of the demo moves to Postgres and back, and is the same', async () => {
+    await using second = await createDatabase('postgres');
+    await using third = await createDatabase('sqlite');
+    const first = { engine: 'sqlite' as const, url: `sqlite:${scratch}` };
+    const before = await linesIn(first);
+    expect(before.filter((line) => line.includes('"record":"trajectory_end"')).length).toBeGreaterThan(3);
+    for (const [from, to] of [
+      [first, second],
+      [second, third],
+    ] as const) {
+      // The warning is about the password in the URL of Postgres.
+      const { code, stdout, stderr } = await runCli(['migrate-data', '--from', from.url, '--to', to.url]);
+      expect([code, stderr]).toEqual([0, expect.stringMatching(/^(anabranch: --\w+ holds a password.*\n)?$/)]);
+      const [, copied, identical] =
+        /Copied \d+ namespaces: (\d+) trajectories .*\. (\d+) trajectories are equal/.exec(stdout) ?? [];
+      expect(Number(copied)).toBeGreaterThan(3);
+      expect(identical).toBe(copied);
+      expect(await linesIn(to)).toEqual(before);
+    }
+  });
+
+  async function linesIn(database: Pick<TestDatabase, 'engine' | 'url'>): Promise<string[]> {
+    const store = await openOn(database);
+    try {
+      await expectVerified(store);
+      return archivedLines(await exported(store, 'default'));
+    } finally {
+      await store.close();
+    }
+  }
 
   function scratchFile(stdout: string): string {
     return /^Server .* on sqlite:(.*)$/m.exec(stdout)?.[1]?.trimEnd() ?? 'no scratch database was named';

@@ -11,7 +11,7 @@ import { type OutsideSql, outsideSql, sqlitePath } from './sql.ts';
 export const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
 
 /** Opens a store on the database as the service does; opening runs the migrations. */
-export function openOn(database: TestDatabase): Promise<Store> {
+export function openOn(database: Pick<TestDatabase, 'engine' | 'url'>): Promise<Store> {
   const { engine, url } = database;
   return openStore(engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url }, { logger });
 }

@@ -72,7 +72,7 @@ function ours(tables: readonly string[]): string[] {
   return tables.filter((name) => !/^(?:kysely_|sqlite_|change_marks$|storage_counts$)/.test(name));
 }
 
-export function sqlitePath(database: TestDatabase): string {
+export function sqlitePath(database: Pick<TestDatabase, 'url'>): string {
   return database.url.replace(/^sqlite:/, '');
 }
 
