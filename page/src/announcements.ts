@@ -1,7 +1,7 @@
 /** Changes are announced at most as often as this: a screen reader interrupts what a person reads. */
 export const ANNOUNCE_MS = 10_000;
 
-/** Says the newest text when it has changed, at most every 10 seconds. The first text is not said: it is on the page. */
+/** Announces a text to screen readers when it changes, at most every 10 seconds. The page shows the first one already. */
 export class Announcements {
   readonly #say: (text: string) => void;
   #said: string | undefined;

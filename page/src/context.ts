@@ -66,7 +66,7 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
       (error) => stop.signal.aborted || setState((last) => ({ ...last, key, error: messageOf(error) })),
     );
     return () => stop.abort();
-    // `load` is a new function at every rendering; `key` says what it loads.
+    // `load` is a new function at every rendering; `key` identifies what it loads.
   }, [key, round]);
   return { value: state.value, error: state.error, reload: () => setRound((last) => last + 1) };
 }

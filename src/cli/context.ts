@@ -11,7 +11,7 @@ export interface CliContext {
   readonly fileLimit: () => number | undefined;
   /** The program and arguments that start this command line in another process: `[execPath, script]`. */
   readonly self: readonly string[];
-  /** For questions. Undefined if nobody can answer. */
+  /** Source of answers to questions. Undefined if the process has no standard input. */
   readonly stdin?: Input | undefined;
   readonly stdout: Output;
   readonly stderr: Output;

@@ -28,7 +28,7 @@ Examples:
   anabranch page 0199f3a2-7c11-7d2e-8a4b-0123456789ab@120 -o step.html --with-states    begins at step 120
   anabranch page main -o run.html                                                       a run with its rollouts`;
 
-/** Creates the command that writes a file with the page and what it shows. */
+/** Creates the command that writes the page and its data into one file. */
 export function pageCommand(cli: CliContext): Command {
   const command = new Command('page')
     .description(

@@ -34,7 +34,7 @@ export async function followRuns(
     changes: ({ changed }) => changed.runs.map(changeOf),
     screen: ({ runs }) => table(runs),
   };
-  // A watch waits for a server that is away. A wrong address is told at once.
+  // A watch waits for an unreachable server. A wrong address must fail at once.
   await client.server.getServerInfo({}, FIRST_ANSWER);
   await follow(cli, json, (onCut) => watchRuns(client, { list, signal: cli.signal, onCut }), forms);
 }

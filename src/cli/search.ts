@@ -79,7 +79,7 @@ async function search(cli: CliContext, text: string, flags: SearchFlags): Promis
   const maxHits = Number(parseWhole('--limit', flags.limit, 1n, MOST));
   const named = placeOf(flags);
   await withServerOnExisting(cli, flags, async ({ client }) => {
-    // A search waits for a server that is away; a person who mistyped its address must learn it at once.
+    // A search waits for an unreachable server. A mistyped address must fail at once.
     await client.server.getServerInfo({}, FIRST_ANSWER);
     const place = { ...named, ...(await placeOfRuns(cli, client, flags)) };
     const progress = new SearchedSteps(cli);

@@ -20,7 +20,7 @@ interface Wanted {
   /** Leaves out inherited steps. */
   readonly own: boolean;
   readonly selection: Selection;
-  /** Undefined if nobody looks. */
+  /** Undefined if no progress is shown. */
   readonly progress: Progress | undefined;
 }
 

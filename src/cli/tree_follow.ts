@@ -38,7 +38,7 @@ export async function followTree(
         beside: bars ? 'bars' : 'ids',
       }),
   };
-  // A watch waits for a server that is away. A wrong address or id is told at once.
+  // A watch waits for an unreachable server. A wrong address or id must fail at once.
   await getTrajectory(client, treeId);
   await follow(cli, json === true, (onCut) => watchTree(client, { treeId, signal: cli.signal, onCut }), forms);
 }

@@ -68,7 +68,7 @@ nested = st.recursive(
     max_leaves=12,
 )
 small_dose = settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-large_dose = settings(small_dose, max_examples=dose(2_000, 10_000), derandomize=False)
+large_dose = settings(small_dose, max_examples=dose(500, 10_000), derandomize=False)
 
 
 @small_dose

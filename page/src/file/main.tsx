@@ -9,8 +9,8 @@ import { type Recorded, readRecorded } from './recorded.ts';
 import { createFileRouter, stateBytes } from './router.ts';
 
 /**
- * The page in a file: it shows answers that were recorded, and calls no server. The address of what is shown stands
- * behind `#`.
+ * The page in a file: it shows recorded responses and calls no server. The address of the shown view
+ * follows `#`.
  */
 
 /** The page calls this address. Nothing is sent: the file answers. */

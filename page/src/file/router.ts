@@ -21,7 +21,7 @@ import { ErrorInfoSchema } from '../../../gen/es/google/rpc/error_details_pb.js'
 import { type Recorded, stepAt } from './recorded.ts';
 import { seriesOf } from './series.ts';
 
-/** Watches say something before the page gives them up. */
+/** Watches send a message before the page considers them lost. */
 const SIGN_OF_LIFE_MS = 10_000;
 
 const WITHOUT_STATES = 'This file was made without states. To include them, make it with --with-states.';

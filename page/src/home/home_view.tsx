@@ -105,7 +105,7 @@ function useRewardLines(listed: readonly RunWithProgress[]): ReadonlyMap<string,
   return known.current;
 }
 
-/** A small line without scales. The number beside it says what it ends at. */
+/** A small line without scales. The number beside it is its last value. */
 function Sparkline({ line }: { readonly line: RewardLine | undefined }) {
   const path = line === undefined ? undefined : sparkPath(line.series);
   if (path === undefined) return null;

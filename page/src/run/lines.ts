@@ -6,7 +6,7 @@ import type { MetricRead } from './metric_book.ts';
 /** One line of a plot: a metric of a run. */
 export interface Line {
   readonly name: string;
-  /** Place among the runs that are shown, which gives the line its colour. */
+  /** Place among the shown runs. It determines the colour of the line. */
   readonly place: number;
   readonly series: Series;
   /** Points that were logged. Fewer may be shown. */

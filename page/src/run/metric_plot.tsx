@@ -16,7 +16,7 @@ interface MetricPlotProps {
 }
 
 const [LEFT, TOP, BOTTOM] = [48, 8, 20];
-/** Colours of overlaid runs, told apart by their names in the legend too. */
+/** Colours of overlaid runs. The legend also names each run. */
 export const RUN_COLOURS = ['--accent', '--worse', '--good', '--bad', '--run-5', '--run-6'];
 
 /** Values of lines above a plot. The table has all. */

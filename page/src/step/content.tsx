@@ -142,7 +142,7 @@ function folded(text: string): string {
 
 /** Log-probabilities at and below this have the full colour. */
 const LEAST_LIKELY = -4;
-/** Tokens that are less likely than this are underlined as well: no token is told by its colour alone. */
+/** Less likely tokens are also underlined: colour alone must not convey a meaning. */
 const UNDERLINED = Math.log(0.2);
 
 /** Tokens, coloured by their log-probability. Their words are known if the text has as many as there are tokens. */

@@ -1,7 +1,7 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { endOf, envelope, envelopesOf, type StreamError } from './envelopes.ts';
 
-/** What a subscriber of a watch is told. */
+/** An event that the subscribers of a watch receive. */
 export type WatchEvent =
   /** The next messages begin with a snapshot. */
   | { readonly kind: 'begin' }
