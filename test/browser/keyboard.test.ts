@@ -96,6 +96,7 @@ describe('every view by keyboard alone', () => {
     await page.keyboard.press('Enter');
     await expect.poll(() => countOf(page, 'dialog[open]')).toBe(0);
     await page.keyboard.press('/');
+    await page.waitForSelector('input:focus');
     await page.keyboard.type('keys');
     await page.waitForSelector(has('.list tbody th a', 'by keys'));
     expect(faults).toEqual([]);
