@@ -77,16 +77,16 @@ async function search(cli: CliContext, text: string, flags: SearchFlags): Promis
     throw new CliError(`TEXT has ${bytes} bytes: expected 1 to ${MOST_TEXT_BYTES}.`, { exitCode: 2 });
   }
   const maxHits = Number(parseWhole('--limit', flags.limit, 1n, MOST));
-  const named = placeOf(flags);
+  const named = scopeOf(flags);
   await withServerOnExisting(cli, flags, async ({ client }) => {
     // A search waits for an unreachable server. A mistyped address must fail at once.
     await client.server.getServerInfo({}, FIRST_ANSWER);
-    const place = { ...named, ...(await placeOfRuns(cli, client, flags)) };
+    const scope = { ...named, ...(await scopeOfRuns(cli, client, flags)) };
     const progress = new SearchedSteps(cli);
     let found = 0;
     try {
       const onProgress = ({ searchedSteps }: { readonly searchedSteps: bigint }) => progress.show(searchedSteps, found);
-      for await (const hit of searchSteps(client, { ...place, text, maxHits, signal: cli.signal, onProgress })) {
+      for await (const hit of searchSteps(client, { ...scope, text, maxHits, signal: cli.signal, onProgress })) {
         found += 1;
         progress.clear();
         await write(cli.stdout, `${flags.json ? toJsonString(SearchHitSchema, hit, JSON_FORM) : lineOf(cli, hit)}\n`);
@@ -102,15 +102,15 @@ async function search(cli: CliContext, text: string, flags: SearchFlags): Promis
   });
 }
 
-type Place = Pick<SearchOptions, 'trajectoryId' | 'treeId' | 'runId' | 'experimentId' | 'taskId'>;
+type Scope = Pick<SearchOptions, 'trajectoryId' | 'treeId' | 'runId' | 'experimentId' | 'taskId'>;
 
-function placeOf({ trajectory, tree, task }: SearchFlags): Place {
+function scopeOf({ trajectory, tree, task }: SearchFlags): Scope {
   if (trajectory !== undefined) return { trajectoryId: parseStepReference(trajectory).trajectoryId };
   if (tree !== undefined) return { treeId: parseStepReference(tree).trajectoryId };
   return task === undefined ? {} : { taskId: task };
 }
 
-async function placeOfRuns(cli: CliContext, client: AnabranchClient, { run, experiment }: SearchFlags): Promise<Place> {
+async function scopeOfRuns(cli: CliContext, client: AnabranchClient, { run, experiment }: SearchFlags): Promise<Scope> {
   if (run !== undefined) return { runId: (await findRun(cli, client, { argument: run, experiment })).id };
   return experiment === undefined ? {} : { experimentId: (await findExperiment(client, experiment)).id };
 }

@@ -110,8 +110,8 @@ export class WatchStream implements WatchSource {
       signal: call.signal,
     });
     if (!response.ok || response.body === null) {
-      const gone = [404, 405, 501].includes(response.status);
-      return { code: gone ? 'unimplemented' : 'unavailable', message: `the server answered ${response.status}` };
+      const unsupported = [404, 405, 501].includes(response.status);
+      return { code: unsupported ? 'unimplemented' : 'unavailable', message: `the server answered ${response.status}` };
     }
     let silence: ReturnType<typeof setTimeout> | undefined;
     try {

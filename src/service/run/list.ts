@@ -29,7 +29,7 @@ export async function listRuns(
   const filter = toRunFilter(request);
   const args = pageArgsOf(caller, RunService.method.listRuns, request);
   const sort = toListSort(request);
-  const placeOf = (row: Run) => ({
+  const cursorOf = (row: Run) => ({
     key: row.key,
     value: sort && sortValue(sort, { ...row, reward: row.mainTrajectory?.rewardSum }),
   });
@@ -37,7 +37,7 @@ export async function listRuns(
     view,
     fetch: ({ limit, after }) =>
       app.store.listRuns(caller.namespace, filter, { limit, sort, after: after?.key, value: after?.value }, view),
-    keyOf: placeOf,
+    keyOf: cursorOf,
     readKey: (cursor) => readPlace(sort, cursor),
     writeKey: placeText,
     show: (row) => ({ row, run: fromRun(row, view) }),
@@ -51,6 +51,6 @@ export async function listRuns(
   if (count >= runs.length) return { runs, nextPageToken: page.nextPageToken };
   return {
     runs: runs.slice(0, count),
-    nextPageToken: makePageToken(args.binding, placeText(placeOf(rows[count - 1]!))),
+    nextPageToken: makePageToken(args.binding, placeText(cursorOf(rows[count - 1]!))),
   };
 }

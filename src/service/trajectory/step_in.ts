@@ -41,11 +41,11 @@ import { instantFault, toInstant, toMap } from '../convert/values.ts';
  */
 
 /** The position of a step in its request: its field, or its index in `steps`. Converted to text only for errors. */
-type Place = string | number;
+type StepPosition = string | number;
 
 /** An item of a list of a step. */
 interface Within {
-  readonly place: Place;
+  readonly place: StepPosition;
   readonly list: string;
   readonly index: number;
 }
@@ -71,7 +71,7 @@ export function toOneState(state: WireState, field: string): { ref: StateRef; da
   return { ref: toStateRef(state, field, '', undefined), data: state.data };
 }
 
-function toSentStep(step: WireStep, place: Place): SentStep {
+function toSentStep(step: WireStep, place: StepPosition): SentStep {
   refuseUnknown(step.$unknown, place, '');
   checkJson(step.infoJson, place, '.info_json');
   checkJson(step.metadataJson, place, '.metadata_json');
@@ -96,7 +96,7 @@ function toSentStep(step: WireStep, place: Place): SentStep {
   };
 }
 
-function toAction(action: WireAction, place: Place, index: number, contentData: NewState[]): Action {
+function toAction(action: WireAction, place: StepPosition, index: number, contentData: NewState[]): Action {
   refuseUnknown(action.$unknown, place, '.actions', index);
   const { type, name, callId, content, promptTokenIds, keptTokens, tokenIdsState, promptTokenIdsState } = action;
   checkText(type, place, '.actions', index, '.type');
@@ -118,13 +118,13 @@ function toAction(action: WireAction, place: Place, index: number, contentData: 
 }
 
 /** Returns the digest of an action's field, if it is set. */
-function toDigest(digest: string | undefined, place: Place, index: number, field: string): Digest | undefined {
+function toDigest(digest: string | undefined, place: StepPosition, index: number, field: string): Digest | undefined {
   return digest === undefined ? undefined : parseDigest(digest, pathOf(place, '.actions', index, field));
 }
 
 function toObservation(
   observation: WireObservation,
-  place: Place,
+  place: StepPosition,
   index: number,
   contentData: NewState[],
 ): Observation {
@@ -141,7 +141,13 @@ function toObservation(
 }
 
 /** Adds large data, which is stored as a state (FM4), to `contentData`. */
-function toContent(content: WireContent, place: Place, list: string, index: number, contentData: NewState[]): Content {
+function toContent(
+  content: WireContent,
+  place: StepPosition,
+  list: string,
+  index: number,
+  contentData: NewState[],
+): Content {
   refuseUnknown(content.$unknown, place, list, index, '.content');
   const { text, json, tensor, mediaType } = content;
   if (text !== undefined) {
@@ -206,7 +212,7 @@ function unknownDtype(dtype: string): string {
 }
 
 /** Rejects a media type of text, JSON or a tensor, because it would not be stored (FM5). */
-function refuseMediaType(mediaType: string, place: Place, list: string, index: number): void {
+function refuseMediaType(mediaType: string, place: StepPosition, list: string, index: number): void {
   if (mediaType === '') return;
   throw invalidField(
     pathOf(place, list, index, '.content.media_type'),
@@ -214,7 +220,7 @@ function refuseMediaType(mediaType: string, place: Place, list: string, index: n
   );
 }
 
-function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<string, number> {
+function toMetrics(entries: WireStep['metrics'], place: StepPosition): ReadonlyMap<string, number> {
   const metrics = toMap(entries);
   if (metrics.size === 0) return metrics;
   for (const key of metrics.keys()) {
@@ -227,7 +233,7 @@ function toMetrics(entries: WireStep['metrics'], place: Place): ReadonlyMap<stri
   return metrics;
 }
 
-function toLabels(entries: WireStep['labels'], place: Place): ReadonlyMap<string, string> {
+function toLabels(entries: WireStep['labels'], place: StepPosition): ReadonlyMap<string, string> {
   const labels = toMap(entries);
   for (const [key, value] of labels) {
     if (!isStorableText(key) || !isStorableText(value)) throw unstorableText(pathOf(place, '.labels'));
@@ -236,7 +242,7 @@ function toLabels(entries: WireStep['labels'], place: Place): ReadonlyMap<string
 }
 
 /** W9: returns the states in the order of their names. Requires unique names. */
-function toStates(states: readonly WireState[], place: Place): StateRef[] {
+function toStates(states: readonly WireState[], place: StepPosition): StateRef[] {
   const refs = states.map((state, i) => toStateRef(state, place, '.states', i));
   refs.sort((a, b) => compareText(a.name, b.name));
   for (let i = 1; i < refs.length; i += 1) {
@@ -249,7 +255,7 @@ function toStates(states: readonly WireState[], place: Place): StateRef[] {
   return refs;
 }
 
-function toStateRef(state: WireState, place: Place, list: string, index: number | undefined): StateRef {
+function toStateRef(state: WireState, place: StepPosition, list: string, index: number | undefined): StateRef {
   refuseUnknown(state.$unknown, place, list, index);
   const { data, mediaType } = state;
   const name = state.name === '' ? DEFAULT_STATE_NAME : state.name;
@@ -267,7 +273,7 @@ function toStateRef(state: WireState, place: Place, list: string, index: number 
   return { name, digest: found, mediaType, size: data.length, data };
 }
 
-function toTime(time: Timestamp | undefined, place: Place, field: string): Instant | undefined {
+function toTime(time: Timestamp | undefined, place: StepPosition, field: string): Instant | undefined {
   if (time === undefined) return undefined;
   refuseUnknown(time.$unknown, place, field);
   const fault = instantFault(time);
@@ -278,7 +284,7 @@ function toTime(time: Timestamp | undefined, place: Place, field: string): Insta
 /** FM5: rejects unknown fields, which would not be stored. */
 function refuseUnknown(
   unknown: readonly UnknownField[] | undefined,
-  place: Place,
+  place: StepPosition,
   list: string,
   index?: number,
   field = '',
@@ -291,17 +297,17 @@ function refuseUnknown(
   );
 }
 
-function checkJson(text: string, place: Place, field: string): void {
+function checkJson(text: string, place: StepPosition, field: string): void {
   if (text === '') return;
   const fault = jsonFault(text);
   if (fault !== undefined) throw invalidField(pathOf(place, field), fault);
 }
 
-function checkText(text: string, place: Place, list: string, index: number | undefined, field: string): void {
+function checkText(text: string, place: StepPosition, list: string, index: number | undefined, field: string): void {
   if (text !== '' && !isStorableText(text)) throw unstorableText(pathOf(place, list, index, field));
 }
 
-function pathOf(place: Place, list: string, index?: number, field = ''): string {
+function pathOf(place: StepPosition, list: string, index?: number, field = ''): string {
   const step = typeof place === 'number' ? `steps[${place}]` : place;
   return `${step}${list}${index === undefined ? '' : `[${index}]`}${field}`;
 }

@@ -73,10 +73,13 @@ export function withoutRuns(
   json: string,
   removed: Iterable<readonly [index: number, names: readonly string[]]>,
 ): string {
-  const gone = new Set([...removed].flatMap(([index, names]) => names.map((name) => tupleKey(name, BigInt(index)))));
+  const removedKeys = new Set(
+    [...removed].flatMap(([index, names]) => names.map((name) => tupleKey(name, BigInt(index)))),
+  );
   const kept = new StepRuns();
   for (const [name, from, to] of readRuns(json)) {
-    for (let index = from; index < to; index += 1) if (!gone.has(tupleKey(name, BigInt(index)))) kept.add(index, name);
+    for (let index = from; index < to; index += 1)
+      if (!removedKeys.has(tupleKey(name, BigInt(index)))) kept.add(index, name);
   }
   return kept.toJson();
 }

@@ -94,7 +94,7 @@ export class StepWriter {
       ? this.#referTo(namespace, ref, stepNumber, name, digest)
       : (small?.length ?? state.size);
     this.#attachedStates.push({
-      ...placeOf(namespace, ref, stepNumber, name),
+      ...keyColumnsOf(namespace, ref, stepNumber, name),
       digest: bindDigest(digest),
       media_type: mediaType,
       size: BigInt(size),
@@ -142,7 +142,7 @@ export class StepWriter {
 
   /** Returns the size of the state. */
   #referTo(namespace: string, ref: TrajectoryRef, stepNumber: bigint, name: string, digest: Digest): number {
-    this.#stateRefs.push({ ...placeOf(namespace, ref, stepNumber, name), state: bindDigest(digest) });
+    this.#stateRefs.push({ ...keyColumnsOf(namespace, ref, stepNumber, name), state: bindDigest(digest) });
     return this.#referred.use(namespace, digest);
   }
 }
@@ -169,6 +169,6 @@ function tensorSizeWrong(stepNumber: bigint, { digest, bytes }: TensorState, siz
 /** Stored as the name of a reference by a content. No state has an empty name. */
 const OF_CONTENT = '';
 
-function placeOf(namespace: string, ref: TrajectoryRef, stepNumber: bigint, name: string) {
+function keyColumnsOf(namespace: string, ref: TrajectoryRef, stepNumber: bigint, name: string) {
   return { tree: ref.tree, trajectory: ref.key, step_number: stepNumber, name, namespace };
 }

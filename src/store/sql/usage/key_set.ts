@@ -5,13 +5,13 @@ export class KeySet {
   readonly #pages = new Map<number, Uint32Array>();
 
   has(key: bigint): boolean {
-    const { page, word, bit } = placeOf(key);
+    const { page, word, bit } = bitOf(key);
     return ((this.#pages.get(page)?.[word] ?? 0) & bit) !== 0;
   }
 
   /** Returns whether the key is new. */
   add(key: bigint): boolean {
-    const { page, word, bit } = placeOf(key);
+    const { page, word, bit } = bitOf(key);
     let words = this.#pages.get(page);
     if (words === undefined) {
       words = new Uint32Array(PAGE_BITS / 32);
@@ -23,7 +23,7 @@ export class KeySet {
   }
 }
 
-function placeOf(key: bigint) {
+function bitOf(key: bigint) {
   const page = Math.floor(Number(key) / PAGE_BITS);
   const index = Number(key) - page * PAGE_BITS;
   return { page, word: index >>> 5, bit: 1 << (index & 31) };
