@@ -29,7 +29,9 @@ describe('CONTRIBUTING.md', () => {
   });
 
   it('lists the steps of .ci/run, in order', () => {
-    const steps = [...read('.ci/run').matchAll(/^(?:after=\$! )?(?:step|start) '([^']+)'/gmu)].map(([, heading]) => heading);
+    const steps = [...read('.ci/run').matchAll(/^(?:after=\$! )?(?:step|start) '([^']+)'/gmu)].map(
+      ([, heading]) => heading,
+    );
     const listed = [...sectionOf('Continuous integration').matchAll(/^\| (.+?) \|/gmu)]
       .map(([, heading]) => heading)
       .slice(1);
