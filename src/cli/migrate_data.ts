@@ -1,10 +1,10 @@
 import { Command } from 'commander';
-import { type Config, loadConfig } from '../config/config.ts';
+import type { Config } from '../config/config.ts';
 import { PASSWORD_IN_FLAG } from '../config/database.ts';
 import { type CliContext, CliError } from './context.ts';
 import { createLogger } from './logging.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
-import { configOfExisting, write } from './server_access.ts';
+import { configOfExisting, configOfNamed, write } from './server_access.ts';
 
 interface MigrateDataFlags {
   readonly from: string;
@@ -36,8 +36,8 @@ export function migrateDataCommand(cli: CliContext): Command {
 }
 
 async function migrateData(cli: CliContext, flags: MigrateDataFlags): Promise<void> {
-  const from = configOfExisting(cli, flags.from);
-  const to = loadConfig({ env: cli.env, flags: { database: flags.to }, cwd: cli.cwd });
+  const from = configOfExisting(cli, flags.from, '--from');
+  const to = configOfNamed(cli, flags.to, '--to');
   if (JSON.stringify(from.database) === JSON.stringify(to.database)) {
     throw new CliError('--from and --to name the same database.', { exitCode: 2 });
   }
@@ -73,7 +73,7 @@ async function migrateData(cli: CliContext, flags: MigrateDataFlags): Promise<vo
   };
   const text = flags.json
     ? JSON.stringify(Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, `${count}`])))
-    : `Copied ${counts.namespaces} namespaces: ${counts.trajectories} trajectories with ${counts.steps} steps, ${counts.states} states, ${counts.runs} runs and ${counts.rollouts} rollouts. ${counts.identical} trajectories are equal in both databases.`;
+    : `Copied ${counts.namespaces} ${counts.namespaces === 1 ? 'namespace' : 'namespaces'}: ${counts.trajectories} trajectories with ${counts.steps} steps, ${counts.states} states, ${counts.runs} runs and ${counts.rollouts} rollouts. ${counts.identical} trajectories are equal in both databases.`;
   await write(cli.stdout, `${text}\n`);
   if (
     verified.identicalTrajectories !== counts.trajectories ||

@@ -50,12 +50,18 @@ export async function withServerOnExisting<T>(
   return withServer(cli, flags, work);
 }
 
-/** Returns the configuration for a database. A missing SQLite file is a mistyped name. */
-export function configOfExisting(cli: CliContext, named: string): Config {
-  const config = loadConfig({ env: cli.env, flags: { database: named }, cwd: cli.cwd });
+/** Returns the configuration for a database that `flag` names. A missing SQLite file is a mistyped name. */
+export function configOfExisting(cli: CliContext, named: string, flag = '--database'): Config {
+  const config = configOfNamed(cli, named, flag);
   const { database } = config;
   if (database.engine === 'postgres' || existsSync(database.path)) return config;
-  throw new CliError(`--database is "${named}": the file ${database.path} does not exist.`, { exitCode: 2 });
+  throw new CliError(`${flag} is "${named}": the file ${database.path} does not exist.`, { exitCode: 2 });
+}
+
+/** Returns the configuration for a database that `flag` names, which may not exist. */
+export function configOfNamed(cli: CliContext, named: string, flag: string): Config {
+  const config = loadConfig({ env: cli.env, flags: { database: named }, cwd: cli.cwd });
+  return { ...config, databaseChosenBy: flag };
 }
 
 /**
