@@ -24,6 +24,8 @@ export class Lane {
   #queue: { readonly due: number; readonly chunk: Buffer | 'end' }[] = [];
   #queued = 0;
   #timer: NodeJS.Timeout | undefined;
+  /** The server's side broke while nothing was delivered to the client. */
+  #brokeUnseen = false;
 
   constructor(from: Socket, to: Socket, direction: Direction, weather: Weather) {
     this.#from = from;
@@ -41,17 +43,25 @@ export class Lane {
     return this.#queued;
   }
 
-  /** A connection that breaks is broken on the other side too; one that is blocked reports nothing. */
+  /**
+   * A connection that breaks is broken on the other side too. One that is blocked reports nothing until its release. A
+   * server then only gets the late bytes: a reset could overtake them.
+   */
   sourceClosed(failed: boolean): void {
-    if (this.#weather.stopped.has(this.#direction)) return;
-    if (failed) this.#to.resetAndDestroy();
+    if (!failed) return;
+    if (!this.#weather.stopped.has(this.#direction)) this.#to.resetAndDestroy();
+    else this.#brokeUnseen = this.#direction === 'toClient';
   }
 
-  /** Delivers all queued bytes at once, due or not; resolves when the system has accepted them. */
+  /**
+   * Delivers all queued bytes at once, due or not, and then that the connection broke; resolves when the system has
+   * accepted them.
+   */
   async flush(): Promise<void> {
     clearTimeout(this.#timer);
     while (this.#queue.length > 0 && !this.#to.destroyed) this.#next();
     if (this.#to.writable) await new Promise((resolve) => this.#to.write('', resolve));
+    if (this.#brokeUnseen) this.#to.resetAndDestroy();
     this.#pass();
   }
 

@@ -105,6 +105,24 @@ describe('startTcpProxy', () => {
     await expect.poll(() => [client.received, probe.received]).toEqual(['ab', 'c']);
   });
 
+  it('tells a client of a muted connection after the release that the server broke it, or never accepted it', async () => {
+    const client = new Client(proxy.port);
+    client.socket.write('a');
+    await once(client.socket, 'data');
+    proxy.mute();
+    const port = (echo.server.address() as AddressInfo).port;
+    echo.server.close();
+    echo.sockets[0]!.resetAndDestroy();
+    await once(echo.server, 'close');
+    const late = new Client(proxy.port);
+    late.socket.write('b');
+    await expect.poll(() => proxy.accepted).toBe(2);
+    await once(connect(port, '127.0.0.1'), 'error'); // refused, as the connection of the proxy before it
+    expect([client.ends, late.ends]).toEqual([[], []]);
+    await proxy.release();
+    await expect.poll(() => [client.ends, late.ends]).toEqual([['ECONNRESET'], ['ECONNRESET']]);
+  });
+
   it('delivers held bytes of a client that left long ago, while the server saw no end of its connection', async () => {
     const client = new Client(proxy.port);
     client.socket.write('early ');
