@@ -31,6 +31,7 @@ export default defineConfig({
             'test/package/**',
             'test/browser/**',
             'test/browser-faults/**',
+            'test/python-faults/**',
             ...MEASURES_MEMORY,
           ],
         },

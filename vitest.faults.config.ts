@@ -38,6 +38,9 @@ const SIDE_BY_SIDE = [
 /** Views of the page that `npm run test:page` shows in one theme only. */
 const IN_BOTH_THEMES = ['test/browser/page.test.ts', 'test/browser/reference.test.ts'];
 
+/** The large doses of faults of the Python client, which run in pytest. CI runs the usual ones by themselves. */
+const PYTHON = ['test/python-faults/**/*.test.ts'];
+
 const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_DOSE: DOSE } };
 
 /** `npm run test:faults`: kills, cuts and full disks, and large doses of tests of `npm test`. */
@@ -60,6 +63,7 @@ export default defineConfig({
                 sequence: { groupOrder: 3 },
               },
             },
+            { test: { ...each, name: 'python', include: PYTHON, sequence: { groupOrder: 4 } } },
           ]
         : []),
       {
