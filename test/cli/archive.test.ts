@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
@@ -6,6 +7,7 @@ import { connectClient, openWriter } from '../../src/client/index.ts';
 import { copyStore } from '../../src/store/copy.ts';
 import { openOn } from '../store/on_store.ts';
 import { RunScene } from '../store/run_scene.ts';
+import { sqlitePath } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
 import { createDatabase } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -90,6 +92,15 @@ describe('anabranch export and import', () => {
 });
 
 describe('anabranch migrate-data', () => {
+  it('names the flag of a database that cannot be opened', async () => {
+    await using text = await createDatabase('sqlite');
+    await using target = await createDatabase('sqlite');
+    await writeFile(sqlitePath(text), 'not a database');
+    const { code, stderr } = await runCli(['migrate-data', '--from', text.url, '--to', target.url]);
+    expect([code, stderr]).toEqual([1, expect.stringContaining('(The database was chosen by --from.)')]);
+    expect(existsSync(sqlitePath(target))).toBe(false);
+  });
+
   it('V7: all namespaces are copied, or those that are named, and an unknown one is refused', async () => {
     await using source = await createDatabase('sqlite');
     await using some = await createDatabase('postgres');
