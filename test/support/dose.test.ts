@@ -6,7 +6,8 @@ describe('the list of tests with a large dose in the fault suite', () => {
   it('names every test of npm test that has one', () => {
     const dosed = sources('test')
       .filter(
-        ({ path }) => path.endsWith('.test.ts') && !/^test\/(faults|browser-faults|python-faults|languages|package)\//.test(path),
+        ({ path }) =>
+          path.endsWith('.test.ts') && !/^test\/(faults|browser-faults|python-faults|languages|package)\//.test(path),
       )
       .filter(({ code }) => /\bdose\(/.test(code))
       .map(({ path }) => path);
