@@ -27,8 +27,9 @@ export type EntryResult =
     };
 
 /**
- * Writes up to 1,000 entries with one message of at most 1 MiB. Returns their results in the order of the entries. After
- * a failure of the call, send the same entries again: what is stored already is a duplicate.
+ * Writes at most `batchEntries` entries with one message of at most `messageBytes` (`client.limits`). Returns their
+ * results in the order of the entries. After a failure of the call, send the same entries again: what is stored already
+ * is a duplicate.
  *
  *     const results = await appendBatch(client, ids.map((trajectoryId, i) => ({ trajectoryId, steps: [steps[i]] })));
  *     for (const result of results) if (!result.stored) console.error(reasonOf(result.error));

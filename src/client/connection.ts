@@ -10,6 +10,7 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { parseAddress } from './address.ts';
 import { PatientSessions } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
+import { DEFAULT_LIMITS, ServerLimits } from './limits.ts';
 import { explainMisdirected } from './misdirected.ts';
 
 /** Options of connectClient(). */
@@ -21,8 +22,9 @@ export interface ConnectOptions {
 }
 
 /**
- * A client of one server. It opens a second HTTP/2 connection when more than 90 streams are open, and so on. Any number
- * of callers can share one client. Unary calls have a deadline of one minute; the call option `timeoutMs` overrides it.
+ * A client of one server. It opens a second HTTP/2 connection shortly before the streams of the first one reach the
+ * server's limit, and so on. Any number of callers can share one client. Unary calls have a deadline of one minute; the
+ * call option `timeoutMs` overrides it.
  */
 export interface AnabranchClient {
   /** Origin of the server: `http://host:port`. */
@@ -41,12 +43,14 @@ export interface AnabranchClient {
   readonly admin: Client<typeof AdminService>;
   /** Calls every RPC of ServerService: version, features and limits. */
   readonly server: Client<typeof ServerService>;
+  /** The limits of the server: the defaults of this version until a writer or `limits.load()` has asked it. */
+  readonly limits: ServerLimits;
   /** Closes the client and cancels every call on it. Close writers and metric loggers first, because they flush. */
   close(): void;
 }
 
-/** Largest message that the client accepts. The server sends at most 1 MiB per message. */
-const READ_MAX_BYTES = 4 * 1024 * 1024;
+/** Largest message that the client accepts. Leaves room for servers with a larger limit than this version. */
+const READ_MAX_BYTES = 4 * DEFAULT_LIMITS.messageBytes;
 
 /** Pings detect a dead peer or path within 45 seconds, also while an open stream is idle. */
 const PING = { pingIntervalMs: 30_000, pingTimeoutMs: 15_000 };
@@ -61,7 +65,7 @@ const HTTP2 = { maxSessionMemory: 128 };
 export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
   const interceptors = [...(options.interceptors ?? []), explainMisdirected];
-  const lanes = new Lanes(() => {
+  const open = () => {
     const sessionManager = new PatientSessions(url, PING, HTTP2);
     const transport = createGrpcTransport({
       baseUrl: url,
@@ -71,7 +75,10 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
       interceptors,
     });
     return { transport, abort: () => sessionManager.abort() };
-  });
+  };
+  const lanes: Lanes = new Lanes(open, () => limits.current.streamsPerConnection);
+  const server = createClient(ServerService, lanes);
+  const limits = new ServerLimits(server);
   return {
     url,
     trajectories: createClient(TrajectoryService, lanes),
@@ -80,7 +87,8 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     rollouts: createClient(RolloutService, lanes),
     retention: createClient(RetentionService, lanes),
     admin: createClient(AdminService, lanes),
-    server: createClient(ServerService, lanes),
+    server,
+    limits,
     close: () => lanes.close(),
   };
 }

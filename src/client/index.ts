@@ -14,6 +14,7 @@
 export { appendBatch, type EntryInit, type EntryResult } from './append_batch.ts';
 export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
+export type { Limits, ServerLimits } from './limits.ts';
 export { type MetricLogger, type MetricLoggerOptions, openMetricLogger } from './metric_logger.ts';
 export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from './reader.ts';
 export { type SearchOptions, searchSteps } from './search.ts';

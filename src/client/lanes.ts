@@ -7,20 +7,19 @@ export interface Lane {
   readonly abort: () => void;
 }
 
-/**
- * The server accepts 100 streams per connection. The difference is left for unary calls: a call beyond the limit waits
- * without notice.
- */
-const STREAMS_PER_LANE = 90;
+/** Streams of a connection that are left for unary calls: a call beyond the server's limit waits without notice. */
+const STREAMS_FOR_CALLS = 10;
 
 /** Spreads streams over as many connections as needed. Rejects every call after close(). */
 export class Lanes implements Transport {
   readonly #open: () => Lane;
+  readonly #streamsPerConnection: () => number;
   readonly #lanes: { lane: Lane; streams: number }[] = [];
   #closed = false;
 
-  constructor(open: () => Lane) {
+  constructor(open: () => Lane, streamsPerConnection: () => number) {
     this.#open = open;
+    this.#streamsPerConnection = streamsPerConnection;
   }
 
   /** Closes all connections. Later calls fail with FAILED_PRECONDITION, so retry loops end. */
@@ -34,7 +33,7 @@ export class Lanes implements Transport {
   };
 
   stream: Transport['stream'] = async (method, signal, ...rest) => {
-    const slot = this.#pick(STREAMS_PER_LANE);
+    const slot = this.#pick(Math.max(1, this.#streamsPerConnection() - STREAMS_FOR_CALLS));
     slot.streams += 1;
     let counted = true;
     const release = () => {

@@ -1,5 +1,6 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 import type { AnabranchClient } from './connection.ts';
+import type { Limits } from './limits.ts';
 import { Patience, retrying, systemTiming } from './retry.ts';
 
 /** Options of openMetricLogger(). */
@@ -10,7 +11,8 @@ export interface MetricLoggerOptions {
   /** Longest time that a point waits before it is sent, in milliseconds. Default 1,000. */
   readonly flushAfterMs?: number;
   /**
-   * Number of waiting points that are sent at once, without waiting for `flushAfterMs`. Default 1,000, at most 10,000.
+   * Number of waiting points that are sent at once, without waiting for `flushAfterMs`. Default 1,000, at most the
+   * server's `metricPoints`.
    */
   readonly batchPoints?: number;
   /**
@@ -45,16 +47,20 @@ export function openMetricLogger(client: AnabranchClient, options: MetricLoggerO
   return new BatchingLogger(client, options);
 }
 
+interface PointInit {
+  readonly key: string;
+  readonly metricStep: bigint | number;
+  readonly value: number;
+}
+
 interface Point {
   readonly key: string;
   readonly metricStep: bigint;
   readonly value: number;
 }
 
-const KEY_MAX_BYTES = 256;
-const CALL_MAX_POINTS = 10_000;
-/** Below the server's limit of 1 MiB per message. */
-const CALL_MAX_BYTES = 900 * 1024;
+/** Part of `messageBytes` that the points of a call may take. */
+const CALL_SHARE = 0.88;
 /** Upper bound of what a point adds to its key: tags and lengths, the step, the value and the stage's id. */
 const POINT_OVERHEAD_BYTES = 80;
 const INT64_MIN = -(2n ** 63n);
@@ -73,7 +79,7 @@ class BatchingLogger implements MetricLogger {
   constructor(client: AnabranchClient, options: MetricLoggerOptions) {
     this.#client = client;
     this.#options = options;
-    this.#batchPoints = Math.min(options.batchPoints ?? 1_000, CALL_MAX_POINTS);
+    this.#batchPoints = options.batchPoints ?? 1_000;
     if (!(this.#batchPoints >= 1)) throw invalid(`batchPoints is ${options.batchPoints}: expected a number above 0`);
   }
 
@@ -84,8 +90,9 @@ class BatchingLogger implements MetricLogger {
   log(key: string, metricStep: bigint | number, value: number): void {
     if (this.#failure !== undefined) throw this.#failure;
     if (this.#closed) throw new ConnectError('this metric logger is closed', Code.FailedPrecondition);
-    this.#waiting.push(pointOf(key, metricStep, value));
-    if (this.#waiting.length >= this.#batchPoints) this.#send();
+    const { seriesNameBytes, metricPoints } = this.#client.limits.current;
+    this.#waiting.push(pointOf({ key, metricStep, value }, seriesNameBytes));
+    if (this.#waiting.length >= Math.min(this.#batchPoints, metricPoints)) this.#send();
     else this.#timer ??= setTimeout(() => this.#send(), this.#options.flushAfterMs ?? 1_000);
   }
 
@@ -116,8 +123,9 @@ class BatchingLogger implements MetricLogger {
     const { runId, stageId = '', signal, giveUpAfterMs = 5 * 60_000 } = this.#options;
     const timing = systemTiming();
     try {
+      await this.#client.limits.load();
       while (this.#waiting.length > 0) {
-        const points = batchOf(this.#waiting).map((point) => ({ ...point, stageId }));
+        const points = batchOf(this.#waiting, this.#client.limits.current).map((point) => ({ ...point, stageId }));
         const call = () => this.#client.runs.logMetrics({ runId, points }, signal === undefined ? {} : { signal });
         await retrying(new Patience(giveUpAfterMs, timing), timing, signal, call);
         this.#waiting.splice(0, points.length);
@@ -133,22 +141,22 @@ class BatchingLogger implements MetricLogger {
 }
 
 /** Returns the first points that fit into one call. */
-function batchOf(points: readonly Point[]): Point[] {
+function batchOf(points: readonly Point[], { metricPoints, messageBytes }: Limits): Point[] {
   let bytes = 0;
   const batch: Point[] = [];
   for (const point of points) {
     bytes += Buffer.byteLength(point.key) + POINT_OVERHEAD_BYTES;
-    if (batch.length === CALL_MAX_POINTS || bytes > CALL_MAX_BYTES) break;
+    if (batch.length === metricPoints || bytes > messageBytes * CALL_SHARE) break;
     batch.push(point);
   }
   return batch;
 }
 
 /** Checks one point when it is logged. Otherwise the server would reject the whole batch that contains it. */
-function pointOf(key: string, metricStep: bigint | number, value: number): Point {
+function pointOf({ key, metricStep, value }: PointInit, maxBytes: number): Point {
   const length = Buffer.byteLength(key);
-  if (length < 1 || length > KEY_MAX_BYTES || key.includes('\0')) {
-    throw invalid(`key of a metric has ${length} bytes: expected 1 to ${KEY_MAX_BYTES} bytes without U+0000`);
+  if (length < 1 || length > maxBytes || key.includes('\0')) {
+    throw invalid(`key of a metric has ${length} bytes: expected 1 to ${maxBytes} bytes without U+0000`);
   }
   if (typeof metricStep === 'number' && !Number.isSafeInteger(metricStep)) {
     throw invalid(`metricStep of ${JSON.stringify(key)} is ${metricStep}: expected a whole number`);

@@ -24,9 +24,7 @@ interface Effort {
   readonly signal: AbortSignal | undefined;
 }
 
-/** Largest chunk that the server accepts. */
-const CHUNK_BYTES = 256 * 1024;
-/** Deadline of one try. A state has at most 256 MiB; a try that fails is repeated. */
+/** Deadline of one try. It suffices for the largest states; a try that fails is repeated. */
 const STREAM_DEADLINE_MS = 5 * 60_000;
 
 /**
@@ -77,20 +75,22 @@ export async function downloadState(
 /** Uploads bytes whose digest is known. */
 export async function putState(client: AnabranchClient, upload: Upload, effort: Effort): Promise<void> {
   const { signal, timing } = effort;
+  const chunks = () => chunksOf(upload, client.limits.current.chunkBytes);
   await retrying(new Patience(effort.giveUpAfterMs, timing), timing, signal, async () => {
+    const asked = client.limits.load();
     const stored = await client.states.hasStates({ digests: [upload.digest] }, callOptions(signal));
-    if (stored.states.length === 0) await client.states.putState(chunksOf(upload), streamOptions(signal));
+    await asked;
+    if (stored.states.length === 0) await client.states.putState(chunks(), streamOptions(signal));
   });
 }
 
-async function* chunksOf({
-  digest,
-  baseDigest = '',
-  bytes,
-}: Upload): AsyncGenerator<{ digest?: string; baseDigest?: string; chunk: Uint8Array }> {
-  yield { digest, baseDigest, chunk: bytes.subarray(0, CHUNK_BYTES) };
-  for (let offset = CHUNK_BYTES; offset < bytes.byteLength; offset += CHUNK_BYTES) {
-    yield { chunk: bytes.subarray(offset, offset + CHUNK_BYTES) };
+async function* chunksOf(
+  { digest, baseDigest = '', bytes }: Upload,
+  chunkBytes: number,
+): AsyncGenerator<{ digest?: string; baseDigest?: string; chunk: Uint8Array }> {
+  yield { digest, baseDigest, chunk: bytes.subarray(0, chunkBytes) };
+  for (let offset = chunkBytes; offset < bytes.byteLength; offset += chunkBytes) {
+    yield { chunk: bytes.subarray(offset, offset + chunkBytes) };
   }
 }
 

@@ -13,6 +13,7 @@ import {
 import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { ERROR_DOMAIN } from './errors.ts';
+import type { Limits } from './limits.ts';
 
 /** An action of the agent: `{ type: 'tool_call', name: 'move', callId: '1', content: { json: '{"x":1}' } }`. */
 export type ActionInit = MessageInitShape<typeof ActionSchema>;
@@ -81,10 +82,9 @@ export interface EncodedStep {
   readonly uploads: readonly Upload[];
 }
 
-/** Larger bytes are uploaded as states. The server accepts no larger inline bytes. */
-const INLINE_MAX_BYTES = 512 * 1024;
-/** Largest encoded step. It leaves room for the message around it when the server sends the step back. */
-const STEP_MAX_BYTES = 1024 * 1024 - 4 * 1024;
+/** Bytes above `inlineStateBytes` are uploaded as states. An encoded step has at most `stepBytes`. */
+type StepLimits = Pick<Limits, 'inlineStateBytes' | 'stepBytes'>;
+
 /** Smaller bytes stay inline, because the digest that replaces them takes space too. */
 const UPLOAD_MIN_BYTES = 1024;
 
@@ -92,32 +92,32 @@ const UPLOAD_MIN_BYTES = 1024;
  * Copies and encodes a step. Throws INVALID_ARGUMENT if the number is wrong or a value is not JSON. Throws
  * MESSAGE_TOO_LARGE if the step is too large even with its bytes uploaded separately.
  */
-export function encodeStep(init: StepInit, stepNumber: bigint): EncodedStep {
+export function encodeStep(init: StepInit, stepNumber: bigint, limits: StepLimits): EncodedStep {
   if (init.stepNumber !== undefined && init.stepNumber !== stepNumber) {
     throw invalid(`stepNumber is ${init.stepNumber}: expected ${stepNumber}, the next step; you can leave it unset`);
   }
   const step = toStep(init, stepNumber);
-  if (!holdsLargeBytes(step)) {
+  if (!holdsLargeBytes(step, limits.inlineStateBytes)) {
     const bytes = wire(step);
-    if (messageSize(bytes) <= STEP_MAX_BYTES) return { bytes, uploads: [] };
+    if (messageSize(bytes) <= limits.stepBytes) return { bytes, uploads: [] };
   }
-  return encodeApart(copyContainers(step));
+  return encodeApart(copyContainers(step), limits);
 }
 
 /**
  * Moves bytes out of the step into uploads, the largest first, until the rest fits. Changes the step, which must be a
  * copy.
  */
-function encodeApart(step: Step): EncodedStep {
+function encodeApart(step: Step, { inlineStateBytes, stepBytes }: StepLimits): EncodedStep {
   const blobs = blobsOf(step);
   const uploads: Upload[] = [];
-  while ((blobs[0]?.bytes.byteLength ?? 0) > INLINE_MAX_BYTES) uploads.push(detach(blobs.shift()!));
+  while ((blobs[0]?.bytes.byteLength ?? 0) > inlineStateBytes) uploads.push(detach(blobs.shift()!));
   let bytes = wire(step);
-  while (messageSize(bytes) > STEP_MAX_BYTES && (blobs[0]?.bytes.byteLength ?? 0) >= UPLOAD_MIN_BYTES) {
+  while (messageSize(bytes) > stepBytes && (blobs[0]?.bytes.byteLength ?? 0) >= UPLOAD_MIN_BYTES) {
     uploads.push(detach(blobs.shift()!));
     bytes = wire(step);
   }
-  if (messageSize(bytes) > STEP_MAX_BYTES) throw tooLarge(step.stepNumber, messageSize(bytes));
+  if (messageSize(bytes) > stepBytes) throw tooLarge(step.stepNumber, messageSize(bytes), stepBytes);
   return { bytes, uploads };
 }
 
@@ -178,8 +178,8 @@ interface Blob {
   readonly replace: (digest: string) => void;
 }
 
-function holdsLargeBytes(step: Step): boolean {
-  const large = (bytes: Uint8Array | undefined) => bytes !== undefined && bytes.byteLength > INLINE_MAX_BYTES;
+function holdsLargeBytes(step: Step, inlineBytes: number): boolean {
+  const large = (bytes: Uint8Array | undefined) => bytes !== undefined && bytes.byteLength > inlineBytes;
   return (
     step.states.some((state) => large(state.data)) ||
     [...step.actions, ...step.observations].some(({ content }) => large(content?.data) || large(content?.tensor?.data))
@@ -256,9 +256,9 @@ function invalid(message: string): ConnectError {
   return new ConnectError(message, Code.InvalidArgument);
 }
 
-function tooLarge(stepNumber: bigint, size: number): ConnectError {
+function tooLarge(stepNumber: bigint, size: number, stepBytes: number): ConnectError {
   const message =
-    `step ${stepNumber} has ${size} bytes when encoded: expected at most ${STEP_MAX_BYTES}; ` +
+    `step ${stepNumber} has ${size} bytes when encoded: expected at most ${stepBytes}; ` +
     'move large text and JSON into content data, a state, or several steps';
   const info = { reason: 'MESSAGE_TOO_LARGE', domain: ERROR_DOMAIN, metadata: { step_number: String(stepNumber) } };
   return new ConnectError(message, Code.ResourceExhausted, undefined, [{ desc: ErrorInfoSchema, value: info }]);

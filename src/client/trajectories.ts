@@ -33,7 +33,7 @@ export interface TrajectoryWithSteps extends TrajectoryPosition {
   readonly steps: readonly Step[];
 }
 
-/** Some of the steps of a trajectory: at most 1 MiB. `resumeToken` can only be used if this is the last part. */
+/** Some of the steps of a trajectory, from one message. `resumeToken` can only be used if this is the last part. */
 export interface TrajectoryPart extends TrajectoryPosition {
   /** The next steps in order. */
   readonly steps: readonly Step[];

@@ -13,6 +13,7 @@ import {
   type WatchRunRequest,
   type WatchRunResponseSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
   type AppendOpen,
@@ -54,6 +55,8 @@ export interface Scripts {
   readonly trajectories?: Partial<ServiceImpl<typeof TrajectoryService>>;
   /** Handlers of StateService, as far as a test needs them. */
   readonly states?: Partial<ServiceImpl<typeof StateService>>;
+  /** Handlers of ServerService. Without them, the peer is a server that does not know the service. */
+  readonly server?: Partial<ServiceImpl<typeof ServerService>>;
 }
 
 export interface ScriptedPeer {
@@ -108,6 +111,7 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
       },
     });
     if (scripts.rollouts !== undefined) router.service(RolloutService, scripts.rollouts);
+    if (scripts.server !== undefined) router.service(ServerService, scripts.server);
     if (scripts.states !== undefined) router.service(StateService, scripts.states);
   };
   const server = createServer({ settings: { maxConcurrentStreams: 100 } }, connectNodeAdapter({ routes }));

@@ -4,7 +4,10 @@ import { describe, expect, it } from 'vitest';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { reasonOf } from '../../src/client/index.ts';
-import { encodeStep, type StepInit } from '../../src/client/step.ts';
+import { DEFAULT_LIMITS } from '../../src/client/limits.ts';
+import { encodeStep as encodeWithin, type StepInit } from '../../src/client/step.ts';
+
+const encodeStep = (init: StepInit, stepNumber: bigint) => encodeWithin(init, stepNumber, DEFAULT_LIMITS);
 
 /** The step as the server decodes it. */
 function sent(init: StepInit, stepNumber = 0n): Step {

@@ -120,7 +120,9 @@ def test_a_step_has_300_images(server: Server) -> None:
 
 @pytest.mark.parametrize("excess", [0, 1])
 def test_a_step_of_the_largest_size_is_sent_as_it_is(server: Server, excess: int) -> None:
-    from anabranch._steps import STEP_BYTES
+    from anabranch.v1.limits import LIMITS
+
+    step_bytes = LIMITS["stepBytes"]
 
     def observations(size: int) -> dict[str, object]:
         # With bytes among them, each value is an observation of its own.
@@ -132,10 +134,10 @@ def test_a_step_of_the_largest_size_is_sent_as_it_is(server: Server, excess: int
         return step.ByteSize()
 
     client = ab.connect(server.address, strict=True)
-    size = STEP_BYTES - encoded(0) + excess
-    while encoded(size) > STEP_BYTES + excess:
+    size = step_bytes - encoded(0) + excess
+    while encoded(size) > step_bytes + excess:
         size -= 1
-    assert encoded(size) == STEP_BYTES + excess
+    assert encoded(size) == step_bytes + excess
     t = client.trajectory()
     t.reset()
     t.step(observation=observations(size))

@@ -33,7 +33,7 @@ export interface StreamPlan {
   readonly silenceMs: number;
 }
 
-/** Target size of a frame. Only a single larger step makes a larger frame. */
+/** Target size of a frame, unless the server's `stepBytes` is less. Only a single larger step makes a larger frame. */
 export const FRAME_BYTES = 256 * 1024;
 export const FRAME_STEPS = 1024;
 
@@ -169,11 +169,12 @@ export class AppendStream {
     // Steps that share a frame wait until those before them are acked.
     if (isolating && this.#cursor >= isolatedBelow) return { fields, bytes: 0 };
     const maxSteps = isolating ? 1 : FRAME_STEPS;
+    const frameBytes = Math.min(FRAME_BYTES, this.#plan.client.limits.current.stepBytes);
     let bytes = 0;
     while (!this.#allSent() && fields.length < maxSteps && this.#cursor - queue.acked < maxUnackedSteps) {
       const entry = queue.at(this.#cursor);
       const size = entry.field.data.byteLength;
-      if (!entry.ready || (bytes > 0 && bytes + size > FRAME_BYTES)) break;
+      if (!entry.ready || (bytes > 0 && bytes + size > frameBytes)) break;
       if (this.#bytesInFlight > 0 && this.#bytesInFlight + size > maxUnackedBytes) break;
       fields.push(entry.field);
       bytes += size;

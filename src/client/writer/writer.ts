@@ -38,6 +38,8 @@ interface PendingSeal {
 export async function openWriter(client: AnabranchClient, options: WriterOptions): Promise<TrajectoryWriter> {
   const writer = new Writer(client, options, systemTiming());
   await writer.opened();
+  // The writer has asked for the limits together with its opening, so this rarely waits.
+  await client.limits.load();
   return writer;
 }
 
@@ -115,7 +117,7 @@ export class Writer implements TrajectoryWriter {
     if (refusal !== undefined) return reportedElsewhere(Promise.reject(refusal));
     let step: EncodedStep;
     try {
-      step = encodeStep(init, this.nextStepNumber);
+      step = encodeStep(init, this.nextStepNumber, this.#client.limits.current);
     } catch (error) {
       return Promise.reject(error);
     }
@@ -244,6 +246,7 @@ export class Writer implements TrajectoryWriter {
       silenceMs: this.#settings.silenceMs,
     });
     this.#stream = stream;
+    void this.#client.limits.load();
     if (this.#closing) stream.finish();
     try {
       const sealed = await stream.run();

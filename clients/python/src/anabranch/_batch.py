@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 #: From this number of trajectories without a stream on, one message is cheaper than their streams.
 BATCH_FROM = 16
-_MESSAGE_BYTES = 1000 * 1000
-_MESSAGE_ENTRIES = 1000
+#: Part of `messageBytes` that the entries of a message may take, in percent.
+_MESSAGE_SHARE = 95
 #: Leaves room for the records of others.
 ENTRY_BYTES = 64 * 1024
 
@@ -35,12 +35,14 @@ def send_batches(office: Office, boxes: Sequence[Outbox]) -> None:
     """Sends the first records of each trajectory. What cannot be sent in this way goes over a stream or its own call."""
     shares: list[tuple[Outbox, Share]] = []
     size = 0
+    limits = office.connections.limits
+    most_bytes = limits["messageBytes"] * _MESSAGE_SHARE // 100
     for box in boxes:
         share = box.share()
         if share is None:
             box.pump()
             continue
-        if shares and (size + len(share.content) > _MESSAGE_BYTES or len(shares) == _MESSAGE_ENTRIES):
+        if shares and (size + len(share.content) > most_bytes or len(shares) == limits["batchEntries"]):
             _send(office, shares)
             shares, size = [], 0
         shares.append((box, share))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch._reach import reach_of
+from anabranch.v1.limits import LIMITS
 
 if TYPE_CHECKING:
     import grpc
@@ -26,8 +27,8 @@ DEFAULT_ADDRESS = "127.0.0.1:50051"
 UNARY_SECONDS = 60.0
 
 _OPTIONS: list[tuple[str, int]] = [
-    # The server sends at most 1 MiB per message.
-    ("grpc.max_receive_message_length", 4 * 1024 * 1024),
+    # Leaves room for servers with a larger limit than this version.
+    ("grpc.max_receive_message_length", 4 * LIMITS["messageBytes"]),
     # Pings detect a dead peer or path within 45 seconds, also while an open stream is idle.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 15_000),

@@ -8,20 +8,22 @@ from hashlib import sha256
 from math import isnan
 from typing import TYPE_CHECKING
 
+from anabranch.v1.limits import LIMITS
+
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
 
     from anabranch.v1.trajectory_pb2 import Action, Content, Step
 
-#: Data of contents that the server moves into a state.
-_MOVED_BYTES = 16 * 1024
 _NAN = bytes.fromhex("7ff8000000000000")
 #: Fields that were added to actions later have tags: this plus their number.
 _ADDED = 64
 
 
-def step_digest(step: Step) -> str:
+def step_digest(step: Step, moved_bytes: int = LIMITS["contentStateBytes"]) -> str:
     """Returns the SHA-256 of the canonical form of what a client sends of a step, in hex.
+
+    The server moves data of contents from `moved_bytes` on into a state.
 
     Each field is a tag and its value. Text is UTF-8 after its length; numbers are big endian; maps are sorted.
     """
@@ -30,12 +32,12 @@ def step_digest(step: Step) -> str:
     if step.actions:
         form.tag(2).count(len(step.actions))
         for action in step.actions:
-            _write_action(form, action)
+            _write_action(form, action, moved_bytes)
     if step.observations:
         form.tag(3).count(len(step.observations))
         for item in step.observations:
             form.text(item.type).text(item.call_id).tag(int(item.is_error))
-            _write_content(form, item.content if item.HasField("content") else None)
+            _write_content(form, item.content if item.HasField("content") else None, moved_bytes)
     if step.HasField("reward"):
         form.tag(4).double(step.reward)
     if step.terminated:
@@ -61,9 +63,9 @@ def step_digest(step: Step) -> str:
     return form.digest()
 
 
-def _write_action(form: _Form, action: Action) -> None:
+def _write_action(form: _Form, action: Action, moved_bytes: int) -> None:
     form.text(action.type).text(action.name).text(action.call_id)
-    _write_content(form, action.content if action.HasField("content") else None)
+    _write_content(form, action.content if action.HasField("content") else None, moved_bytes)
     form.words(action.token_ids).count(len(action.logprobs))
     for logprob in action.logprobs:
         form.double(logprob)
@@ -77,7 +79,7 @@ def _write_action(form: _Form, action: Action) -> None:
         form.tag(_ADDED + 10).text(action.prompt_token_ids_state)
 
 
-def _write_content(form: _Form, content: Content | None) -> None:
+def _write_content(form: _Form, content: Content | None, moved_bytes: int) -> None:
     if content is None:
         form.tag(0)
     elif content.HasField("text"):
@@ -85,7 +87,7 @@ def _write_content(form: _Form, content: Content | None) -> None:
     elif content.HasField("json"):
         form.tag(2).text(content.json)
     elif content.HasField("data"):
-        if len(content.data) < _MOVED_BYTES:
+        if len(content.data) < moved_bytes:
             form.tag(3).bytes(content.data).text(content.media_type)
         else:
             form.tag(4).text(sha256(content.data).hexdigest()).text(content.media_type)
@@ -94,7 +96,7 @@ def _write_content(form: _Form, content: Content | None) -> None:
     elif content.HasField("tensor"):
         tensor = content.tensor
         form.tag(8).text(tensor.dtype).words(tensor.shape)
-        if tensor.HasField("data") and len(tensor.data) < _MOVED_BYTES:
+        if tensor.HasField("data") and len(tensor.data) < moved_bytes:
             form.tag(3).bytes(tensor.data)
         else:
             form.tag(4).text(sha256(tensor.data).hexdigest() if tensor.HasField("data") else tensor.state_digest)

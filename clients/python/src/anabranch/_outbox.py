@@ -183,7 +183,8 @@ class Outbox:
             self.retry_at = self._office.now() + _NO_THREAD_SECONDS
 
     def _send_frames(self) -> None:
-        while self._link.exists and (steps := self._queue.frame(one_by_one=self._isolating)):
+        step_bytes = self._office.connections.limits["stepBytes"]
+        while self._link.exists and (steps := self._queue.frame(one_by_one=self._isolating, step_bytes=step_bytes)):
             self._link.send(_wire.frame_of([(entry.kind, self._load(entry)) for entry in steps]))
 
     def _take(self, response: AppendStepsResponse | Failure | None) -> None:
@@ -366,7 +367,9 @@ class Outbox:
 
     def _compared(self, entry: Entry, result: bytes | Failure) -> None:
         """Finds the last step that this process and the server have in common; the rest becomes a branch."""
-        if isinstance(result, bytes) and _wire.is_stored(_wire.step_of(entry.kind, self._load(entry)), result):
+        moved_bytes = self._office.connections.limits["contentStateBytes"]
+        step = _wire.step_of(entry.kind, self._load(entry))
+        if isinstance(result, bytes) and _wire.is_stored(step, result, moved_bytes):
             self._settle([self._queue.take_head()])
             return
         if isinstance(result, Failure) and result.reason != "STEP_NOT_FOUND":

@@ -6,6 +6,7 @@ from collections import deque
 
 from anabranch._segment import STEPS, Entry, Kind
 
+#: Target size of a frame, unless the server's `stepBytes` is less.
 _FRAME_BYTES = 256 * 1024
 _FRAME_STEPS = 1024
 _WINDOW_STEPS = 10_000
@@ -47,15 +48,16 @@ class Queue:
             self._pending.append(self._added[0])
             self._added.popleft()
 
-    def frame(self, *, one_by_one: bool) -> list[Entry]:
+    def frame(self, *, one_by_one: bool, step_bytes: int) -> list[Entry]:
         """Returns the next steps that fit into a frame and the window, and counts them as sent."""
         steps: list[Entry] = []
         size = 0
+        frame_bytes = min(_FRAME_BYTES, step_bytes)
         limit = 1 if one_by_one else _FRAME_STEPS
         while self._pending and len(steps) < limit:
             entry = self._pending[0]
             length = entry.length
-            if not entry.is_step or (one_by_one and self._sent) or (steps and size + length > _FRAME_BYTES):
+            if not entry.is_step or (one_by_one and self._sent) or (steps and size + length > frame_bytes):
                 break
             if len(self._sent) >= _WINDOW_STEPS or (self._sent and self._sent_bytes + length > _WINDOW_BYTES):
                 break

@@ -11,17 +11,12 @@ from anabranch._arguments import mapping_of
 from anabranch._values import JSON_TYPE, content_bytes
 
 if TYPE_CHECKING:
+    from anabranch._limits import Limits
     from anabranch._values import ValueEncoder
     from anabranch.v1.trajectory_pb2 import Action, Content, Step, StepState, Tensor
 
-#: Larger bytes are uploaded as states. The server accepts no larger inline bytes.
-_INLINE_BYTES = 512 * 1024
-#: Largest encoded step. It leaves room for the message around it when the server sends the step back.
-STEP_BYTES = 1024 * 1024 - 4 * 1024
 #: Smaller parts stay inline, because the digest that replaces them takes space too.
 _UPLOAD_MIN_BYTES = 1024
-#: Largest state.
-STATE_BYTES = 256 * 1024 * 1024
 
 
 class _Unset:
@@ -39,25 +34,26 @@ class TooLargeError(Exception):
     """A step does not fit, even with its large parts stored as states."""
 
 
-def encode(step: Step) -> tuple[bytes, list[bytes]]:
+def encode(step: Step, limits: Limits) -> tuple[bytes, list[bytes]]:
     """Returns the encoded step, and the states that must be stored before it. Raises TooLargeError."""
     data = step.SerializeToString()
-    if len(data) <= _INLINE_BYTES:
+    inline_bytes, step_bytes, state_bytes = limits["inlineStateBytes"], limits["stepBytes"], limits["stateBytes"]
+    if len(data) <= inline_bytes and len(data) <= step_bytes:
         return data, []
     parts = sorted(_parts_of(step), key=lambda part: -len(part[0]))
     uploads: list[bytes] = []
     for part, replace in parts:
-        if len(part) <= _INLINE_BYTES and step.ByteSize() <= STEP_BYTES:
+        if len(part) <= inline_bytes and step.ByteSize() <= step_bytes:
             break
         if len(part) < _UPLOAD_MIN_BYTES:
             break
-        if len(part) > STATE_BYTES:
-            raise TooLargeError(f"a value has {len(part)} bytes: expected at most {STATE_BYTES}")
+        if len(part) > state_bytes:
+            raise TooLargeError(f"a value has {len(part)} bytes: expected at most {state_bytes}")
         uploads.append(part)
         replace(sha256(part).hexdigest())
     data = step.SerializeToString()
-    if len(data) > STEP_BYTES:
-        raise TooLargeError(f"the step has {len(data)} bytes when encoded: expected at most {STEP_BYTES}")
+    if len(data) > step_bytes:
+        raise TooLargeError(f"the step has {len(data)} bytes when encoded: expected at most {step_bytes}")
     return data, uploads
 
 

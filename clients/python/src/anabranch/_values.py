@@ -28,6 +28,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from anabranch._kinds import CONTAINERS, Kind, kind_of, type_name
+from anabranch._limits import Limits
 from anabranch._paths import Path, format_path, subject_of
 from anabranch._tensors import UnsupportedValue, form_of, png_of, tensor_of
 
@@ -46,8 +47,6 @@ TENSOR_TYPE = "application/vnd.anabranch.tensor"
 MAX_ITEMS = 1024
 MAX_TYPE_BYTES = 128
 MAX_DEPTH = 64
-MAX_DIMENSIONS = 32
-MAX_CONTENT_BYTES = 256 * 1024 * 1024
 _SMALL = 1 << 63
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -62,8 +61,10 @@ class ValueEncoder:
     `strict`, the call raises TypeError with the path and the type of the value instead.
     """
 
-    def __init__(self, *, strict: bool = False) -> None:
+    def __init__(self, *, strict: bool = False, limits: Limits | None = None) -> None:
         self.strict = strict
+        #: Those of the server that the values go to.
+        self.limits = limits or Limits()
         self.unstored: Counter[str] = Counter()
 
     def add_observation(self, step: Step, value: object) -> None:
@@ -83,7 +84,7 @@ class ValueEncoder:
     def image_content(self, content: Content, value: object, root: str = "screenshot") -> None:
         """Writes an image: of Pillow, or the bytes of a PNG, JPEG, WebP or GIF file. Other values as `set_content`."""
         if isinstance(value, (bytes, bytearray)) and (media_type := _image_type(value)):
-            _set_data(content, bytes(value), media_type)
+            self._set_data(content, bytes(value), media_type)
         else:
             self.set_content(content, value, root)
 
@@ -118,22 +119,48 @@ class ValueEncoder:
 
     def _fill(self, content: Content, value: Any, kind: Kind, root: str, path: Path) -> None:
         try:
-            if kind is Kind.ARRAY and (form := form_of(value.dtype)) and value.ndim <= MAX_DIMENSIONS:
-                _set_tensor(content, form, value.shape, value.tobytes())
+            if kind is Kind.ARRAY and (form := form_of(value.dtype)) and value.ndim <= self.limits["tensorDimensions"]:
+                self._set_tensor(content, form, value.shape, value.tobytes())
             elif kind is Kind.TEXT:
-                _set_text(content, value)
+                self._set_text(content, value)
             elif kind is Kind.NUMBER and type(value) is int and -_SMALL < value < _SMALL:
                 _set_json(content, str(value))
             elif kind is Kind.BYTES:
-                _set_data(content, bytes(value), BYTES_TYPE)
+                self._set_data(content, bytes(value), BYTES_TYPE)
             elif kind is Kind.IMAGE:
-                _set_data(content, png_of(value), PNG_TYPE)
+                self._set_data(content, png_of(value), PNG_TYPE)
             elif kind is Kind.TORCH or kind is Kind.OTHER:
-                _set_tensor(content, *tensor_of(value, kind))
+                self._set_tensor(content, *tensor_of(value, kind))
             else:
                 _set_json(content, self._tree_json(_Tree(self, root), value, path))
         except UnsupportedValue as unsupported:
             _set_json(content, _to_json(self.marker(unsupported, root, path)))
+
+    # One method for each form of content.
+
+    def _set_text(self, content: Content, value: str) -> None:
+        text = str.__str__(value)
+        try:
+            if "\0" not in text:
+                content.text = text
+                return
+            self._set_data(content, text.encode(), TEXT_TYPE)
+        except UnicodeEncodeError:
+            self._set_data(content, text.encode("utf-8", "surrogatepass"), SURROGATES_TYPE)
+
+    def _set_data(self, content: Content, data: bytes, media_type: str) -> None:
+        if len(data) > self.limits["stateBytes"]:
+            raise UnsupportedValue(f"{media_type} of {len(data)} bytes")
+        content.data = data
+        content.media_type = media_type
+
+    def _set_tensor(self, content: Content, dtype: str, shape: tuple[int, ...], data: bytes) -> None:
+        if len(data) > self.limits["stateBytes"]:
+            raise UnsupportedValue(f"array of {len(data)} bytes")
+        tensor = content.tensor
+        tensor.dtype = dtype
+        tensor.shape.extend(shape)
+        tensor.data = data
 
     def _tree_json(self, tree: _Tree, value: object, path: Path) -> str:
         try:
@@ -289,38 +316,8 @@ def _fits(item_type: str) -> bool:
 _JSON_KINDS = CONTAINERS | {Kind.NUMBER, Kind.TEXT, Kind.UNSUPPORTED}
 
 
-# One function for each form of content.
-
-
-def _set_text(content: Content, value: str) -> None:
-    text = str.__str__(value)
-    try:
-        if "\0" not in text:
-            content.text = text
-            return
-        _set_data(content, text.encode(), TEXT_TYPE)
-    except UnicodeEncodeError:
-        _set_data(content, text.encode("utf-8", "surrogatepass"), SURROGATES_TYPE)
-
-
 def _set_json(content: Content, text: str) -> None:
     content.json = text
-
-
-def _set_data(content: Content, data: bytes, media_type: str) -> None:
-    if len(data) > MAX_CONTENT_BYTES:
-        raise UnsupportedValue(f"{media_type} of {len(data)} bytes")
-    content.data = data
-    content.media_type = media_type
-
-
-def _set_tensor(content: Content, dtype: str, shape: tuple[int, ...], data: bytes) -> None:
-    if len(data) > MAX_CONTENT_BYTES:
-        raise UnsupportedValue(f"array of {len(data)} bytes")
-    tensor = content.tensor
-    tensor.dtype = dtype
-    tensor.shape.extend(shape)
-    tensor.data = data
 
 
 def content_bytes(content: Content) -> tuple[bytes, str]:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING
 
 from anabranch._connection import open_stubs
 from anabranch._digest import step_digest
+from anabranch._limits import limits_of
 from anabranch._retry import Failure, failure_of
 from anabranch._segment import Kind
+from anabranch.v1.limits import LIMITS
 
 if TYPE_CHECKING:
     import grpc
@@ -35,12 +37,12 @@ UPDATE = "TrajectoryService/UpdateTrajectory"
 APPEND_BATCH = "TrajectoryService/AppendBatch"
 _APPEND_STEPS = "TrajectoryService/AppendSteps"
 _PUT_STATE = "StateService/PutState"
+_GET_SERVER_INFO = "ServerService/GetServerInfo"
 
-#: The server accepts 100 streams per connection. The difference is left for unary calls.
-_STREAMS_PER_CONNECTION = 90
+#: Streams of a connection that are left for unary calls.
+_STREAMS_FOR_CALLS = 10
 _CALL_SECONDS = 30.0
 _UPLOAD_SECONDS = 300.0
-_CHUNK_BYTES = 256 * 1024
 _SEAL_MESSAGE_BYTES = 4096
 #: Precedes the tags in the record of a tagged step.
 _TAGS_LENGTH = struct.Struct("<I")
@@ -50,9 +52,10 @@ Done = Callable[["bytes | Failure"], None]
 
 
 class Connections:
-    """The connections of a sender, each with at most 90 streams."""
+    """The connections of a sender, each with a few streams less than the server accepts."""
 
     def __init__(self, address: str) -> None:
+        self.limits = limits_of(address)
         self._address = address
         self._channels: list[grpc.Channel] = []
         self._streams: list[int] = []
@@ -72,6 +75,7 @@ class Connections:
         if self.exiting:
             done(_answer(lambda: calling(request, timeout=_CALL_SECONDS)))
             return
+        self._ask_for_limits()
         future = calling.future(request, timeout=_CALL_SECONDS)
         future.add_done_callback(lambda ended: done(_answer(ended.result)))
 
@@ -82,15 +86,17 @@ class Connections:
         if self.exiting:
             done(Failure("CANCELLED", "the interpreter exits", "CANCELLED"))
             return
-        future = calling.future(_chunks(data), timeout=_UPLOAD_SECONDS)
+        future = calling.future(_chunks(data, self.limits["chunkBytes"]), timeout=_UPLOAD_SECONDS)
         future.add_done_callback(lambda ended: done(_answer(ended.result)))
 
     def open_stream(self, opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> Stream:
         """Opens an append stream. Raises RuntimeError if no thread can start. `report` gets each response, then None or a failure, from the stream's own thread."""
-        lane = next((i for i, count in enumerate(self._streams) if count < _STREAMS_PER_CONNECTION), len(self._streams))
+        most = max(1, self.limits["streamsPerConnection"] - _STREAMS_FOR_CALLS)
+        lane = next((i for i, count in enumerate(self._streams) if count < most), len(self._streams))
         channel = self._channel(lane)
         if self.exiting:
             raise RuntimeError("the interpreter exits")
+        self._ask_for_limits()
         self._streams[lane] += 1
         try:
             return Stream(channel, opening, report, lane)
@@ -105,6 +111,16 @@ class Connections:
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
+
+    def _ask_for_limits(self) -> None:
+        """Asks beside the first stream or call, and again if the server could not answer."""
+        if self.limits.asked:
+            return
+        self.limits.asked = True
+        calling: grpc.UnaryUnaryMultiCallable[bytes, bytes]
+        calling = self._channel(0).unary_unary(_path(_GET_SERVER_INFO), None, None)
+        future = calling.future(b"", timeout=_CALL_SECONDS)
+        future.add_done_callback(lambda ended: self.limits.take(_answer(ended.result)))
 
     def _channel(self, lane: int) -> grpc.Channel:
         while len(self._channels) <= lane:
@@ -356,7 +372,7 @@ def remedies_of(kind: Kind, content: bytes, number: int, problem: str) -> Iterat
     yield marker
 
 
-def is_stored(step: bytes, response: bytes) -> bool:
+def is_stored(step: bytes, response: bytes, moved_bytes: int = LIMITS["contentStateBytes"]) -> bool:
     """Returns whether a response of GetStep has the same step (rule W6)."""
     from anabranch.v1.trajectory_pb2 import Step
     from anabranch.v1.trajectory_service_pb2 import GetStepResponse
@@ -366,7 +382,7 @@ def is_stored(step: bytes, response: bytes) -> bool:
     names = {state.name or "env" for state in ours.states}
     for state in [each for each in stored.states if each.HasField("attach_time") and each.name not in names]:
         stored.states.remove(state)
-    return step_digest(ours) == step_digest(stored)
+    return step_digest(ours, moved_bytes) == step_digest(stored, moved_bytes)
 
 
 def _path(method: str) -> str:
@@ -384,11 +400,11 @@ def _answer(wait: Callable[[], bytes]) -> bytes | Failure:
         return Failure("CANCELLED", "the call was cancelled")
 
 
-def _chunks(data: bytes) -> Iterator[bytes]:
+def _chunks(data: bytes, size: int) -> Iterator[bytes]:
     from anabranch.v1.state_service_pb2 import PutStateRequest
 
-    for offset in range(0, max(len(data), 1), _CHUNK_BYTES):
-        yield PutStateRequest(chunk=data[offset : offset + _CHUNK_BYTES]).SerializeToString()
+    for offset in range(0, max(len(data), 1), size):
+        yield PutStateRequest(chunk=data[offset : offset + size]).SerializeToString()
 
 
 def varint(value: int) -> bytes:

@@ -136,9 +136,10 @@ class Client(ClientReading, ClientRuns):
     def values(self) -> ValueEncoder:
         """Writes Python values into steps."""
         if self._values is None:
+            from anabranch._limits import limits_of
             from anabranch._values import ValueEncoder
 
-            self._values = ValueEncoder(strict=self.strict)
+            self._values = ValueEncoder(strict=self.strict, limits=limits_of(self.address))
         return self._values
 
     def attempt(self, trajectory_id: str) -> Trajectory:

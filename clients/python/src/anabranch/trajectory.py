@@ -348,7 +348,7 @@ class Trajectory(TrajectoryReading):
 
     def _write(self, step: Step, number: int, tags: Iterable[str]) -> int:
         try:
-            data, uploads = encode(step)
+            data, uploads = encode(step, self._values.limits)
         except TooLargeError as error:
             self._at.context = None
             if self.client.strict:

@@ -1,0 +1,125 @@
+"""Recorders obey the limits of their server, and the defaults of their version until it has answered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from conftest import NODE, ROOT, Server, free_port, stored_steps
+
+import anabranch as ab
+from anabranch._limits import limits_of
+from anabranch._retry import Failure
+from anabranch.errors import StepTooLarge
+from anabranch.v1.limits import LIMITS
+from anabranch.v1.server_service_pb2 import GetServerInfoResponse
+
+OTHER = {"stepBytes": 3000, "inlineStateBytes": 2000, "chunkBytes": 1000, "stateBytes": 5000, "tensorDimensions": 1}
+
+
+class Front(grpc.GenericRpcHandler):
+    """A server that passes calls to the real one, and answers GetServerInfo with other limits."""
+
+    def __init__(self, server: Server) -> None:
+        self.asked = 0
+        #: Sizes of the messages of PutState.
+        self.chunks: list[int] = []
+        self._channel = server.stubs().channel
+        self._server = grpc.server(ThreadPoolExecutor(16), handlers=(self,))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop(0).wait()
+        self._channel.close()
+
+    def service(self, handler_call_details: Any) -> Any:
+        method: str = handler_call_details.method
+        if method.endswith("/GetServerInfo"):
+            return grpc.unary_unary_rpc_method_handler(self._info)
+        forward = self._channel.stream_stream(method, None, None)
+
+        def seen(requests: Iterator[bytes]) -> Iterator[bytes]:
+            for request in requests:
+                if method.endswith("/PutState"):
+                    self.chunks.append(len(request))
+                yield request
+
+        return grpc.stream_stream_rpc_method_handler(lambda requests, context: iter(forward(seen(requests))))
+
+    def _info(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        self.asked += 1
+        return GetServerInfoResponse(limits=OTHER).SerializeToString()
+
+
+@pytest.fixture
+def front(server: Server) -> Iterator[Front]:
+    running = Front(server)
+    yield running
+    running.stop()
+
+
+def asked(address: str) -> None:
+    """Waits until the server has told its limits: nothing that records waits for that."""
+    deadline = time.monotonic() + 60
+    while not limits_of(address).known:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_recorder_obeys_the_limits_of_its_server(server: Server, front: Front) -> None:
+    client = ab.connect(front.address, strict=True)
+    assert client.values.limits.values == LIMITS
+    t = client.trajectory()
+    t.reset()
+    t.flush(60)
+    asked(front.address)
+    t.step(observation=b"x" * 2500)
+    with pytest.raises(StepTooLarge, match="expected at most 3000"):
+        t.step(observation=[b"y" * 20] * 200)
+    with pytest.raises(TypeError, match="octet-stream of 5001 bytes"):
+        t.step(observation=b"z" * 5001)
+    for _ in range(100):
+        t.step(observation=b"small")
+    t.flush(60)
+    # The real server would have kept these bytes in the step.
+    assert stored_steps(server, t.id)[1].observations[0].content.state_digest
+    # The first message of an upload also has its digest.
+    assert len(front.chunks) == 3
+    assert max(front.chunks) < 1100
+    assert len(stored_steps(server, t.id)) == 102
+    assert front.asked == 1
+
+
+def test_without_a_server_the_limits_are_those_of_the_version(server: Server) -> None:
+    script = "import('./src/domain/limits.ts').then(({ LIMITS }) => console.log(JSON.stringify(LIMITS)))"
+    done = subprocess.run([NODE, "-e", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == LIMITS
+    away = ab.connect(f"127.0.0.1:{free_port()}", spool=False)
+    away.trajectory().reset(observation=b"x" * 2500)
+    assert away.values.limits.values == LIMITS
+
+
+def test_the_limits_of_the_real_server_replace_the_defaults(server: Server) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset()
+    t.flush(60)
+    asked(server.address)
+    assert client.values.limits.values.items() >= LIMITS.items()
+    assert client.values.limits["maxConnections"] > 0
+
+
+@pytest.mark.parametrize(("code", "again"), [("UNAVAILABLE", True), ("CANCELLED", True), ("UNIMPLEMENTED", False)])
+def test_a_server_that_could_not_answer_is_asked_again(code: str, again: bool) -> None:
+    limits = limits_of(f"127.0.0.1:{free_port()}")
+    limits.asked = True
+    limits.take(Failure(code, "failed"))
+    assert limits.asked is not again
+    assert limits.values == LIMITS

@@ -1,0 +1,28 @@
+/**
+ * Writes the limits of this version into gen/: clients use them until a server has told its own.
+ *
+ * Part of `npm run generate`.
+ */
+import { writeFile } from 'node:fs/promises';
+import path from 'node:path';
+import { LIMITS } from '../src/domain/limits.ts';
+
+const GEN = path.resolve(import.meta.dirname, '../gen');
+const NOTE = 'The limits of this version, by the names of docs/limitations.md. Generated from src/domain/limits.ts.';
+
+const limits = Object.entries(LIMITS);
+const members = (line: (name: string, value: number) => string) =>
+  limits.map(([name, value]) => `${line(name, value)}\n`).join('');
+
+await writeFile(
+  path.join(GEN, 'es/anabranch/v1/limits.js'),
+  `/** ${NOTE} */\nexport const LIMITS = Object.freeze({\n${members((name, value) => `  ${name}: ${value},`)}});\n`,
+);
+await writeFile(
+  path.join(GEN, 'es/anabranch/v1/limits.d.ts'),
+  `/** ${NOTE} */\nexport declare const LIMITS: {\n${members((name) => `  readonly ${name}: number;`)}};\n`,
+);
+await writeFile(
+  path.join(GEN, 'python/anabranch/v1/limits.py'),
+  `"""${NOTE}"""\n\nLIMITS: dict[str, int] = {\n${members((name, value) => `    "${name}": ${value},`)}}\n`,
+);
