@@ -52,7 +52,7 @@ def decode_content(content: Content, fetch: Fetch) -> Any:
 
 def decode_json(text: str) -> Any:
     """Returns the value of info, metadata or JSON content."""
-    return json.loads(text, object_hook=_untag)
+    return _JSON.decode(text)
 
 
 def decode_items(items: Sequence[Observation] | Sequence[Action], fetch: Fetch) -> Any:
@@ -137,6 +137,10 @@ _TAGS: dict[str, Callable[[Any], Any]] = {
     "$items": _items,
     "$unstored": Unstored,
 }
+
+
+#: `json.loads` would create a decoder for each text.
+_JSON = json.JSONDecoder(object_hook=_untag)
 
 
 class _NoPaths(Exception):

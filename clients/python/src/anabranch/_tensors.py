@@ -121,6 +121,7 @@ def image_of(data: bytes) -> Image:
     return optional("PIL.Image", "to read images").open(io.BytesIO(data))
 
 
+@functools.cache
 def optional(module: str, purpose: str) -> Any:
     """Imports a module that the package does not require. If it is missing, the error names what to install."""
     try:

@@ -117,6 +117,7 @@ class Episode:
     def __init__(self, trajectory: Trajectory, owned: list[OwnedStep], connection: Connection) -> None:
         self.trajectory = trajectory
         self._blobs = Blobs(connection, owned)
+        self._has_contents = False
         self.steps = [Step(trajectory.id, step, self._blobs) for step in owned]
 
     @property
@@ -220,7 +221,9 @@ class Episode:
 
     def prefetch(self) -> None:
         """Reads the large contents of all steps in one call. `observations` and `actions` do so too."""
-        self.prefetch_states(digests_of)
+        if not self._has_contents:
+            self.prefetch_states(digests_of)
+            self._has_contents = True
 
     def prefetch_states(self, digests: Callable[[StepMessage], Iterable[str]]) -> None:
         """Reads the states whose digests a function returns for each step, in one call."""
