@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from conftest import Server, stored_steps
 
 import anabranch as ab
-from anabranch import _wire
+from anabranch import _spool, _wire
 from anabranch.errors import AnabranchError, TrajectoryNotFound
 from anabranch.v1.trajectory_service_pb2 import ListTagsRequest
 
@@ -242,6 +243,38 @@ def test_a_trajectory_that_another_writer_continued_becomes_a_branch(own_server:
     assert observed(own_server, other.id) == ["0", "1", "20"]
     assert observed(own_server, t.id) == ["0", "1", "2", "3"]
     assert own_server.stored(t.id).labels["anabranch.spooled_from"] == other.id
+
+
+def test_spellings_of_a_spool_folder_share_a_recorder(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "link").symlink_to(tmp_path / "s")
+    spellings = ["s", "./x/../s", "~/s", "link", str(tmp_path / "s"), tmp_path / "s"]
+    recorders = {id(ab.connect(server.address, spool=spool).trajectory()._recorder) for spool in spellings}
+    for spool in spellings:
+        monkeypatch.setenv("ANABRANCH_SPOOL", os.fspath(spool))
+        recorders.add(id(ab.connect(server.address).trajectory()._recorder))
+    assert len(recorders) == 1
+
+
+def test_a_relative_spool_stays_where_it_was_when_the_directory_changes(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(_spool, "SEGMENT_BYTES", 64 * 1024)
+    client = ab.connect(server.address, strict=True, spool="s")
+    monkeypatch.chdir(tmp_path.parent)
+    t = client.trajectory()
+    t.reset(observation=0)
+    # More segments follow.
+    monkeypatch.chdir(tmp_path.parent.parent)
+    for number in range(1, 200):
+        t.step(action=1, observation=f"{number:01000}")
+    t.flush(60)
+    assert len(stored_steps(server, t.id)) == 200
+    assert (tmp_path / "s").exists()
 
 
 def test_a_deleted_trajectory_ends_its_recording(server: Server) -> None:

@@ -198,6 +198,18 @@ def test_a_live_owner_keeps_its_folder_and_a_dead_one_loses_it(tmp_path: Path) -
     assert parent.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_process_does_not_take_over_its_own_folders(tmp_path: Path) -> None:
+    parent = tmp_path / "root/address"
+    owner = Owner.create(parent)
+    (tmp_path / "link").symlink_to(parent)
+    assert list(abandoned(tmp_path / "link", set())) == []
+    # The attempt must not end the lock: a process loses it when it closes any descriptor of the file.
+    other = subprocess.run([sys.executable, "-c", FORKS, str(parent)], check=False)
+    assert other.returncode == 0
+    owner.release()
+    assert len(list(abandoned(parent, set()))) == 1
+
+
 def test_segments_that_were_unmapped_while_they_waited_are_not_reused(tmp_path: Path) -> None:
     log = Spool(tmp_path, 1 << 30)
     track = log.track(b"t")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from anabranch._abandoned import SET_ASIDE, Abandoned, Owner, spool_root
+from anabranch._abandoned import SET_ASIDE, Abandoned, Owner, resolved, spool_root
 from anabranch._connection import address_from
 from anabranch._recorder import recorder_for
 
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     aside.add_argument("name", nargs="+", help="names that `list` prints")
     aside.set_defaults(run=_set_aside)
     options = parser.parse_args(arguments)
-    result: int = options.run(options.folder or spool_root(), options)
+    result: int = options.run(resolved(options.folder) if options.folder else spool_root(), options)
     return result
 
 

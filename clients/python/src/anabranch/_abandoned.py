@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -26,14 +27,38 @@ def spool_root() -> Path:
     """Returns the default folder of all spools."""
     chosen = os.environ.get("ANABRANCH_SPOOL")
     if chosen:
-        return Path(chosen).expanduser()
+        return resolved(chosen)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(state) / "anabranch/spool"
+    return resolved(state) / "anabranch/spool"
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """Returns the one absolute path of a folder, so that the working directory and the spelling do not matter."""
+    return Path(path).expanduser().resolve()
 
 
 def folder_of(root: Path, address: str) -> Path:
     """Returns the folder of the spools for one server."""
     return root / quote(address, safe="")
+
+
+class _Locked:
+    """The lock files that this process has locked.
+
+    `fcntl.lockf` excludes other processes only, and the lock ends when the process closes any descriptor of its file.
+    """
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        #: Device and inode of each file. A folder can have several paths.
+        self.files: set[tuple[int, int]] = set()
+
+    def forked(self) -> None:
+        self.__init__()
+
+
+_locked = _Locked()
+os.register_at_fork(after_in_child=_locked.forked)
 
 
 class Owner:
@@ -60,26 +85,38 @@ class Owner:
 
     @staticmethod
     def lock(folder: Path) -> Owner | None:
-        """Locks a folder. Returns None if another process owns it, or if it does not exist any more."""
-        try:
-            file = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError:
+        """Locks a folder. Returns None if a process owns it, also this one, or if it does not exist any more."""
+        path = folder / _LOCK
+        with _locked.guard:
+            try:
+                if path.exists() and _key(path.stat()) in _locked.files:
+                    return None
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError:
+                return None
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                key = _key(os.fstat(file))
+                if _key(path.stat()) == key:
+                    _locked.files.add(key)
+                    return Owner(folder, file)
+            except OSError:
+                pass
+            os.close(file)
             return None
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.stat(folder / _LOCK).st_ino == os.fstat(file).st_ino:
-                return Owner(folder, file)
-        except OSError:
-            pass
-        os.close(file)
-        return None
 
     def delete(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
         self.release()
 
     def release(self) -> None:
-        os.close(self._file)
+        with _locked.guard:
+            _locked.files.discard(_key(os.fstat(self._file)))
+            os.close(self._file)
+
+
+def _key(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
 
 
 def note_move(folder: Path, track: int, moved: Moved) -> None:

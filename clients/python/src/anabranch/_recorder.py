@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch._abandoned import Owner, folder_of, note_move, spool_root
+from anabranch._abandoned import Owner, folder_of, note_move, resolved, spool_root
 from anabranch._office import Identity, Moved
 from anabranch._outbox import Outbox
 from anabranch._segment import Entry, Kind
@@ -221,7 +221,7 @@ atexit.register(_process.exit)
 def _folder_from(spool: object) -> Path | None:
     if spool is False:
         return None
-    return Path(os.fspath(spool)) if isinstance(spool, (str, os.PathLike)) else spool_root()
+    return resolved(os.fspath(spool)) if isinstance(spool, (str, os.PathLike)) else spool_root()
 
 
 def recorder_for(address: str, spool: object) -> Recorder:

@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -35,7 +36,8 @@ def connect(address: str | None = None, *, strict: bool = False, spool: Spool = 
 
     `address` is HOST:PORT; the default is ANABRANCH_ADDRESS, else 127.0.0.1:50051. With `strict`, values that cannot be
     stored raise; otherwise a marker replaces them. `spool` is the folder for steps that are not on the server yet; the
-    default is ANABRANCH_SPOOL, else $XDG_STATE_HOME/anabranch/spool. False keeps them in memory.
+    default is ANABRANCH_SPOOL, else $XDG_STATE_HOME/anabranch/spool. False keeps them in memory. A relative folder is
+    resolved at this call.
     """
     return Client(address_from(address), strict=strict, spool=spool)
 
@@ -46,7 +48,8 @@ class Client(ClientReading, ClientRuns):
     def __init__(self, address: str, *, strict: bool = False, spool: Spool = None) -> None:
         self.address = address
         self.strict = strict
-        self._spool: Spool = spool
+        # The program can change its working directory before it records.
+        self._spool: Spool = spool if spool is None or spool is False else Path(spool).expanduser().resolve()
         self._values: ValueEncoder | None = None
         self.connection = Connection(address)
 
