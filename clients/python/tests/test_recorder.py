@@ -7,6 +7,7 @@ import threading
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 from conftest import Server, stored_steps
 
@@ -286,11 +287,27 @@ def test_a_deleted_trajectory_ends_its_recording(server: Server) -> None:
     t.flush(30)
     before = client.stats.dropped
     server.stubs().trajectories.DeleteTrajectory(DeleteTrajectoryRequest(trajectory_id=t.id))
-    t.step(action=1)
-    with pytest.raises(AnabranchError, match="TRAJECTORY_NOT_FOUND"):
-        t.flush(30)
+    receipt = t.step(action=1)
+    for wait in (t.flush, receipt.wait):
+        with pytest.raises(TrajectoryNotFound, match="TRAJECTORY_NOT_FOUND") as caught:
+            wait(30)
+        assert isinstance(caught.value.__cause__, grpc.RpcError)
+        assert caught.value.metadata == {"trajectory_id": t.id}
     assert t.step(action=2).number == -1
     assert client.stats.dropped == before + 2
+
+
+def test_a_step_after_the_deletion_raises_with_strict(server: Server) -> None:
+    from anabranch.v1.trajectory_service_pb2 import DeleteTrajectoryRequest
+
+    t = ab.connect(server.address, strict=True).trajectory()
+    t.reset(observation=0).wait(30)
+    server.stubs().trajectories.DeleteTrajectory(DeleteTrajectoryRequest(trajectory_id=t.id))
+    with pytest.raises(TrajectoryNotFound):
+        t.step(action=1).wait(30)
+    with pytest.raises(TrajectoryNotFound, match="was deleted") as caught:
+        t.step(action=2)
+    assert isinstance(caught.value.__cause__, grpc.RpcError)
 
 
 def test_reset_must_come_first_and_seal_last(server: Server) -> None:
@@ -348,7 +365,7 @@ def test_a_trajectory_that_was_deleted_before_its_creation_arrived_is_not_create
     stub.DeleteTrajectory(s.DeleteTrajectoryRequest(trajectory_id=t.id))
     other = ab.connect(own_server.address, spool=False).trajectory(id=t.id)
     other.reset(observation=0)
-    with pytest.raises(AnabranchError, match="TRAJECTORY_NOT_FOUND"):
+    with pytest.raises(TrajectoryNotFound, match="TRAJECTORY_NOT_FOUND"):
         other.flush(30)
     assert own_server.listed() == []
 

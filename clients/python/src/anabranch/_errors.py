@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import grpc
 
+    from anabranch._retry import Failure
+
 _DOMAIN = "anabranch.v1"
 _DETAILS_KEY = "grpc-status-details-bin"
 
 
 class AnabranchError(Exception):
-    """A call failed, or a value cannot be stored. For errors of calls, the cause is the gRPC error.
+    """A call failed, or a value cannot be stored. For errors of calls, the cause is the gRPC error. A failure to send
+    recorded steps has no cause if the server rejected one entry of a batch.
 
     `reason` is a name of docs/errors.md, for example `STEP_GAP`; it is empty if the server sent none. `metadata` has
     the values that the reason promises. `retry_after` is the time in seconds after which a retry can succeed; None if
@@ -97,6 +100,17 @@ def error_from_rpc(error: grpc.RpcError) -> AnabranchError:
         return (Unreachable if unreachable else AnabranchError)(message)
     cls = BY_REASON.get(info.reason, AnabranchError)
     return cls(message, reason=info.reason, metadata=info.metadata, retry_after=retry_after)
+
+
+def error_from_failure(failure: Failure, message: str) -> AnabranchError:
+    """Returns the error of a recording that failed, as the class of its reason, with the gRPC error as its cause."""
+    from anabranch.errors import BY_REASON
+
+    cls = BY_REASON.get(failure.reason, AnabranchError)
+    retry_after = failure.retry_after or None
+    error = cls(message, reason=failure.reason, metadata=failure.metadata, retry_after=retry_after)
+    error.__cause__ = failure.cause
+    return error
 
 
 def _missing_rpc(metadata: Mapping[str, str]) -> str:

@@ -440,7 +440,8 @@ class Outbox:
             self._office.report(
                 f"trajectory {self.trajectory_id}: {steps} steps cannot be sent and stay in the spool: {failure}"
             )
-        self.dropped, self.failure = dropped, failure
+        # Threads that record look at `dropped` first.
+        self.failure, self.dropped = failure, dropped
 
     def _mark(self, entry: Entry) -> None:
         self.settled = entry.position + 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from anabranch._scope import sleep
@@ -69,6 +69,8 @@ class Failure:
     metadata: Mapping[str, str] | None = None
     #: Delay that the server asks for before the next retry, in seconds.
     retry_after: float = 0.0
+    #: The gRPC error. None if the failure is an entry of a batch, or was found by this package.
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
 
     @property
     def transient(self) -> bool:
@@ -93,7 +95,7 @@ def failure_of(error: grpc.RpcError) -> Failure:
     from google.rpc.status_pb2 import Status
 
     if not isinstance(error, grpc.Call):
-        return Failure("UNKNOWN", str(error))
+        return Failure("UNKNOWN", str(error), cause=error)
     reason, retry_after = "", 0.0
     metadata: Mapping[str, str] | None = None
     for entry in error.trailing_metadata() or ():
@@ -105,7 +107,7 @@ def failure_of(error: grpc.RpcError) -> Failure:
                 reason, metadata = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    return Failure(error.code().name, error.details() or "", reason, metadata, retry_after)
+    return Failure(error.code().name, error.details() or "", reason, metadata, retry_after, error)
 
 
 def protocol_error(what: str) -> Failure:

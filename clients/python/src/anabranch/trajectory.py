@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch import _history, _wire
 from anabranch._arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
-from anabranch._errors import AnabranchError, StepTooLarge
+from anabranch._errors import AnabranchError, StepTooLarge, error_from_failure
 from anabranch._history import Checkpoint, Position
 from anabranch._office import Identity
 from anabranch._reading import TrajectoryReading
@@ -254,7 +254,8 @@ class Trajectory(TrajectoryReading):
     def flush(self, timeout: float | None = None) -> None:
         """Returns when everything recorded so far is durable on the server.
 
-        `timeout` is in seconds. Raises TimeoutError when it has passed, and AnabranchError if steps are not recorded.
+        `timeout` is in seconds. Raises TimeoutError when it has passed, and AnabranchError if steps are not recorded:
+        the class of the server's reason, for example TrajectoryNotFound.
         """
         with self._lock:
             position = self._last_position
@@ -267,7 +268,7 @@ class Trajectory(TrajectoryReading):
         box = self._box
         done = self._recorder.sender.wait(lambda: box.settled > position or box.failure is not None, timeout)
         if box.failure is not None and position >= box.failed_at:
-            raise AnabranchError(str(box.failure), reason=box.failure.reason, metadata=box.failure.metadata)
+            raise error_from_failure(box.failure, str(box.failure))
         if not done:
             raise TimeoutError(f"steps of trajectory {self.id} are not durable after {timeout} s; they are kept")
 
@@ -401,7 +402,8 @@ class Trajectory(TrajectoryReading):
     def _refuse(self, problem: str) -> Receipt:
         """Counts a step that is not recorded."""
         if self.client.strict:
-            raise AnabranchError(problem)
+            failure = self._box.failure if problem == self._box.dropped else None
+            raise AnabranchError(problem) if failure is None else error_from_failure(failure, problem)
         self._recorder.drop()
         if not self._warned:
             self._warned = True
