@@ -11,13 +11,22 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 from conftest import Server, dose, stored_steps
 
 import anabranch as ab
-from anabranch.v1.trajectory_service_pb2 import GetTagRequest, SetTagRequest
+from anabranch.v1.trajectory_pb2 import Trajectory
+from anabranch.v1.trajectory_service_pb2 import (
+    GetTagRequest,
+    GetTrajectoryRequest,
+    GetTrajectoryResponse,
+    SetTagRequest,
+)
+from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceServicer, add_TrajectoryServiceServicer_to_server
 
 #: Records steps as fast as it can, and prints the trajectory and the number of each step when `step()` has returned.
 RECORDS = """
@@ -203,6 +212,41 @@ def mute() -> Iterator[str]:
     """The address of a server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+class SlowTrajectories(TrajectoryServiceServicer):
+    """Answers GetTrajectory as a server whose trajectory has more and more successors, each after 0.1 s."""
+
+    def __init__(self) -> None:
+        #: How many seconds the client allowed for each call.
+        self.allowed: list[float] = []
+
+    def GetTrajectory(self, request: GetTrajectoryRequest, context: grpc.ServicerContext) -> GetTrajectoryResponse:
+        self.allowed.append(context.time_remaining() or 0.0)
+        time.sleep(0.1)
+        if len(self.allowed) > 100:
+            context.abort(grpc.StatusCode.INTERNAL, "the client did not stop")
+        return GetTrajectoryResponse(trajectory=Trajectory(id=request.trajectory_id))
+
+
+def test_a_resume_has_one_deadline_for_all_its_calls() -> None:
+    slow = SlowTrajectories()
+    server = grpc.server(ThreadPoolExecutor(1))
+    add_TrajectoryServiceServicer_to_server(slow, server)
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    server.start()
+    try:
+        with pytest.raises((TimeoutError, ab.errors.Unreachable)):
+            ab.connect(address).trajectory(name="n", resume="allow", resume_timeout=3)
+    finally:
+        server.stop(None)
+    assert slow.allowed == sorted(slow.allowed, reverse=True)
+    assert len(slow.allowed) <= 31
+
+
+def test_a_resume_from_a_server_that_never_answers_raises(mute: str) -> None:
+    with pytest.raises((TimeoutError, ab.errors.Unreachable)):
+        ab.connect(mute).trajectory(name="n", resume="allow", resume_timeout=1)
 
 
 TAKES = """

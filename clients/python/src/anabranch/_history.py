@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, Protocol
@@ -118,8 +119,9 @@ class Checkpoint(Mapping[str, Any]):
         return f"Checkpoint(step={self.step}, states={sorted(self._states)})"
 
 
-def find(client: Client, trajectory_id: str, timeout: float) -> Trajectory | None:
-    """Returns a trajectory, or None if it does not exist. Waits for a server that is not reachable, for a time."""
+def find(client: Client, trajectory_id: str, deadline: float) -> Trajectory | None:
+    """Returns a trajectory, or None if it does not exist. Waits for a server that is not reachable, until the deadline
+    on the monotonic clock."""
     import grpc
 
     from anabranch._errors import error_from_rpc
@@ -128,10 +130,11 @@ def find(client: Client, trajectory_id: str, timeout: float) -> Trajectory | Non
 
     def once() -> Trajectory | None:
         stub = client.connection.stubs.trajectories
-        return stub.GetTrajectory(GetTrajectoryRequest(trajectory_id=trajectory_id), timeout=timeout).trajectory
+        left = max(0.0, deadline - time.monotonic())
+        return stub.GetTrajectory(GetTrajectoryRequest(trajectory_id=trajectory_id), timeout=left).trajectory
 
     try:
-        return retrying(once, timeout)
+        return retrying(once, deadline - time.monotonic())
     except grpc.RpcError as error:
         if failure_of(error).reason == "TRAJECTORY_NOT_FOUND":
             return None

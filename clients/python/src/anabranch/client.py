@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +70,8 @@ class Client(ClientReading, ClientRuns):
 
         With `resume`, the id is derived from run, task and name. "allow" continues the trajectory or creates it; "must"
         raises TrajectoryNotFound if it does not exist. Resuming waits for the server, for at most `resume_timeout`
-        seconds: first it sends what earlier processes left of the trajectory. Raises TimeoutError.
+        seconds in all: first it sends what earlier processes left of the trajectory. Raises TimeoutError, or Unreachable
+        if the server does not answer.
         """
         from anabranch._wire import CREATE
         from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
@@ -223,13 +225,16 @@ class Client(ClientReading, ClientRuns):
         from anabranch._recorder import recorder_for
         from anabranch.errors import TrajectoryNotFound
 
+        deadline = time.monotonic() + timeout
         recorder = recorder_for(self.address, self._spool)
         latest: TrajectoryMessage | None = None
         following = trajectory_id
         while True:
-            if not recorder.settle(following, timeout):
-                raise TimeoutError(f"steps of trajectory {following} that are spooled were not sent in {timeout} s")
-            found = find(self, following, timeout)
+            if not recorder.settle(following, deadline - time.monotonic()):
+                raise TimeoutError(
+                    f"trajectory {following}: spooled steps were not sent within {timeout} s of resuming"
+                )
+            found = find(self, following, deadline)
             if found is None:
                 break
             latest, following = found, successor_of(following)
