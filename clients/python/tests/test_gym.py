@@ -70,10 +70,12 @@ def test_resets_and_close_cancel_an_episode_that_has_not_ended(client: Client, t
     env = Record(cartpole(), client, task=task)
     first, _ = env.reset(seed=1)
     play(env, first, 2)
+    trajectories = [env.trajectory]
     env.reset()
-    last = env.trajectory
+    trajectories.append(env.trajectory)
     env.close()
-    last.flush(20)
+    for trajectory in trajectories:
+        trajectory.flush(20)
     found = sorted((len(episode), episode.status) for episode in client.episodes(task=task))
     assert found == [(0, "cancelled"), (2, "cancelled")]
 
