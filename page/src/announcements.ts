@@ -1,4 +1,4 @@
-/** Changes are announced at most as often as this: a screen reader interrupts what a person reads. */
+/** Shortest time between two announcements. A screen reader interrupts a person who reads. */
 export const ANNOUNCE_MS = 10_000;
 
 /** Announces a text to screen readers when it changes, at most every 10 seconds. The page shows the first one already. */

@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { Announcements } from './announcements.ts';
 
-/** Tells changes to people who do not see them, politely and seldom. */
+/** Announces changes to screen readers, politely and at most every 10 seconds. */
 export function Announcer({ text }: { readonly text: string }) {
   const [said, setSaid] = useState('');
   const [announcements] = useState(() => new Announcements(setSaid));

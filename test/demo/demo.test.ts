@@ -13,10 +13,8 @@ import type { Gains } from '../../src/demo/controller.ts';
 import { act, isOver } from '../../src/demo/episode.ts';
 import { MAIN_GAINS, NOISE, VARIANTS } from '../../src/demo/variant.ts';
 import { runCli } from '../cli/run_cli.ts';
-import { archivedLines, exported } from '../store/archived.ts';
-import { openOn } from '../store/on_store.ts';
-import { expectVerified } from '../store/verified.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { verifiedLinesIn } from '../store/archived.ts';
+import { createDatabase } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
 /** An event of `demo --json`; 64-bit numbers are strings. */
@@ -333,7 +331,7 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     await using second = await createDatabase('postgres');
     await using third = await createDatabase('sqlite');
     const first = { engine: 'sqlite' as const, url: `sqlite:${scratch}` };
-    const before = await linesIn(first);
+    const before = await verifiedLinesIn(first);
     expect(before.filter((line) => line.includes('"record":"trajectory_end"')).length).toBeGreaterThan(3);
     for (const [from, to] of [
       [first, second],
@@ -346,19 +344,9 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
         /Copied \d+ namespaces?: (\d+) trajectories .*\. (\d+) trajectories are equal/.exec(stdout) ?? [];
       expect(Number(copied)).toBeGreaterThan(3);
       expect(identical).toBe(copied);
-      expect(await linesIn(to)).toEqual(before);
+      expect(await verifiedLinesIn(to)).toEqual(before);
     }
   });
-
-  async function linesIn(database: Pick<TestDatabase, 'engine' | 'url'>): Promise<string[]> {
-    const store = await openOn(database);
-    try {
-      await expectVerified(store);
-      return archivedLines(await exported(store, 'default'));
-    } finally {
-      await store.close();
-    }
-  }
 
   function scratchFile(stdout: string): string {
     return /^Server .* on sqlite:(.*)$/m.exec(stdout)?.[1]?.trimEnd() ?? 'no scratch database was named';

@@ -5,10 +5,10 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
 import { runCli } from '../cli/run_cli.ts';
-import { archivedLines, exported } from '../store/archived.ts';
+import { verifiedLinesIn } from '../store/archived.ts';
 import { openOn } from '../store/on_store.ts';
 import { expectVerified } from '../store/verified.ts';
-import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
 import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
@@ -37,22 +37,12 @@ beforeAll(async () => {
   client.close();
   expect((await runCli(['export', archive, '--address', server.url])).code).toBe(0);
   await server.kill();
-  lines = await linesIn(database);
+  lines = await verifiedLinesIn(database);
   const file = await open(archive);
   size = (await file.stat()).size;
   await file.close();
 });
 afterAll(() => rm(folder, { recursive: true, force: true }));
-
-async function linesIn(database: TestDatabase): Promise<string[]> {
-  const store = await openOn(database);
-  try {
-    await expectVerified(store);
-    return archivedLines(await exported(store, 'default'));
-  } finally {
-    await store.close();
-  }
-}
 
 /** The chunks of the archive. `at` is called before each of them with the bytes that were sent. */
 async function* chunks(at: (sent: number) => Promise<void>): AsyncGenerator<{ chunk: Uint8Array }> {
@@ -104,7 +94,7 @@ it.each(ENGINES)(
     expect([trajectories, steps]).toEqual([1n, 120n]);
     client.close();
     await server.kill();
-    expect(await linesIn(database)).toEqual(lines);
+    expect(await verifiedLinesIn(database)).toEqual(lines);
     await reportFigures(`imports that kill -9 ends, on ${engine}`, { kills, 'half imported trajectories': 0, lost: 0 });
   },
 );

@@ -1,5 +1,8 @@
 import type { ArchivePart, ArchiveScope, ImportProgress } from '../../src/domain/archive.ts';
 import type { Store } from '../../src/store/contract/store.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { openOn } from './on_store.ts';
+import { expectVerified } from './verified.ts';
 
 const NAMESPACE = { kind: 'namespace' } as const;
 
@@ -35,4 +38,15 @@ export function archivedLines(parts: readonly ArchivePart[]): string[] {
   return parts
     .flatMap((part) => (part.kind === 'records' ? part.text.split('\n') : []))
     .filter((line) => line !== '' && !line.startsWith('{"record":"archive"'));
+}
+
+/** Verifies a database, and returns the lines of everything in its namespace `default`. */
+export async function verifiedLinesIn(database: Pick<TestDatabase, 'engine' | 'url'>): Promise<string[]> {
+  const store = await openOn(database);
+  try {
+    await expectVerified(store);
+    return archivedLines(await exported(store, 'default'));
+  } finally {
+    await store.close();
+  }
 }

@@ -10,7 +10,7 @@ export interface AttemptsRead {
 /** Rollouts whose attempts are read: the newest. */
 export const MOST_ROLLOUTS = 200;
 
-/** Calls at the same time. */
+/** Number of calls that run at the same time. */
 const TOGETHER = 6;
 
 /** Attempts change with these. Turns and rewards do not change where an attempt is on the axis of time. */
@@ -18,7 +18,7 @@ export function versionOf({ attempt, status }: Pick<Rollout, 'attempt' | 'status
   return `${attempt} ${status}`;
 }
 
-/** Returns the rollouts that have begun, at most so many of the newest. */
+/** Returns the newest rollouts that have begun, up to a maximum. */
 export function begunOf(rollouts: Iterable<Rollout>): readonly Rollout[] {
   const begun = [...rollouts].filter(({ attempt }) => attempt > 0);
   return begun

@@ -3,7 +3,7 @@ import pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
 import { SCHEMA } from '../postgres/schema.ts';
 
-/** How long `dropSchema` waits for connections to end: Postgres lists those of a server that has just stopped a little longer. */
+/** How long `dropSchema` waits for connections to end. Postgres still lists those of a server that has just stopped. */
 const PATIENCE_MS = 5_000;
 const PAUSE_MS = 50;
 
@@ -28,7 +28,7 @@ export async function dropSchema(url: string): Promise<void> {
   }
 }
 
-/** The number of connections of servers, as soon as there are none, or after PATIENCE_MS. */
+/** Returns the number of connections of servers: 0 as soon as there are none, otherwise the number after PATIENCE_MS. */
 async function connectionsAfterWaiting(client: pg.Client): Promise<number> {
   for (let waited = 0; ; waited += PAUSE_MS) {
     const { rows } = await client.query<{ n: string }>(

@@ -92,7 +92,7 @@ export function decodeBytes(
 export class ChainDecoder {
   readonly #state: Digest;
   #bytes: Uint8Array | undefined;
-  /** Whether the bytes were made here, and only here are they used. */
+  /** Whether these bytes were decoded here and are used nowhere else, so that they can be freed. */
   #isOwn = false;
 
   constructor(state: Digest, dictionary?: Uint8Array) {

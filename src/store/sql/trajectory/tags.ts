@@ -90,7 +90,7 @@ export async function listTags({ db, namespace }: ReadScope, trajectoryId: strin
 /** Tags that a row of a tree shows. */
 const SHOWN_TAGS = 16;
 
-/** The bound is found first, so a trajectory with many tags costs no more than one with few. */
+/** Finds the name of the last shown tag first, so that a trajectory with many tags costs no more than one with few. */
 export async function readTreeTags(
   { engine, db, namespace }: ReadScope,
   tree: bigint,

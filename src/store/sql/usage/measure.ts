@@ -29,7 +29,7 @@ export async function* measureUsage(
   return measured.usage;
 }
 
-/** Nothing is added up step by step. */
+/** Reads the maintained totals. The only progress is one message with 0 of 0 steps. */
 async function* readTotals(scope: ReadScope): AsyncGenerator<UsageProgress, StorageUsage, undefined> {
   yield { done: 0n, total: 0n };
   return await usageOfNamespace(scope);

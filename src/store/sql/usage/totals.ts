@@ -32,7 +32,7 @@ export async function usageOfNamespace({ engine, namespace }: ReadScope): Promis
   };
 }
 
-/** What rows are counted, and those that are not. `where` is a condition on the namespace. */
+/** Selects the maintained totals, and the rows that they do not include yet. `where` is a condition on the namespace. */
 function maintained(engine: Engine, where: RawBuilder<SqlBool>): RawBuilder<NamespaceTotals> {
   // Rows before `merged_to` are counted.
   return sql`select namespace, ${sql.join(COLUMNS.map((name) => sql.ref(name)))}
@@ -45,7 +45,7 @@ function maintained(engine: Engine, where: RawBuilder<SqlBool>): RawBuilder<Name
     where s.tree = t.tree and s.trajectory = t.key and s.first_step_number >= t.merged_to and s.body_bytes is null`;
 }
 
-/** All rows. */
+/** Selects the lengths of all rows, which the totals must equal. */
 function counted(engine: Engine): RawBuilder<NamespaceTotals> {
   return sql`select namespace, coalesce(body_bytes, octet_length(body)) as step_logical,
       octet_length(body) as step_stored, coalesce(states_bytes, octet_length(states)) as state_logical,
