@@ -32,10 +32,17 @@ export function parseStatuses(text: string, before: readonly Status[] = []): Sta
 }
 
 /** Parses `model=pid`. The flag can be repeated. */
-export function parseLabel(text: string, before: Readonly<Record<string, string>> = {}): Record<string, string> {
-  const at = text.indexOf('=');
-  if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
-  throw new CliError(`--label is "${text}": expected KEY=VALUE, such as model=pid.`, { exitCode: 2 });
+export const parseLabel = labelParser('--label');
+
+/** Parses `phase=reach`. The flag can be repeated. */
+export const parseStepLabel = labelParser('--step-label');
+
+function labelParser(flag: string) {
+  return (text: string, before: Readonly<Record<string, string>> = {}): Record<string, string> => {
+    const at = text.indexOf('=');
+    if (at > 0) return { ...before, [text.slice(0, at)]: text.slice(at + 1) };
+    throw new CliError(`${flag} is "${text}": expected KEY=VALUE, such as model=pid.`, { exitCode: 2 });
+  };
 }
 
 /** Parses a bound: any number but NaN. */

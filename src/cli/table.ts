@@ -3,7 +3,7 @@ import { extname, resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import { TABLE_FORMATS, type TableFormat } from '../tables/write.ts';
 import { type CliContext, CliError } from './context.ts';
-import { parseBound, parseLabel, parseStatuses } from './filters.ts';
+import { parseBound, parseLabel, parseStatuses, parseStepLabel } from './filters.ts';
 import { createFile } from './new_file.ts';
 import { progressBar } from './progress_bar.ts';
 import { addExperimentOption } from './run_reference.ts';
@@ -55,6 +55,12 @@ export function tableCommand(cli: CliContext): Command {
     .option('--task <ID>', 'only of this task')
     .option('--status <STATUS,…>', 'only trajectories or rollouts with these statuses', parseStatuses)
     .option('--label <KEY=VALUE>', 'only with this label; can be repeated', parseLabel)
+    .option('--name <NAME>', 'only trajectories with exactly this name')
+    .option(
+      '--step-label <KEY=VALUE>',
+      'only trajectories that own a step with this label; can be repeated',
+      parseStepLabel,
+    )
     .option('--min-reward <N>', 'only with at least this reward', parseBound('--min-reward'))
     .option('--max-reward <N>', 'only with at most this reward', parseBound('--max-reward'))
     .option('--all', 'of the whole database')

@@ -54,8 +54,10 @@ function named<Source>(columns: readonly Column<Source>[], { columns: names }: W
 }
 
 function trajectoryOptions({ trajectoryId, runId, experimentId, filters, signal }: Selection): TrajectoryReadOptions {
-  const { minReward, maxReward } = filters;
+  const { minReward, maxReward, name = '', stepLabel = {} } = filters;
   return {
+    name,
+    stepLabels: { ...stepLabel },
     ...(trajectoryId === undefined ? {} : { trajectoryIds: [trajectoryId] }),
     ...(runId === undefined ? {} : { runId }),
     ...(experimentId === undefined ? {} : { experimentId }),
@@ -67,7 +69,11 @@ function trajectoryOptions({ trajectoryId, runId, experimentId, filters, signal 
 }
 
 function rolloutOptions({ filters, signal }: Selection) {
-  const { minReward, maxReward } = filters;
+  const { minReward, maxReward, name, stepLabel } = filters;
+  if (name !== undefined || stepLabel !== undefined) {
+    const flag = name === undefined ? '--step-label' : '--name';
+    throw new CliError(`${flag} selects trajectories: leave it out with --rows rollouts.`, { exitCode: 2 });
+  }
   return {
     ...sharedFilters(filters),
     ...(minReward === undefined ? {} : { minReward }),

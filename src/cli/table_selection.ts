@@ -11,6 +11,8 @@ export interface SelectionFlags {
   readonly task?: string;
   readonly status?: readonly Status[];
   readonly label?: Readonly<Record<string, string>>;
+  readonly name?: string;
+  readonly stepLabel?: Readonly<Record<string, string>>;
   readonly minReward?: number;
   readonly maxReward?: number;
   readonly all?: true;
@@ -21,7 +23,7 @@ export interface Selection {
   readonly trajectoryId?: string;
   readonly runId?: string;
   readonly experimentId?: string;
-  readonly filters: Pick<SelectionFlags, 'task' | 'status' | 'label' | 'minReward' | 'maxReward'>;
+  readonly filters: Omit<SelectionFlags, 'experiment' | 'all'>;
   readonly signal: AbortSignal;
 }
 

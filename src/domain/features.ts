@@ -18,6 +18,7 @@ export const FEATURES = Object.freeze([
   'read_group',
   'read_states_by_digest',
   'read_trajectories',
+  'read_trajectories_filters',
   'retention',
   'retention_policies',
   'return_existing',

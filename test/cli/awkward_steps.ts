@@ -54,5 +54,5 @@ export async function plantAwkward(client: AnabranchClient): Promise<void> {
   await writer.close();
   await client.trajectories.branchTrajectory({ trajectoryId: MAIN, stepNumber: 1n, branchId: BRANCH, name: 'branch' });
   await using branch = await openWriter(client, { trajectoryId: BRANCH });
-  await branch.append({ reward: 2 });
+  await branch.append({ reward: 2, labels: { phase: 'reach' } });
 }

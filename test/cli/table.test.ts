@@ -164,6 +164,9 @@ describe.each(ENGINES)('anabranch table, on %s', (engine) => {
     expect(await ids('awkward', '--max-reward', '5')).toEqual([BRANCH]);
     expect(await ids('--all', '--label', 'kind=first')).toEqual([MAIN]);
     expect(await ids('--all', '--status', 'completed')).toEqual([MAIN]);
+    expect(await ids('--all', '--name', 'main')).toEqual([MAIN]);
+    expect(await ids('--all', '--step-label', 'phase=reach')).toEqual([BRANCH]);
+    expect(await ids('--all', '--step-label', 'phase=reach', '--step-label', 'hand=left')).toEqual([]);
     expect(await ids('--task', 'nothing')).toEqual([]);
   });
 
@@ -231,6 +234,9 @@ describe.each(ENGINES)('anabranch table, on %s', (engine) => {
     [[MAIN, '--columns', 'step,step'], 2, '--columns: "step" is named twice'],
     [[MAIN, '--rows', 'rollouts'], 2, '--rows rollouts: a trajectory has none'],
     [[MAIN, '--rows', 'rows'], 2, 'Allowed choices are steps, trajectories, rollouts'],
+    [['--all', '--rows', 'rollouts', '--name', 'main'], 2, '--name selects trajectories'],
+    [['--all', '--rows', 'rollouts', '--step-label', 'a=b'], 2, '--step-label selects trajectories'],
+    [['--all', '--step-label', 'a'], 2, '--step-label is "a": expected KEY=VALUE'],
     [[MAIN, '--min-reward', 'x'], 2, '--min-reward is "x"'],
   ] as const)('with %s fails and writes no file', async (args, code, message) => {
     const outcome = await table(...args, '-o', place('none.jsonl'));

@@ -126,6 +126,43 @@ describeApp('ReadTrajectories', (on) => {
     expect(refusal.violations).toMatchObject([{ field: 'min_reward_sum' }]);
   });
 
+  it('RD6: name, labels of steps, parts and the order of ids, also continued after every message', async () => {
+    const scene = on.scene();
+    const labelled = async (name: string, phase: string, length: number) => {
+      const made = await scene.create({ name });
+      const steps = Array.from({ length }, (_, i) =>
+        step(BigInt(i), `${name}${i}`, { labels: new Map([['phase', phase]]) }),
+      );
+      await scene.write(made, steps);
+      return made.id;
+    };
+    const a = await labelled('same', 'reach', 3);
+    const b = await labelled('same', 'grasp', 1);
+    const c = await labelled('other', 'reach', 300);
+    await create(scene, 'plain', 2);
+    const read = async (request: Request) => {
+      const messages = await all(reading(scene, request));
+      for (const [i, { resumeToken }] of messages.entries()) {
+        const rest = await all(reading(scene, { ...request, resumeToken }));
+        expect(shown(rest, shown(messages.slice(0, i + 1)))).toEqual(shown(messages));
+      }
+      return messages.flatMap(({ trajectory }) => (trajectory === undefined ? [] : [trajectory.id]));
+    };
+    expect(await read({ name: 'same' })).toEqual([a, b]);
+    expect(await read({ stepLabels: { phase: 'reach' } })).toEqual([a, c]);
+    expect(await read({ stepLabels: { phase: 'reach' }, name: 'same' })).toEqual([a]);
+    expect(await read({ stepLabels: { phase: 'nothing' } })).toEqual([]);
+    const order = TrajectoryOrder.REQUESTED;
+    expect(await read({ trajectoryIds: [c, a, b], order })).toEqual([c, a, b]);
+    expect(await read({ trajectoryIds: [c, a, b], order, descending: true })).toEqual([b, a, c]);
+    const parts = await Promise.all([0, 1, 2].map((index) => read({ shard: { index, count: 3 } })));
+    expect(parts.flat()).toHaveLength(4);
+    expect(new Set(parts.flat()).size).toBe(4);
+    expect(await read({ shard: { index: 0, count: 1 }, name: 'other' })).toEqual([c]);
+    const refusal = await refusalOf(all(reading(scene, { order })));
+    expect(refusal.violations).toMatchObject([{ field: 'trajectory_ids' }]);
+  });
+
   it.each([
     ['by creation', {}],
     ['by reward sum, descending', { order: TrajectoryOrder.REWARD_SUM, descending: true }],

@@ -148,6 +148,7 @@ const UNDO = {
   '0036_retention_policies': ['drop table retention_policies'],
   '0037_attach_time': ['alter table attached_states drop column attach_time'],
   '0038_storage_counts': dropStorageCounts,
+  '0039_labelled_segments': ['drop index segments_with_labels'],
 } as const;
 
 /**

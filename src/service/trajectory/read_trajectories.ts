@@ -6,6 +6,7 @@ import {
   TrajectoryOrder,
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { invalidField } from '../../domain/errors.ts';
 import { type Position, type ReadTrajectoriesArgs, readTrajectories as read } from '../../stream/trajectories/read.ts';
 import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { toView } from '../convert/values.ts';
@@ -29,7 +30,7 @@ async function* messages(
   const binding = pageBindingOf(caller, rpc, request);
   const args = {
     filter,
-    order: { by: ORDERS[request.order], descending: request.descending },
+    order: toOrder(request),
     steps: SCOPES[request.steps],
     view,
     inlineBytes: request.inlineBytes,
@@ -49,10 +50,20 @@ async function* messages(
   }
 }
 
+/** Errors: INVALID_REQUEST. */
+function toOrder({ order, descending, trajectoryIds }: ReadTrajectoriesRequest): ReadTrajectoriesArgs['order'] {
+  const by = ORDERS[order];
+  if (by === 'REQUESTED' && trajectoryIds.length === 0) {
+    throw invalidField('trajectory_ids', 'is required with order REQUESTED, which is the order of these ids');
+  }
+  return { by, descending };
+}
+
 const ORDERS: Readonly<Record<TrajectoryOrder, ReadTrajectoriesArgs['order']['by']>> = {
   [TrajectoryOrder.UNSPECIFIED]: 'CREATION',
   [TrajectoryOrder.CREATION]: 'CREATION',
   [TrajectoryOrder.REWARD_SUM]: 'REWARD_SUM',
+  [TrajectoryOrder.REQUESTED]: 'REQUESTED',
 };
 
 const SCOPES: Readonly<Record<StepScope, ReadTrajectoriesArgs['steps']>> = {
@@ -64,14 +75,14 @@ const SCOPES: Readonly<Record<StepScope, ReadTrajectoriesArgs['steps']>> = {
 
 function positionText({ newest, place, rest }: Position): string[] {
   const steps = rest === undefined ? [] : [`${rest.from}`, `${rest.to}`];
-  return [`${newest}`, `${place.key}`, `${place.rewardSum}`, ...steps];
+  return [`${newest}`, `${place.key}`, `${place.rank}`, ...steps];
 }
 
 /** Errors: INVALID_PAGE_TOKEN. */
 function positionOf(parts: readonly string[]): Position {
-  const rewardSum = Number(parts[2] || undefined);
-  if (Number.isNaN(rewardSum) && parts[2] !== 'NaN') throw invalidPageToken();
+  const rank = Number(parts[2] || undefined);
+  if (Number.isNaN(rank) && parts[2] !== 'NaN') throw invalidPageToken();
   const rest = parts.length > 3 ? { from: cursorInt(parts, 3), to: cursorInt(parts, 4) } : undefined;
   if (rest !== undefined && (rest.from < 0n || rest.to < rest.from)) throw invalidPageToken();
-  return { newest: cursorInt(parts, 0), place: { key: cursorInt(parts, 1), rewardSum }, rest };
+  return { newest: cursorInt(parts, 0), place: { key: cursorInt(parts, 1), rank }, rest };
 }

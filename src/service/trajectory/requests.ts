@@ -31,14 +31,16 @@ export function toTrajectoryFilter(request: ListTrajectoriesRequest): Trajectory
 
 /** Errors: INVALID_REQUEST for a bound that is NaN. */
 export function toReadFilter(request: ReadTrajectoriesRequest): TrajectoryFilter {
-  const { minLength, maxLength, minRewardSum, maxRewardSum } = request;
+  const { trajectoryIds: ids, name, minLength, maxLength, minRewardSum, maxRewardSum } = request;
+  const stepLabels = toMap(request.stepLabels);
+  const shard = request.shard && { index: request.shard.index, count: request.shard.count };
   const bounds = {
     minLength,
     maxLength,
     minRewardSum: toBound(minRewardSum, 'min_reward_sum'),
     maxRewardSum: toBound(maxRewardSum, 'max_reward_sum'),
   };
-  return { ...commonFilter(request), ...setFilters({ ids: request.trajectoryIds, ...bounds }) };
+  return { ...commonFilter(request), ...setFilters({ ids, name, stepLabels, shard, ...bounds }) };
 }
 
 type CommonFilters = 'taskId' | 'labels' | 'runId' | 'experimentId' | 'createTimeFrom' | 'createTimeTo' | 'statuses';

@@ -155,18 +155,22 @@ export interface TrajectoryFilter {
   /** Inclusive bounds. NaN never matches (W11). */
   readonly minRewardSum?: number;
   readonly maxRewardSum?: number;
+  /** Requires an own step that has all these labels. Only `orderTrajectories` reads it. */
+  readonly stepLabels?: ReadonlyMap<string, string>;
+  /** The part that a trajectory belongs to (`isInShard`). Only `orderTrajectories` reads it. */
+  readonly shard?: { readonly index: number; readonly count: number };
 }
 
-/** Ties are broken by creation. A sum that is NaN comes last in both directions. */
+/** Ties are broken by creation. A sum that is NaN comes last in both directions. `REQUESTED` needs a filter by ids. */
 export interface TrajectorySort {
-  readonly by: 'CREATION' | 'REWARD_SUM';
+  readonly by: 'CREATION' | 'REWARD_SUM' | 'REQUESTED';
   readonly descending: boolean;
 }
 
-/** Row key of a trajectory, and what the order by reward sum compares. */
+/** Row key of a trajectory, and what the order compares: its reward sum, or the index of its id among the requested. */
 export interface TrajectoryPlace {
   readonly key: bigint;
-  readonly rewardSum: number;
+  readonly rank: number;
 }
 
 /** A trajectory with the stored size of its steps, uncompressed and without states. */

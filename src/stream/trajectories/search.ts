@@ -149,7 +149,7 @@ async function* filterPieces(
 ): AsyncGenerator<Piece, void, undefined> {
   const order = { by: 'CREATION', descending: true } as const;
   // A call that continues begins with the trajectory in which the one before has ended.
-  let last = after === undefined ? undefined : { key: after.key + 1n, rewardSum: 0 };
+  let last = after === undefined ? undefined : { key: after.key + 1n, rank: 0 };
   for (;;) {
     const places = await store.orderTrajectories(namespace, filter, order, { limit: PLACES, after: last });
     const found = await store.findTrajectories(namespace, { keys: places.map(({ key }) => key) });

@@ -112,7 +112,11 @@ export const TRAJECTORY_READS = {
       };
       const [first] = await collect(trajectories.readTrajectories(request));
       expect(first).toMatchObject({ trajectory: { id: branchId }, ownerId: branchId, trajectoryDone: true });
-      return [[{ ...request, resumeToken: first!.resumeToken }], [{ trajectoryIds: [branchId], inlineBytes: 5 }]];
+      return [
+        [{ ...request, resumeToken: first!.resumeToken }],
+        [{ stepLabels: { phase: 'train' }, shard: { index: 1, count: 2 } }],
+        [{ trajectoryIds: [branchId], inlineBytes: 5, name: 'branch' }],
+      ];
     },
     served: (answers, { id, branchId }) => {
       const owned = answers.flatMap((each) => each.steps.map((step) => [each.ownerId, step.stepNumber]));
@@ -127,7 +131,10 @@ export const TRAJECTORY_READS = {
       expect(shown?.trajectory).toMatchObject({ id: branchId, metadataJson: '' });
       expect(answers.at(-1)).toMatchObject({ trajectoryDone: true, deleted: false });
     },
-    refused: () => ({ INVALID_PAGE_TOKEN: [{ resumeToken: 'none' }], INVALID_REQUEST: [{ minRewardSum: NaN }] }),
+    refused: () => ({
+      INVALID_PAGE_TOKEN: [{ resumeToken: 'none' }],
+      INVALID_REQUEST: [{ order: TrajectoryOrder.REQUESTED }],
+    }),
   },
   listSteps: {
     requests: async ({ id, task, runId, experimentId, trajectories }) => {

@@ -1545,6 +1545,34 @@ export declare type ReadStepsResponse = Message<"anabranch.v1.ReadStepsResponse"
 export declare const ReadStepsResponseSchema: GenMessage<ReadStepsResponse>;
 
 /**
+ * One of several parts of the trajectories. Each trajectory is in exactly one part, and stays in it: the number that the
+ * last seven hexadecimal digits of its id represent, modulo `count`, is `index`.
+ *
+ * @generated from message anabranch.v1.TrajectoryShard
+ */
+export declare type TrajectoryShard = Message<"anabranch.v1.TrajectoryShard"> & {
+  /**
+   * Number of the part. At least 0, less than `count`.
+   *
+   * @generated from field: int32 index = 1;
+   */
+  index: number;
+
+  /**
+   * Number of parts. At least 1, at most 65,536.
+   *
+   * @generated from field: int32 count = 2;
+   */
+  count: number;
+};
+
+/**
+ * Describes the message anabranch.v1.TrajectoryShard.
+ * Use `create(TrajectoryShardSchema)` to create a new message.
+ */
+export declare const TrajectoryShardSchema: GenMessage<TrajectoryShard>;
+
+/**
  * Request of ReadTrajectories. A trajectory must match all filters that are set. Without filters, all trajectories are
  * returned.
  *
@@ -1678,6 +1706,30 @@ export declare type ReadTrajectoriesRequest = Message<"anabranch.v1.ReadTrajecto
    * @generated from field: int32 inline_bytes = 18;
    */
   inlineBytes: number;
+
+  /**
+   * Match trajectories with exactly this name. Names are not unique.
+   *
+   * @generated from field: string name = 19;
+   */
+  name: string;
+
+  /**
+   * Match trajectories of whose own steps at least one has all these labels with exactly these values. Inherited steps do
+   * not count, so that a labelled step selects one trajectory, and not all branches after it. `steps` decides which steps
+   * follow a trajectory; ListSteps lists only the labelled ones.
+   *
+   * @generated from field: map<string, string> step_labels = 20;
+   */
+  stepLabels: { [key: string]: string };
+
+  /**
+   * Match the trajectories of one part, so that several readers share a selection and each trajectory is read once.
+   * Default: all trajectories.
+   *
+   * @generated from field: anabranch.v1.TrajectoryShard shard = 21;
+   */
+  shard?: TrajectoryShard | undefined;
 };
 
 /**
@@ -3276,6 +3328,13 @@ export enum TrajectoryOrder {
    * @generated from enum value: TRAJECTORY_ORDER_REWARD_SUM = 2;
    */
   REWARD_SUM = 2,
+
+  /**
+   * In the order of `trajectory_ids`, which must be set. An id that is repeated counts once.
+   *
+   * @generated from enum value: TRAJECTORY_ORDER_REQUESTED = 3;
+   */
+  REQUESTED = 3,
 }
 
 /**

@@ -67,6 +67,8 @@ class _TrajectoryOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     """By `reward_sum`, then by creation. A sum that is NaN comes last. A trajectory that steps are appended to meanwhile
     can be returned twice or not at all.
     """
+    TRAJECTORY_ORDER_REQUESTED: _TrajectoryOrder.ValueType  # 3
+    """In the order of `trajectory_ids`, which must be set. An id that is repeated counts once."""
 
 class TrajectoryOrder(_TrajectoryOrder, metaclass=_TrajectoryOrderEnumTypeWrapper):
     """Order of the trajectories that ReadTrajectories returns."""
@@ -79,6 +81,8 @@ TRAJECTORY_ORDER_REWARD_SUM: TrajectoryOrder.ValueType  # 2
 """By `reward_sum`, then by creation. A sum that is NaN comes last. A trajectory that steps are appended to meanwhile
 can be returned twice or not at all.
 """
+TRAJECTORY_ORDER_REQUESTED: TrajectoryOrder.ValueType  # 3
+"""In the order of `trajectory_ids`, which must be set. An id that is repeated counts once."""
 Global___TrajectoryOrder: typing_extensions.TypeAlias = TrajectoryOrder
 
 class _StepScope:
@@ -1624,6 +1628,30 @@ class ReadStepsResponse(google.protobuf.message.Message):
 Global___ReadStepsResponse: typing_extensions.TypeAlias = ReadStepsResponse
 
 @typing.final
+class TrajectoryShard(google.protobuf.message.Message):
+    """One of several parts of the trajectories. Each trajectory is in exactly one part, and stays in it: the number that the
+    last seven hexadecimal digits of its id represent, modulo `count`, is `index`.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: builtins.int
+    COUNT_FIELD_NUMBER: builtins.int
+    index: builtins.int
+    """Number of the part. At least 0, less than `count`."""
+    count: builtins.int
+    """Number of parts. At least 1, at most 65,536."""
+    def __init__(
+        self,
+        *,
+        index: builtins.int = ...,
+        count: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count", "index", b"index"]) -> None: ...
+
+Global___TrajectoryShard: typing_extensions.TypeAlias = TrajectoryShard
+
+@typing.final
 class ReadTrajectoriesRequest(google.protobuf.message.Message):
     """Request of ReadTrajectories. A trajectory must match all filters that are set. Without filters, all trajectories are
     returned.
@@ -1633,6 +1661,22 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
 
     @typing.final
     class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    @typing.final
+    class StepLabelsEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
         KEY_FIELD_NUMBER: builtins.int
@@ -1665,6 +1709,9 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
     VIEW_FIELD_NUMBER: builtins.int
     RESUME_TOKEN_FIELD_NUMBER: builtins.int
     INLINE_BYTES_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    STEP_LABELS_FIELD_NUMBER: builtins.int
+    SHARD_FIELD_NUMBER: builtins.int
     task_id: builtins.str
     """Match trajectories of this task."""
     run_id: builtins.str
@@ -1695,6 +1742,8 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
     """Also return the bytes of states and contents with at most this many bytes, as `blobs` in a message before the steps
     that name them. At most 262,144. Default: 0 (none).
     """
+    name: builtins.str
+    """Match trajectories with exactly this name. Names are not unique."""
     @property
     def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Match these trajectories. At most 1,000. Ids that do not exist are ignored."""
@@ -1714,6 +1763,19 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
     @property
     def create_time_to(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match trajectories created before this time."""
+
+    @property
+    def step_labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Match trajectories of whose own steps at least one has all these labels with exactly these values. Inherited steps do
+        not count, so that a labelled step selects one trajectory, and not all branches after it. `steps` decides which steps
+        follow a trajectory; ListSteps lists only the labelled ones.
+        """
+
+    @property
+    def shard(self) -> Global___TrajectoryShard:
+        """Match the trajectories of one part, so that several readers share a selection and each trajectory is read once.
+        Default: all trajectories.
+        """
 
     def __init__(
         self,
@@ -1736,9 +1798,12 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
         resume_token: builtins.str = ...,
         inline_bytes: builtins.int = ...,
+        name: builtins.str = ...,
+        step_labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        shard: Global___TrajectoryShard | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "inline_bytes", b"inline_bytes", "labels", b"labels", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum", "order", b"order", "resume_token", b"resume_token", "run_id", b"run_id", "statuses", b"statuses", "steps", b"steps", "task_id", b"task_id", "trajectory_ids", b"trajectory_ids", "view", b"view"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum", "shard", b"shard"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_max_length", b"_max_length", "_max_reward_sum", b"_max_reward_sum", "_min_length", b"_min_length", "_min_reward_sum", b"_min_reward_sum", "create_time_from", b"create_time_from", "create_time_to", b"create_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "inline_bytes", b"inline_bytes", "labels", b"labels", "max_length", b"max_length", "max_reward_sum", b"max_reward_sum", "min_length", b"min_length", "min_reward_sum", b"min_reward_sum", "name", b"name", "order", b"order", "resume_token", b"resume_token", "run_id", b"run_id", "shard", b"shard", "statuses", b"statuses", "step_labels", b"step_labels", "steps", b"steps", "task_id", b"task_id", "trajectory_ids", b"trajectory_ids", "view", b"view"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_length", b"_max_length"]) -> typing.Literal["max_length"] | None: ...
     @typing.overload

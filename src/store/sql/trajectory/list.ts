@@ -2,13 +2,13 @@ import { type SelectQueryBuilder, sql } from 'kysely';
 import type { Sorted } from '../../../domain/list_order.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Page } from '../../contract/page.ts';
-import type { SizedTrajectory, TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../contract/trajectory.ts';
+import type { SizedTrajectory, TrajectoryFilter } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
 import { containsText, listOrder } from '../list_order.ts';
 import { padded } from '../statement_shapes.ts';
 import type { Tables, TrajectoriesTable } from '../tables.ts';
 import type { ReadScope } from '../transaction.ts';
-import { bindReal, bindTimeBound, readReal } from '../values.ts';
+import { bindTimeBound } from '../values.ts';
 import { readTrajectory, selectTrajectories } from './rows.ts';
 
 export async function listTrajectories(
@@ -31,34 +31,6 @@ const COLUMNS = {
   reward: 't.reward_sum',
   labels: 't.labels',
 };
-
-/** Whether the sum of rewards is NaN, as 0 or 1. SQLite stores the text 'NaN'; both engines would sort it last. */
-const IS_NAN = sql<number>`case when t.reward_sum = 'NaN' then 1 else 0 end`;
-
-export async function orderTrajectories(
-  scope: ReadScope,
-  filter: TrajectoryFilter,
-  { by, descending }: TrajectorySort,
-  { limit, after }: Page<TrajectoryPlace>,
-): Promise<TrajectoryPlace[]> {
-  const places = scope.db.selectFrom('trajectories as t').select(['t.key', 't.reward_sum']);
-  let query = await matching(scope, places, filter);
-  if (query === undefined) return [];
-  const [direction, beyond] = descending ? (['desc', '<'] as const) : (['asc', '>'] as const);
-  if (by === 'REWARD_SUM') query = query.orderBy(IS_NAN).orderBy('t.reward_sum', direction);
-  if (after !== undefined) {
-    const { key, rewardSum } = after;
-    query = query.where(({ eb, and, or }) => {
-      const follows = eb('t.key', beyond, key);
-      if (by === 'CREATION') return follows;
-      if (Number.isNaN(rewardSum)) return and([eb(IS_NAN, '=', 1), follows]);
-      const sum = sql<number>`${bindReal(rewardSum)}`;
-      return or([eb(IS_NAN, '=', 1), eb('t.reward_sum', beyond, sum), and([eb('t.reward_sum', '=', sum), follows])]);
-    });
-  }
-  const rows = await query.orderBy('t.key', direction).limit(limit).execute();
-  return rows.map(({ key, reward_sum }) => ({ key, rewardSum: readReal(reward_sum) }));
-}
 
 /** Returns visible trajectories with the bytes of their steps, in any order. */
 export async function findTrajectories(
@@ -90,10 +62,13 @@ export async function findTrajectories(
   }));
 }
 
+/** Whether the sum of rewards is NaN, as 0 or 1. SQLite stores the text 'NaN'; both engines would sort it last. */
+export const IS_NAN = sql<number>`case when t.reward_sum = 'NaN' then 1 else 0 end`;
+
 type Query<Row> = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', Row>;
 
-/** Adds the conditions of a filter. Returns undefined if nothing can match. */
-async function matching<Row>(
+/** Adds the conditions of a filter, without those of `stepLabels` and `shard`. Returns undefined if nothing can match. */
+export async function matching<Row>(
   scope: ReadScope,
   from: Query<Row>,
   filter: TrajectoryFilter,
