@@ -1,5 +1,5 @@
 import type { ComponentType } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useLayoutEffect } from 'preact/hooks';
 import { type Address, addressOf } from './address.ts';
 import type { Api } from './api.ts';
 import { type Context, ContextProvider, useAddress, useLoaded } from './context.ts';
@@ -11,7 +11,7 @@ import { SearchView } from './search/search_view.tsx';
 
 export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: boolean }) {
   const { address, go, set } = useAddress();
-  useEffect(() => followLinks(go), [go]);
+  useLayoutEffect(() => followLinks(go), [go]);
   const context: Context = { api, canWrite, address, go, set };
   const keyList = useKeyList();
   const search = addressOf('/search', { in: scopeOf(address) });

@@ -1,5 +1,5 @@
 import { createContext } from 'preact';
-import { useContext, useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { type Address, changedAddress, parseAddress, type Query } from './address.ts';
 import { readShown, writeShown } from './address_bar.ts';
 import type { Api } from './api.ts';
@@ -27,7 +27,7 @@ export function usePage(): Context {
 /** Returns the address of the window, and functions that change it. */
 export function useAddress(): Pick<Context, 'address' | 'go' | 'set'> {
   const [at, setAt] = useState(readShown());
-  useEffect(() => {
+  useLayoutEffect(() => {
     const read = () => setAt(readShown());
     addEventListener('popstate', read);
     return () => removeEventListener('popstate', read);
@@ -50,25 +50,41 @@ export function useAddress(): Pick<Context, 'address' | 'go' | 'set'> {
 export interface Loaded<T> {
   /** The newest value that was loaded. It stays while another one is loaded. */
   readonly value: T | undefined;
+  /** True while the value is that of an earlier key: what shows it has `aria-busy` then. */
+  readonly isOld: boolean;
   readonly error: string | undefined;
   /** Loads again, for example after a change. */
   reload(): void;
 }
 
+/** A value and an error, each with the key that it belongs to. */
+interface Outcome<T> {
+  readonly value?: { readonly of: string; readonly is: T };
+  readonly error?: { readonly of: string; readonly is: string };
+}
+
+function outcomeFor<T>({ value, error }: Outcome<T>, key: string): Pick<Loaded<T>, 'value' | 'isOld' | 'error'> {
+  return {
+    value: value?.is,
+    isOld: value !== undefined && value.of !== key,
+    error: error?.of === key ? error.is : undefined,
+  };
+}
+
 /** Loads a value whenever `key` changes. The load of an earlier key is cancelled. */
 export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
-  const [state, setState] = useState<{ key: string; value?: T; error?: string }>({ key });
+  const [state, setState] = useState<Outcome<T>>({});
   const [round, setRound] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const stop = new AbortController();
     load(stop.signal).then(
-      (value) => stop.signal.aborted || setState({ key, value }),
-      (error) => stop.signal.aborted || setState((last) => ({ ...last, key, error: messageOf(error) })),
+      (value) => stop.signal.aborted || setState({ value: { of: key, is: value } }),
+      (error) => stop.signal.aborted || setState((last) => ({ ...last, error: { of: key, is: messageOf(error) } })),
     );
     return () => stop.abort();
     // `load` is a new function at every rendering; `key` identifies what it loads.
   }, [key, round]);
-  return { value: state.value, error: state.error, reload: () => setRound((last) => last + 1) };
+  return { ...outcomeFor(state, key), reload: () => setRound((last) => last + 1) };
 }
 
 /**
@@ -79,12 +95,12 @@ export function useLatest<T>(
   key: string,
   version: string,
   load: (signal: AbortSignal) => Promise<T>,
-): Pick<Loaded<T>, 'value' | 'error'> {
-  const [state, setState] = useState<{ value?: T; error?: string }>({});
+): Omit<Loaded<T>, 'reload'> {
+  const [state, setState] = useState<Outcome<T>>({});
   const latest = useRef({ version, load });
   latest.current = { version, load };
   const again = useRef<() => void>(() => undefined);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const stop = new AbortController();
     let busy = false;
     const run = async () => {
@@ -95,9 +111,9 @@ export function useLatest<T>(
         done = latest.current.version;
         try {
           const value = await latest.current.load(stop.signal);
-          if (!stop.signal.aborted) setState({ value });
+          if (!stop.signal.aborted) setState({ value: { of: key, is: value } });
         } catch (error) {
-          if (!stop.signal.aborted) setState((last) => ({ ...last, error: messageOf(error) }));
+          if (!stop.signal.aborted) setState((last) => ({ ...last, error: { of: key, is: messageOf(error) } }));
         }
       }
       busy = false;
@@ -106,6 +122,6 @@ export function useLatest<T>(
     void run();
     return () => stop.abort();
   }, [key]);
-  useEffect(() => again.current(), [version]);
-  return { value: state.value, error: state.error };
+  useLayoutEffect(() => again.current(), [version]);
+  return outcomeFor(state, key);
 }

@@ -1,4 +1,4 @@
-import { useEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 
 /** Returns true if a key is meant for the page: no modifier, and outside of fields that take text. */
 export function isCommand({ target, ctrlKey, metaKey, altKey }: KeyboardEvent): boolean {
@@ -24,7 +24,7 @@ interface PageKeys {
 export function usePageKeys(keys: PageKeys): void {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent) => {
       if (event.defaultPrevented || !isCommand(event)) return;
       const onRow = document.activeElement?.matches(ROW_LINKS) === true;

@@ -1,17 +1,21 @@
 /** The step view: contents, marks, tokens, and states against those of another branch. */
 import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
 import {
   accessibilityFaults,
+  addressOf,
   choose,
   countOf,
   has,
   openPage,
+  ROWS,
   takeScreenshot,
   textOf,
   textsOf,
   waitForText,
+  waitForWhole,
 } from './views.ts';
 
 let scene: PageScene;
@@ -57,10 +61,10 @@ describe('states', () => {
     await choose(page, `${has('label', 'Compare states with')} select`, 'trunk');
     await waitForText(page, '3 changes from trunk, step 1');
     const row = (path: string) => has('.changes tr', path);
-    expect(await textOf(page, row('/x'))).toMatch(/\/x\s+1\s+5/);
-    expect(await textOf(page, `${row('/note')} del`)).toBe('lazy');
-    expect(await textOf(page, `${row('/note')} ins`)).toBe('sleepy');
-    expect(await textOf(page, `${row('/extra')} ins`)).toBe('"<i>"');
+    await waitForText(page, /\/x\s+1\s+5/, row('/x'));
+    await waitForText(page, /^lazy$/, `${row('/note')} del`);
+    await waitForText(page, /^sleepy$/, `${row('/note')} ins`);
+    await waitForText(page, /^"<i>"$/, `${row('/extra')} ins`);
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'step-against-light-1500');
     await page.reload();
@@ -73,6 +77,32 @@ describe('states', () => {
 });
 
 describe('a step', () => {
+  it('stays, marked as old, with all that belongs to it until another one is read', async () => {
+    await using proxy = await startTcpProxy(scene.target);
+    const { trajectories } = scene.client;
+    const trajectoryId = (await trajectories.createTrajectory({ name: 'slowly read' })).trajectory?.id ?? '';
+    for (const stepNumber of [0n, 1n]) {
+      const states = [{ data: stateOf({ x: Number(stepNumber) }), mediaType: 'application/json' }];
+      await trajectories.appendStep({ trajectoryId, step: { stepNumber, reward: 10 + Number(stepNumber), states } });
+    }
+    const branch = await trajectories.branchTrajectory({ trajectoryId, stepNumber: 0n, name: 'other owner' });
+    const { page, faults } = await openPage(scene.context);
+    await page.goto(`${proxy.url}/trees/${trajectoryId}?step=1`);
+    await waitForText(page, '1 change since step 0');
+    proxy.mute();
+    await page.locator(has(ROWS, 'other owner')).click();
+    const old = '.step-body[aria-busy=true]';
+    await waitForText(page, /Reward\s+11/, `${old} .facts`);
+    expect(await textOf(page, `${old} .facts`)).not.toContain('Shared with');
+    await page.waitForSelector(`${old} .states[aria-busy=true]`);
+    await proxy.release();
+    await waitForText(page, /Reward\s+10.*Shared with\s+slowly read/s, '.step-body[aria-busy=false] .facts');
+    await waitForWhole(page);
+    expect(new URL(await addressOf(page)).searchParams.get('at')).toBe(branch.trajectory?.id);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
   it('shows actions with their answers, clicks on what was seen, and tokens by more than their colour', async () => {
     const { trajectories } = scene.client;
     const { trajectory } = await trajectories.createTrajectory({ name: 'computer use' });
@@ -96,13 +126,17 @@ describe('a step', () => {
     const { page, faults } = await openPage(scene.context);
     await show(page, `/trees/${trajectoryId}?step=1`);
     await expect.poll(() => countOf(page, '.image svg')).toBe(2);
-    const parts = await textsOf(page, '.step-body > section');
-    expect(parts[0]).toMatch(/first.*answers a/s);
-    expect(parts[1]).toMatch(/second.*answers b/s);
-    expect(parts[3]).toContain('answers nobody');
-    const marks = await page.$$eval('.image svg', (all) => all.map((each) => each.getAttribute('aria-label')));
-    expect(marks).toEqual(['the action, at 0.5, 0.5', 'the action, at 0, 0 to 1, 1']);
-    expect(await textsOf(page, '.tokens .unlikely')).toEqual([expect.stringContaining('perhaps')]);
+    await expect
+      .poll(() => textsOf(page, '.step-body > section'))
+      .toEqual([
+        expect.stringMatching(/first.*answers a/s),
+        expect.stringMatching(/second.*answers b/s),
+        expect.stringContaining('sure'),
+        expect.stringContaining('answers nobody'),
+      ]);
+    const marks = () => page.$$eval('.image svg', (all) => all.map((each) => each.getAttribute('aria-label')));
+    await expect.poll(marks).toEqual(['the action, at 0.5, 0.5', 'the action, at 0, 0 to 1, 1']);
+    await expect.poll(() => textsOf(page, '.tokens .unlikely')).toEqual([expect.stringContaining('perhaps')]);
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'step-content-light-1500');
     expect(faults).toEqual([]);

@@ -18,7 +18,7 @@ export function Columns({ compared }: { readonly compared: readonly Comparison[]
   const from = Math.min(stepOf(address.query.get('from')) ?? shared, Math.max(0, end - 1));
   // A page of steps that is full does not change.
   const version = from + ROWS < end ? '' : String(compared.map(({ trajectory }) => trajectory.nextStepNumber));
-  const { value, error } = useLatest(`columns ${ids.join()} ${from}`, version, (signal) =>
+  const { value, isOld, error } = useLatest(`columns ${ids.join()} ${from}`, version, (signal) =>
     readColumns(api, ids, { from, count: ROWS }, signal),
   );
   const numbers = Array.from({ length: Math.max(0, Math.min(ROWS, end - from)) }, (_, at) => from + at);
@@ -35,7 +35,7 @@ export function Columns({ compared }: { readonly compared: readonly Comparison[]
         </button>
       </div>
       {error !== undefined && <p class="problem">{error}</p>}
-      <div class="scroll">
+      <div class="scroll" aria-busy={isOld}>
         <table class="list columns">
           <thead>
             <tr>
@@ -63,8 +63,13 @@ export function Columns({ compared }: { readonly compared: readonly Comparison[]
                 <th scope="row" class="n">
                   {count(step)}
                 </th>
-                {compared.map((each, at) => (
-                  <Cell key={each.trajectory.id} compared={each} number={step} step={value?.[at]?.get(step)} />
+                {compared.map((each) => (
+                  <Cell
+                    key={each.trajectory.id}
+                    compared={each}
+                    number={step}
+                    step={value?.get(each.trajectory.id)?.get(step)}
+                  />
                 ))}
               </tr>
             ))}

@@ -29,7 +29,7 @@ function TrajectoriesView() {
   const ids = idsIn(address.query.get('ids'));
   const valid = ids.length >= LEAST && ids.length <= MOST;
   const watched = useWatched(`ends ${ids.join()}`, (events) => watchEnds(valid ? ids : [], events));
-  const { value, error } = useLatest(`compare ${ids.join()}`, `${watched.value}`, (signal) =>
+  const { value, isOld, error } = useLatest(`compare ${ids.join()}`, `${watched.value}`, (signal) =>
     valid ? compareTrajectories(api, ids, signal) : Promise.resolve([]),
   );
   if (!valid) return <p class="problem">The address must name two to six trajectories: /compare?ids=ID,ID</p>;
@@ -44,7 +44,7 @@ function TrajectoriesView() {
   }));
   const differences = lines.slice(1).map((line) => ({ ...line, series: differenceOf(first.rewards, line.series) }));
   return (
-    <div class="rollout">
+    <div class="rollout" aria-busy={isOld}>
       <header class="title-bar">
         <h1>Comparison with {nameOf(first.trajectory)}</h1>
         <AddTrajectory treeId={first.trajectory.treeId} ids={ids} onAdd={(id) => set({ ids: [...ids, id].join() })} />

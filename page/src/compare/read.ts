@@ -47,23 +47,24 @@ async function readLineageSums(api: Api, id: string, signal: AbortSignal): Promi
   return { steps: new Float64Array(), values: new Float64Array() };
 }
 
-/** Reads the steps of trajectories from a step on, for columns side by side. */
+/** Reads the steps of trajectories from a step on, for columns side by side: by id and step number. */
 export async function readColumns(
   api: Api,
   ids: readonly string[],
   { from, count }: { readonly from: number; readonly count: number },
   signal: AbortSignal,
-): Promise<ReadonlyMap<number, Step>[]> {
+): Promise<ReadonlyMap<string, ReadonlyMap<number, Step>>> {
   const range = { startStepNumber: BigInt(from), endStepNumber: BigInt(from + count), view: View.FULL };
-  return Promise.all(
+  const columns = await Promise.all(
     ids.map(async (trajectoryId) => {
       const steps = new Map<number, Step>();
       for await (const { step } of readSteps(api, { trajectoryId, ...range, signal })) {
         steps.set(Number(step.stepNumber), step);
       }
-      return steps;
+      return [trajectoryId, steps] as const;
     }),
   );
+  return new Map(columns);
 }
 
 /** Trajectories of a tree that are offered. */

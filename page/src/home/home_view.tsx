@@ -37,7 +37,9 @@ export function HomeView() {
         {runs.value?.length === 0 ? (
           <p class="dim">{isFiltered(address.query) ? 'No run matches.' : 'No runs yet.'}</p>
         ) : (
-          <RunTable runs={runs.value ?? []} />
+          <div aria-busy={runs.isOld}>
+            <RunTable runs={runs.value ?? []} />
+          </div>
         )}
       </section>
       <section aria-labelledby="trees">

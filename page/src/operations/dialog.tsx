@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { BranchTrajectoryResponse } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { addressOf } from '../address.ts';
 import { useLoaded, usePage } from '../context.ts';
@@ -28,7 +28,7 @@ export function OperationDialog({ operation, onDone, onClose }: OperationDialogP
   const [refusal, setRefusal] = useState('');
   const [busy, setBusy] = useState(false);
   const [branch, setBranch] = useState<Branch>();
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => dialog.current?.showModal(), []);
   const values = { ...loaded.value, ...entered };
   const call = useMemo(() => attempted(() => operation.call(values)), [loaded.value, entered]);
   const send = async (event: Event) => {

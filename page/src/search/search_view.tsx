@@ -85,13 +85,13 @@ function focusOnce(input: HTMLInputElement | null): void {
 
 function NamedMatches({ text, scope }: { readonly text: string; readonly scope: Scope }) {
   const { api } = usePage();
-  const { value, error } = useLoaded(`names ${scope.kind} ${scope.id} ${text}`, (signal) =>
+  const { value, isOld, error } = useLoaded(`names ${scope.kind} ${scope.id} ${text}`, (signal) =>
     findByName(api, text, scope, signal),
   );
   if (error !== undefined) return <p class="problem">{error}</p>;
   if (value === undefined || value.runs.length + value.trajectories.length === 0) return null;
   return (
-    <section aria-labelledby="named">
+    <section aria-labelledby="named" aria-busy={isOld}>
       <h2 id="named">Names and labels</h2>
       <Table columns={['Name', 'Kind', 'Status', 'Labels']}>
         {value.runs.map(

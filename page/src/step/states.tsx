@@ -30,7 +30,7 @@ export function States({ trajectoryId, step, others, nameOfId }: StatesProps) {
   const wanted = address.query.get('against');
   const against = wanted !== trajectoryId && others.includes(wanted ?? '') ? (wanted ?? undefined) : undefined;
   // Both at once: the state at this step or before it, and the one that it is compared with.
-  const { value, error } = useLoaded(`states ${trajectoryId} ${step} ${against}`, async (signal) => {
+  const { value, isOld, error } = useLoaded(`states ${trajectoryId} ${step} ${against}`, async (signal) => {
     const [now, before] = await Promise.all([
       readCheckpoint(api, trajectoryId, step, signal),
       readCheckpoint(api, against ?? trajectoryId, against === undefined ? step - 1 : step, signal),
@@ -45,7 +45,7 @@ export function States({ trajectoryId, step, others, nameOfId }: StatesProps) {
   const at = (name: string): StateAt => ({ trajectoryId: value.trajectoryId, stepNumber: now.stepNumber, name });
   const choices = others.filter((id) => id !== trajectoryId).slice(0, MOST_OTHERS);
   return (
-    <>
+    <div class="states" aria-busy={isOld}>
       {choices.length > 0 && (
         <section>
           <label class="against">
@@ -87,7 +87,7 @@ export function States({ trajectoryId, step, others, nameOfId }: StatesProps) {
           </p>
         </section>
       ))}
-    </>
+    </div>
   );
 }
 
@@ -123,7 +123,7 @@ function StateChange({ state, at, base: { trajectoryId, step: before, name } }: 
   if (compared.value === undefined) return null;
   if (compared.value.changes === undefined)
     return <p class="dim">Changed {compared.value.since}. It is no JSON, so changes are not shown.</p>;
-  return <ChangeTable changes={compared.value.changes} since={compared.value.since} />;
+  return <ChangeTable {...compared.value} changes={compared.value.changes} isOld={compared.isOld} />;
 }
 
 function FirstState({ state }: { readonly state: StepState }) {
@@ -135,10 +135,21 @@ function FirstState({ state }: { readonly state: StepState }) {
 /** More changes are not listed. */
 const MOST_CHANGES = 200;
 
-function ChangeTable({ changes, since }: { readonly changes: readonly Change[]; readonly since: string }) {
-  if (changes.length === 0) return <p class="dim">No value changed {since}.</p>;
+interface ChangeTableProps {
+  readonly changes: readonly Change[];
+  readonly since: string;
+  readonly isOld: boolean;
+}
+
+function ChangeTable({ changes, since, isOld }: ChangeTableProps) {
+  if (changes.length === 0)
+    return (
+      <p class="dim" aria-busy={isOld}>
+        No value changed {since}.
+      </p>
+    );
   return (
-    <div class="scroll">
+    <div class="scroll" aria-busy={isOld}>
       <table class="changes">
         <caption>
           {counted(changes.length, 'change')} {since}

@@ -130,15 +130,19 @@ function Stepper({
 function StepBody({ trajectory, step, others, nameOfId }: Omit<StepViewProps, 'onStep'>) {
   const { api } = usePage();
   const { id } = trajectory;
-  const loaded = useLoaded(`step ${id} ${step}`, (signal) => readStep(api, id, step, signal));
-  const { value } = loaded;
-  if (value === undefined) return loaded.error === undefined ? null : <p class="problem">{loaded.error}</p>;
+  // What belongs to the step stays with it until another one is read.
+  const { value, isOld, error } = useLoaded(`step ${id} ${step}`, async (signal) => ({
+    ...(await readStep(api, id, step, signal)),
+    trajectoryId: id,
+  }));
+  if (error !== undefined) return <p class="problem">{error}</p>;
+  if (value === undefined) return null;
+  const { trajectoryId, owner } = value;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, also by keyboard
-    <section class="step-body" aria-label="content of the step" tabIndex={0}>
-      {loaded.error !== undefined && <p class="problem">{loaded.error}</p>}
-      <Facts step={value.step} owner={value.owner === id ? undefined : nameOfId(value.owner)} />
-      <Turn trajectoryId={id} step={value.step} />
+    <section class="step-body" aria-label="content of the step" aria-busy={isOld} tabIndex={0}>
+      <Facts step={value.step} owner={owner === trajectoryId ? undefined : nameOfId(owner)} />
+      <Turn trajectoryId={trajectoryId} step={value.step} />
       {value.step.infoJson !== '' && (
         <section>
           <h3>Info</h3>

@@ -15,6 +15,8 @@ interface BranchPlotProps {
   readonly items: readonly Item[];
   readonly series: ReadonlyMap<string, Series>;
   readonly label: string;
+  /** True while the values are those of an earlier choice. */
+  readonly isOld: boolean;
   readonly range: Range;
   readonly scale: number;
   readonly selected: string;
@@ -74,7 +76,7 @@ export function BranchPlot(props: BranchPlotProps) {
   return (
     <figure class="branch-plot">
       <div class="plot-head">{props.children}</div>
-      <div class="plot-area" ref={area}>
+      <div class="plot-area" aria-busy={props.isOld} ref={area}>
         <canvas
           ref={canvas}
           role="img"

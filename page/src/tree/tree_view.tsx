@@ -1,4 +1,4 @@
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { addressOf, stepOf } from '../address.ts';
 import { Announcer } from '../announcer.tsx';
 import { type Api, readStep, watchTree } from '../api.ts';
@@ -162,6 +162,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           items={items}
           series={values.series}
           label={labelOf(value)}
+          isOld={values.isOld}
           range={range}
           scale={scale}
           selected={selected?.id ?? ''}
@@ -261,6 +262,7 @@ function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plot
   );
   return {
     series: read.value ?? NO_SERIES,
+    isOld: read.isOld,
     error: read.error,
     offered: offered.value ?? [],
     proposed: coincide && proposal.value !== value ? proposal.value : undefined,
@@ -310,7 +312,7 @@ function useKeys(targets: KeyTargets): void {
   // Keys can follow each other faster than effects run.
   const latest = useRef(targets);
   latest.current = targets;
-  useEffect(() => {
+  useLayoutEffect(() => {
     const press = (event: KeyboardEvent) => {
       const { step, end, onStep, rows, selected, onSelect } = latest.current;
       if (!isCommand(event)) return;
