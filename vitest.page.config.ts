@@ -1,3 +1,4 @@
+import process from 'node:process';
 import { defineConfig } from 'vitest/config';
 import { shared } from './test/support/vitest-shared.ts';
 
@@ -5,6 +6,7 @@ import { shared } from './test/support/vitest-shared.ts';
 export default defineConfig({
   test: {
     ...shared,
+    testTimeout: shared.testTimeout * Number(process.env.TEST_PAGE_SLOWDOWN ?? 1),
     // A worker process runs many files one after another, so it loads the modules of the project once.
     isolate: false,
     include: ['test/browser/**/*.test.ts'],

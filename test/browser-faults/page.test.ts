@@ -90,7 +90,8 @@ describe.each(PAIRS)('the page in %s, on %s', (name, engine) => {
     await expect.poll(async () => (await shownRows(page)).length, PATIENCE).toBe(5);
     await demo;
     await expectStored(page, client, trajectoryId);
-    expect((await shownRows(page)).filter((row) => row.includes('failed'))).toHaveLength(2);
+    const failed = async () => (await shownRows(page)).filter((row) => row.includes('failed'));
+    await expect.poll(failed, PATIENCE).toHaveLength(2);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -119,7 +120,7 @@ describe.each(PAIRS)('the page in %s, on %s', (name, engine) => {
     const listen = `${server.host}:${server.port}`;
     await server.kill();
     await waitForText(page, 'connection lost');
-    expect(await shownRows(page)).toHaveLength(1);
+    await expect.poll(() => shownRows(page), PATIENCE).toHaveLength(1);
     server = await spawnServer({ database: database.url, listen });
     client.close();
     client = connectClient({ address: server.url });

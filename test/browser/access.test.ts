@@ -3,7 +3,7 @@ import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { has, inputOf, is, openPage, overflowOf, ROWS, show, textOf, waitForText } from './views.ts';
+import { expectToFit, has, inputOf, is, openPage, ROWS, show, waitForText, waitForWhole } from './views.ts';
 
 let scene: PageScene;
 /** Addresses of the views, on data of this file. */
@@ -69,13 +69,11 @@ describe('at 400 % zoom', () => {
     const { page, faults } = await openPage(scene.context);
     // 1,280 × 1,024 pixels, each four times as large.
     await page.setViewport({ width: 320, height: 256 });
-    const tooWide: string[] = [];
     for (const [name, view] of Object.entries(views)) {
-      await show(page, scene.url + view).catch(() => undefined);
-      const overflow = await overflowOf(page);
-      if (overflow > 0) tooWide.push(`${name}: ${overflow} px`);
+      await show(page, scene.url + view);
+      await waitForWhole(page);
+      await expectToFit(page, name);
     }
-    expect(tooWide).toEqual([]);
     await show(page, scene.url + views.tree);
     await page.locator(has(ROWS, 'better')).click();
     // What the row has no room for stands with the step.
@@ -83,7 +81,7 @@ describe('at 400 % zoom', () => {
     await waitForText(page, /gain\s+\+4/, '.trajectory-facts');
     await page.locator(has('.tag', 'chosen')).click();
     await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe('2');
-    expect(await textOf(page, '.facts')).toMatch(/Reward\s+5/);
+    await waitForText(page, /Reward\s+5/, '.facts');
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -97,10 +95,12 @@ describe('with forced colours', () => {
     await page.locator(has(ROWS, 'better')).click();
     const selected = `${ROWS}.selected`;
     await waitForText(page, 'better', selected);
-    expect(await page.$eval(selected, (row) => getComputedStyle(row).outlineStyle)).toBe('solid');
+    await expect.poll(() => page.$eval(selected, (row) => getComputedStyle(row).outlineStyle)).toBe('solid');
+    await page.waitForSelector('.legend .swatch');
     expect(await invisible(page, '.legend .swatch')).toEqual([]);
     await show(page, scene.url + views.run);
     await page.waitForSelector('.timeline .span');
+    await page.waitForSelector('.bar > span');
     expect(await invisible(page, '.timeline .span, .bar > span:not(.hollow)')).toEqual([]);
     expect(faults).toEqual([]);
     await page.close();
@@ -114,6 +114,7 @@ describe('with reduced motion', () => {
     await show(page, scene.url + views.tree);
     await page.locator(has(ROWS, 'better')).click();
     await page.locator(is('button', 'Table')).click();
+    await page.waitForSelector('.plot-table');
     const moving = await page.evaluate(() => {
       const styles = [...document.querySelectorAll('*')].map((each) => getComputedStyle(each));
       const moves = ({ animationName, transitionDuration, scrollBehavior }: CSSStyleDeclaration) =>

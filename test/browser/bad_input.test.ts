@@ -130,7 +130,7 @@ describe('contents', () => {
     const width = (property: 'naturalWidth' | 'clientWidth') =>
       page.$eval('.image img', (image, property) => (image as HTMLImageElement)[property], property);
     await expect.poll(() => width('naturalWidth')).toBe(20_000);
-    expect(await width('clientWidth')).toBeLessThan(500);
+    await expect.poll(() => width('clientWidth')).toBeLessThan(500);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -174,8 +174,8 @@ describe('many', () => {
     await page.focus('[role=treegrid]');
     await page.keyboard.press('End');
     await page.waitForSelector('[aria-selected=true]');
-    expect(await attributeOf(page, '[role=treegrid]', 'aria-rowcount')).toBe('20002');
-    expect(await countOf(page, '[role=row]')).toBeLessThan(100);
+    await expect.poll(() => attributeOf(page, '[role=treegrid]', 'aria-rowcount')).toBe('20002');
+    await expect.poll(() => countOf(page, '[role=row]')).toBeLessThan(100);
     await fill(page, 'input[type=search]', 'branch 19999');
     await expect.poll(() => countOf(page, ROWS)).toBe(2);
     expect(faults).toEqual([]);
@@ -247,7 +247,7 @@ describe('addresses', () => {
       `${scene.url}/trees/${trajectoryId}?at=nobody&step=99999999999999&from=9&to=2&value=%3Cb%3E&order=x&closed=,,a`,
     );
     await page.waitForSelector('.step-body');
-    expect(await inputOf(page, '.stepper input[type=number]')).toBe('0');
+    await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe('0');
     expect(faults).toEqual([]);
     await page.close();
   });

@@ -10,7 +10,6 @@ import {
   openPage,
   show,
   takeScreenshot,
-  textOf,
   textsOf,
   waitForText,
 } from './views.ts';
@@ -64,17 +63,16 @@ describe('trajectories side by side', () => {
     /** Cells of a row, which follow its head. */
     const cells = (step: string) => `${is('.columns tbody th', step)} ~ td`;
     await waitForText(page, '4 steps, shared by all', cells('0 to 3'));
-    await page.waitForSelector(`${cells('4')} a`);
-    expect(await textsOf(page, cells('4'))).toEqual([
-      expect.stringMatching(/^e\s+reward 1$/),
-      expect.stringMatching(/^first difference\s*X\s+reward 2$/),
-      expect.stringMatching(/^e\s+reward 1$/),
-    ]);
-    expect(await textsOf(page, cells('6'))).toEqual([
-      expect.stringMatching(/^g/),
-      'ended',
-      expect.stringMatching(/^first difference\s*Z/),
-    ]);
+    await expect
+      .poll(() => textsOf(page, cells('4')))
+      .toEqual([
+        expect.stringMatching(/^e\s+reward 1$/),
+        expect.stringMatching(/^first difference\s*X\s+reward 2$/),
+        expect.stringMatching(/^e\s+reward 1$/),
+      ]);
+    await expect
+      .poll(() => textsOf(page, cells('6')))
+      .toEqual([expect.stringMatching(/^g/), 'ended', expect.stringMatching(/^first difference\s*Z/)]);
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'compare-columns-light-1500');
     await page.locator(has('button', 'Earlier steps')).click();
@@ -93,11 +91,8 @@ describe('trajectories side by side', () => {
     await show(page, `${scene.url}/compare?ids=${root},${early}`);
     const plot = has('.metric', 'Difference from root');
     await page.locator(`${plot} ${is('button', 'Table')}`).click();
-    await page.waitForSelector(`${plot} tbody tr`);
-    const values = await textsOf(page, `${plot} tbody tr`);
-    expect(values.map((line) => line.split(/\s+/))).toEqual(
-      [0, 0, 0, 0, 1, 2].map((difference, step) => [`${step}`, `${difference}`]),
-    );
+    const values = async () => (await textsOf(page, `${plot} tbody tr`)).map((line) => line.split(/\s+/));
+    await expect.poll(values).toEqual([0, 0, 0, 0, 1, 2].map((difference, step) => [`${step}`, `${difference}`]));
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -139,7 +134,7 @@ describe('branches by label', () => {
       otherValue: '0.1',
     });
     expect([pairs.length, meanDifference]).toEqual([1, 0]);
-    expect(await textOf(page, 'tbody tr')).toMatch(/step 3\s+4\s+4\s+0$/);
+    await waitForText(page, /step 3\s+4\s+4\s+0$/, 'tbody tr');
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'branches-light-1500');
     await choose(page, named('other value'), '0.01');

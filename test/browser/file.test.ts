@@ -8,7 +8,18 @@ import type { AnabranchClient } from '../../src/client/index.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { accessibilityFaults, countOf, fill, has, inputOf, openPage, ROWS, textOf, waitForText } from './views.ts';
+import {
+  accessibilityFaults,
+  addressOf,
+  countOf,
+  fill,
+  has,
+  inputOf,
+  openPage,
+  ROWS,
+  textOf,
+  waitForText,
+} from './views.ts';
 
 const PIXEL = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==';
 
@@ -105,17 +116,17 @@ describe('a file with a tree and its states', () => {
     page.on('request', (request) => requests.push(request.url().slice(0, 30)));
     await page.goto(fileOf('tree.html'));
     await page.waitForSelector(ROWS);
-    expect(await textOf(page, 'h1')).toBe('</script><script>alert(1)</script><!--');
+    await expect.poll(() => textOf(page, 'h1')).toBe('</script><script>alert(1)</script><!--');
     await expect.poll(() => countOf(page, ROWS)).toBe(3);
     await page.locator(has(ROWS, 'worse')).click();
     await fill(page, '.stepper input[type=number]', '7');
     await page.keyboard.press('Enter');
     await waitForText(page, '1 change since step 6');
-    expect(await textOf(page, has('tr', '/angle'))).toMatch(/−?-?6\s.*-7/);
+    await waitForText(page, /−?-?6\s.*-7/, has('tr', '/angle'));
     await expect.poll(() => page.$eval('.image img', (image) => (image as HTMLImageElement).naturalWidth)).toBe(1);
     await fill(page, '.chooser select', 'observation:/x');
     await expect.poll(() => new URL(page.url()).hash).toContain('value=observation');
-    const address = page.url();
+    const address = await addressOf(page);
     await page.locator(has('a', 'Anabranch')).click();
     await page.waitForSelector('#trees');
     await page.goBack();
@@ -149,8 +160,8 @@ describe('a file with a run', () => {
     const { page, faults } = await openPage(scene.context);
     await page.goto(fileOf('run.html'));
     await page.waitForSelector('.metric canvas');
-    expect(await textOf(page, 'h1')).toBe('a run');
-    expect(await textOf(page, '.metric')).toContain('4.5');
+    await expect.poll(() => textOf(page, 'h1')).toBe('a run');
+    await waitForText(page, '4.5', '.metric');
     expect(faults).toEqual([]);
     await page.close();
   });

@@ -73,7 +73,7 @@ export async function cutAndCompare(
   await windows.tree.waitForSelector(has(ROWS, 'last branch'));
   await growing.isInRun(windows.run);
   for (const page of [windows.tree, windows.run]) await waitForNoText(page, 'connection lost');
-  expect(await textsOf(windows.tree, `${ROWS} .name`)).toEqual(['cut', 'last branch']);
+  await expect.poll(() => textsOf(windows.tree, `${ROWS} .name`)).toEqual(['cut', 'last branch']);
 }
 
 /** Writes until a promise resolves, each time after the write before. */

@@ -3,7 +3,7 @@ import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { countOf, has, inputOf, named, openPage, waitForText } from './views.ts';
+import { countOf, has, inputOf, is, named, openPage, waitForText } from './views.ts';
 
 let scene: PageScene;
 beforeAll(async () => {
@@ -13,6 +13,7 @@ afterAll(() => scene?.close());
 
 /** Presses Tab until an element has the focus that matches a selector, and has this text if one is given. */
 async function tabTo(page: Page, selector: string, text?: string): Promise<void> {
+  await page.waitForSelector(text === undefined ? selector : is(selector, text));
   const isThere = () =>
     page.evaluate(
       (selector, text) => {
@@ -85,7 +86,7 @@ describe('every view by keyboard alone', () => {
     await page.waitForSelector(has('h1', 'Rollout 1'));
     await tabTo(page, 'button', 'Cancel');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('dialog.operation[open]');
+    await page.waitForSelector('dialog.operation[open] :is(input, textarea):focus');
     await page.keyboard.type('no longer needed');
     await page.keyboard.press('Enter');
     await waitForText(page, 'no longer needed');
@@ -122,7 +123,7 @@ describe('every view by keyboard alone', () => {
     await tabTo(page, '.step-body a', 'Download');
     await page.reload();
     await waitForText(page, /1 change from (twig|leaf), step 2/);
-    expect(await inputOf(page, '.stepper input[type=number]')).toBe('2');
+    await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe('2');
     expect(faults).toEqual([]);
     await page.close();
   });

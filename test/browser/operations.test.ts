@@ -13,6 +13,7 @@ import { startTestServer } from '../support/test-server.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
 import {
   accessibilityFaults,
+  addressOf,
   countOf,
   fill,
   has,
@@ -47,6 +48,11 @@ async function createSteps(name: string): Promise<string> {
 const operation = (title: string) => has('.operations > button', title);
 const choose = (page: Page, title: string) => page.locator(operation(title)).click();
 const confirm = (page: Page) => page.locator('dialog.operation .primary').click();
+/** Confirms an operation, and waits until it is done: the dialog is in front of everything else until then. */
+async function perform(page: Page): Promise<void> {
+  await confirm(page);
+  await page.waitForSelector('dialog.operation', { hidden: true });
+}
 /** The field of a dialog with this label. */
 const field = (label: string) => `${is('dialog.operation label', label)} ~ :is(input, select, textarea)`;
 
@@ -68,15 +74,15 @@ describe('operations of a trajectory', () => {
     await takeScreenshot(page, 'operation-light-1500');
     await confirm(page);
     await waitForText(page, 'The branch is created');
-    const code = async (language: string) => {
+    const code = async (language: string, part: string) => {
       await page.locator(has('.code-view label', language)).click();
-      return textOf(page, '.code-view pre');
+      return textOf(page, has('.code-view pre', part));
     };
-    const typeScript = await code('TypeScript');
-    const shell = (await code('CLI')).split('\n').find((line) => line.startsWith('curl')) ?? '';
+    const typeScript = await code('TypeScript', 'import {');
+    const shell = (await code('CLI', 'curl')).split('\n').find((line) => line.startsWith('curl')) ?? '';
     await page.locator(has('dialog.operation button, dialog.operation a', 'Show it')).click();
     await page.waitForSelector(has('[role=row]', 'twig'));
-    const branchId = new URL(page.url()).pathname.split('/')[2] ?? '';
+    const branchId = new URL(await addressOf(page)).pathname.split('/')[2] ?? '';
     const folder = await mkdtemp(path.join(ROOT, 'test/browser/.code-'));
     const file = path.join(folder, 'continue.ts');
     await writeFile(file, typeScript.replace('anabranch/client', path.join(ROOT, 'src/client/index.ts')));
@@ -102,17 +108,15 @@ describe('operations of a trajectory', () => {
     await choose(page, 'Rename');
     await expect.poll(() => inputOf(page, 'dialog.operation input')).toBe('nameless');
     await fill(page, 'dialog.operation input', 'named');
-    await confirm(page);
+    await perform(page);
     await page.waitForSelector(has('h1', 'named'));
-    await page.waitForSelector('dialog.operation', { hidden: true });
     await choose(page, 'Label');
     await expect.poll(() => inputOf(page, 'dialog.operation textarea')).toBe('lr=0.1');
     await fill(page, 'dialog.operation textarea', 'lr=0.1\nseed');
     await confirm(page);
     await waitForText(page, 'A label must be NAME=VALUE, got seed', 'dialog.operation .problem');
     await fill(page, 'dialog.operation textarea', 'lr=0.1\nseed=7');
-    await confirm(page);
-    await page.waitForSelector('dialog.operation', { hidden: true });
+    await perform(page);
     const { trajectory } = await scene.client.trajectories.getTrajectory({ trajectoryId });
     expect([trajectory?.name, trajectory?.labels]).toEqual(['named', { lr: '0.1', seed: '7' }]);
     const { tag } = await scene.client.trajectories.getTag({ trajectoryId, name: 'best' });
@@ -152,18 +156,19 @@ describe('operations of a run', () => {
     await show(page, `${scene.url}/runs/${runId}`);
     const status = async () => (await scene.client.runs.getRun({ runId })).run?.status;
     await choose(page, 'Pause');
+    await page.waitForSelector('dialog.operation[open]');
     expect(await status()).toBe(Status.RUNNING);
-    await confirm(page);
+    await perform(page);
     await page.waitForSelector(operation('Resume'));
     expect(await status()).toBe(Status.PAUSED);
     await choose(page, 'Resume');
-    await confirm(page);
+    await perform(page);
     await page.waitForSelector(operation('Pause'));
     expect(await status()).toBe(Status.RUNNING);
     await choose(page, 'Cancel');
     await fill(page, field('Message'), 'enough');
     await page.locator('::-p-text(Cancel its rollouts, too)').click();
-    await confirm(page);
+    await perform(page);
     await page.waitForSelector(operation('Cancel'), { hidden: true });
     await waitForText(page, 'enough');
     expect(await status()).toBe(Status.CANCELLED);
@@ -197,16 +202,16 @@ describe('operations of a rollout', () => {
     const { page, faults } = await openPage(scene.context);
     await show(page, `${scene.url}/rollouts/${rolloutId}`);
     await choose(page, 'Cancel');
-    await confirm(page);
+    await perform(page);
     await choose(page, 'Retry');
-    await confirm(page);
+    await perform(page);
     await page.waitForSelector(operation('Cancel'));
     await scene.client.rollouts.claimRollouts({ runId, workerId: 'w', maxRollouts: 1 });
     await page.reload();
     await choose(page, 'Override verdict');
     await fill(page, field('Verdict'), 'no success');
     await fill(page, field('Reason'), 'it cheated');
-    await confirm(page);
+    await perform(page);
     await waitForText(page, /no success: it cheated page, attempt 1/);
     expect(faults).toEqual([]);
     await page.close();

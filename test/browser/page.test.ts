@@ -8,14 +8,15 @@ import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
 import {
   accessibilityFaults,
+  addressOf,
   attributeOf,
   countOf,
+  expectToFit,
   fill,
   has,
   inputOf,
   is,
   openPage,
-  overflowOf,
   ROWS,
   show,
   THEMES,
@@ -24,6 +25,7 @@ import {
   textsOf,
   waitForNoText,
   waitForText,
+  waitForWhole,
 } from './views.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
@@ -142,7 +144,7 @@ describe('what agents wrote', () => {
     const { page, faults } = await openPage(scene.context);
     await show(page, `${scene.url}/trees/${trajectoryId}?step=0&value=observation:/0`);
     await waitForText(page, 'The image cannot be shown.');
-    expect(await textOf(page, 'h1')).toContain('<img src=x onerror=alert(1)>');
+    await waitForText(page, '<img src=x onerror=alert(1)>', 'h1');
     expect(await countOf(page, 'main script, main img[src=x], main a[href^=javascript]')).toBe(0);
     expect(faults).toEqual([]);
     await page.close();
@@ -175,7 +177,7 @@ describe('a person who has never seen the page', () => {
     await fill(page, '.stepper input[type=number]', '201');
     await page.keyboard.press('Enter');
     await waitForText(page, 'changes since step 200');
-    const trajectoryId = new URL(page.url()).searchParams.get('at') ?? '';
+    const trajectoryId = new URL(await addressOf(page)).searchParams.get('at') ?? '';
     const { step } = await scene.client.trajectories.getCheckpoint({ trajectoryId, stepNumber: 201n });
     const { theta } = JSON.parse(Buffer.from(step?.states[0]?.data ?? []).toString());
     const row = `${is('tr th', '/theta')} ~ td`;
@@ -190,10 +192,9 @@ describe('the tree view', () => {
     const views = await played;
     const { page } = await openPage(scene.context);
     await show(page, `${scene.url}${views.tree}`);
-    await page.waitForSelector(ROWS);
     const { nodes } = await scene.client.trajectories.getTree({ trajectoryId: views.tree?.split('/')[2] ?? '' });
-    const shown = await textsOf(page, `${ROWS} .name`);
-    expect(shown.sort()).toEqual(nodes.map(({ trajectory }) => trajectory?.name).sort());
+    const shown = async () => (await textsOf(page, `${ROWS} .name`)).sort();
+    await expect.poll(shown).toEqual(nodes.map(({ trajectory }) => trajectory?.name).sort());
     await page.close();
   });
 
@@ -201,12 +202,14 @@ describe('the tree view', () => {
     const views = await played;
     const { page, faults } = await openPage(scene.context);
     await show(page, `${scene.url}${views.tree}`);
-    await page.waitForSelector(ROWS);
+    await expect.poll(() => countOf(page, ROWS)).toBe(5);
+    const [, , second = ''] = await textsOf(page, `${ROWS} .name`);
+    const isSelected = () => waitForText(page, second, '[aria-selected=true] .name');
     await page.focus('[role=treegrid]');
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('ArrowDown');
     await page.keyboard.press('p');
-    const second = await textOf(page, '[aria-selected=true] .name');
+    await isSelected();
     await page.keyboard.press('ArrowLeft');
     await page.keyboard.press('ArrowLeft');
     await expect.poll(() => countOf(page, ROWS)).toBe(1);
@@ -214,11 +217,11 @@ describe('the tree view', () => {
     await expect.poll(() => countOf(page, ROWS)).toBe(5);
     await page.keyboard.press('j');
     await page.keyboard.press('j');
-    const address = page.url();
+    await isSelected();
+    const address = await addressOf(page);
     await page.reload();
-    await page.waitForSelector(ROWS);
-    expect(await textOf(page, '[aria-selected=true] .name')).toBe(second);
-    expect(page.url()).toBe(address);
+    await isSelected();
+    expect(await addressOf(page)).toBe(address);
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -237,9 +240,8 @@ describe('the value that the tree plots', () => {
     await page.keyboard.press('Enter');
     await fill(page, '.chooser input', 'state:env:/theta');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('.chooser select');
-    expect(await inputOf(page, '.chooser select')).toBe('state:env:/theta');
-    expect(new URL(page.url()).search).toContain('theta');
+    await expect.poll(() => inputOf(page, '.chooser select')).toBe('state:env:/theta');
+    await expect.poll(() => new URL(page.url()).search).toContain('theta');
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -250,9 +252,12 @@ describe('the run view', () => {
     const views = await played;
     const { page, faults } = await openPage(scene.context);
     await show(page, `${proxy.url}${views.run}`);
-    await proxy.cut();
+    // The page cannot reconnect before the test has seen that it was cut.
+    proxy.blackhole();
+    proxy.cut();
     await waitForText(page, 'connection lost');
     expect(await textOf(page, 'h1')).toBe('run-1');
+    await proxy.release();
     await waitForNoText(page, 'connection lost');
     expect(faults).toEqual([]);
     await page.close();
@@ -267,11 +272,11 @@ describe.each(THEMES)('every view, %s', (theme) => {
     for (const [name, view] of Object.entries(views)) {
       await show(page, scene.url + view);
       await page.waitForSelector(COMPLETE[name] ?? 'h1');
+      await waitForWhole(page);
       for (const width of [1500, 900, 320]) {
         await page.setViewport({ width, height: 900 });
         await takeScreenshot(page, `${name}-${theme}-${width}`);
-        const overflow = await overflowOf(page);
-        if (overflow > 0) found.push(`${name} at ${width}: ${overflow} px too wide`);
+        await expectToFit(page, `${name} at ${width}`);
       }
       await page.setViewport({ width: 1500, height: 900 });
       found.push(...(await accessibilityFaults(page)).map((fault) => `${name}: ${fault}`));

@@ -5,9 +5,9 @@ import {
   accessibilityFaults,
   attributeOf,
   countOf,
+  expectToFit,
   is,
   openPage,
-  overflowOf,
   THEMES,
   takeScreenshot,
   textOf,
@@ -24,7 +24,7 @@ describe('the reference of the API', () => {
     const { page, faults } = await openPage(scene.context);
     await page.goto(scene.url);
     await page.goto(scene.url + (await attributeOf(page, is('a', 'API reference'), 'href')));
-    expect(await textOf(page, 'h1')).toBe('API reference');
+    await expect.poll(() => textOf(page, 'h1')).toBe('API reference');
     await page.locator(is('nav a', 'BranchTrajectory')).click();
     await expect.poll(() => new URL(page.url()).hash).toBe('#TrajectoryService.BranchTrajectory');
     await expect
@@ -39,19 +39,15 @@ describe('the reference of the API', () => {
     const answer = await page.goto(`${scene.url}/docs`);
     expect(answer?.headers()['content-security-policy']).not.toContain('unsafe');
     expect(await countOf(page, 'script, [style], style')).toBe(0);
-    const found: string[] = [];
     for (const width of [1500, 900, 320]) {
       await page.setViewport({ width, height: 900 });
       await takeScreenshot(page, `docs-${theme}-${width}`);
-      const overflow = await overflowOf(page);
-      if (overflow > 0) found.push(`at ${width}: ${overflow} px too wide`);
+      await expectToFit(page, `the reference at ${width}`);
     }
     await page.setViewport({ width: 1500, height: 900 });
     // All sections have the same parts, and axe takes long for the whole document.
-    found.push(
-      ...(await accessibilityFaults(page, ['header', 'nav', 'h1', '#ServerService', '#StateService', '#Seal'])),
-    );
-    expect(found).toEqual([]);
+    const parts = ['header', 'nav', 'h1', '#ServerService', '#StateService', '#Seal'];
+    expect(await accessibilityFaults(page, parts)).toEqual([]);
     expect(faults).toEqual([]);
     await page.close();
   });

@@ -70,12 +70,12 @@ describe('the search view', () => {
         expect.stringMatching(/^other, step 0 .*text\s+A kettle of fish\.$/s),
         expect.stringMatching(/^kettle, step 1 .*\s+The <b>Kettle<\/b> whistles\.$/s),
       ]);
-    expect(await textsOf(page, 'mark')).toEqual(['kettle', 'Kettle']);
+    await expect.poll(() => textsOf(page, 'mark')).toEqual(['kettle', 'Kettle']);
     expect(await accessibilityFaults(page)).toEqual([]);
     await takeScreenshot(page, 'search-light-1500');
     await page.reload();
     await page.waitForSelector('.hits li');
-    expect(await inputOf(page, 'input[type=search]')).toBe('kettle');
+    await expect.poll(() => inputOf(page, 'input[type=search]')).toBe('kettle');
     await fill(page, 'input[type=search]', 'sea');
     await waitForText(page, /0 matches in 3 steps/);
     await expect.poll(() => textsOf(page, 'tbody th a')).toEqual(['other']);
@@ -95,8 +95,8 @@ describe('the search view', () => {
     await waitForText(page, /1 match in 2 steps/);
     await page.locator('.hits a').click();
     await waitForText(page, 'The <b>Kettle</b> whistles.');
-    expect(new URL(page.url()).pathname).toBe(`/trees/${treeId}`);
-    expect(await inputOf(page, '.stepper input[type=number]')).toBe('1');
+    await expect.poll(() => new URL(page.url()).pathname).toBe(`/trees/${treeId}`);
+    await expect.poll(() => inputOf(page, '.stepper input[type=number]')).toBe('1');
     expect(faults).toEqual([]);
     await page.close();
   });
@@ -134,7 +134,7 @@ describe('the keys', () => {
     const { page, faults } = await openPage(scene.context);
     await show(page, '/search');
     await page.keyboard.type('?/j');
-    expect(await inputOf(page, 'input[type=search]')).toBe('?/j');
+    await expect.poll(() => inputOf(page, 'input[type=search]')).toBe('?/j');
     expect(await countOf(page, 'dialog[open]')).toBe(0);
     await show(page, '/');
     await page.keyboard.press('?');

@@ -35,14 +35,17 @@ describe('a search tree', () => {
     const { page, faults } = await openPage(scene.context);
     await page.goto(`${scene.url}/trees/${trajectoryId}`);
     await expect.poll(() => countOf(page, CELLS)).toBe(3);
-    const titles = await page.$$eval(CELLS, (all) => all.map((each) => (each as HTMLElement).title));
-    expect(titles).toEqual([
-      'root: visits 10, value 0.5',
-      'often: visits 7.5, value 0.9',
-      'seldom: visits 1, value −0.2',
-    ]);
-    const widths = await page.$$eval(CELLS, (all) => all.map((each) => each.getBoundingClientRect().width));
-    expect((widths[1] ?? 0) / (widths[0] ?? 1)).toBeCloseTo(0.75, 2);
+    const titles = () => page.$$eval(CELLS, (all) => all.map((each) => (each as HTMLElement).title));
+    await expect
+      .poll(titles)
+      .toEqual(['root: visits 10, value 0.5', 'often: visits 7.5, value 0.9', 'seldom: visits 1, value −0.2']);
+    const share = async () => {
+      const [root = 1, often = 0] = await page.$$eval(CELLS, (all) =>
+        all.map((each) => each.getBoundingClientRect().width),
+      );
+      return often / root;
+    };
+    await expect.poll(share).toBeCloseTo(0.75, 2);
     await page.locator(`${CELLS}:nth-of-type(2)`).click();
     await page.waitForSelector(has('[aria-selected=true]', 'often'));
     await page.locator(is('.icicle button', 'Table')).click();

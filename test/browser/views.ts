@@ -1,6 +1,7 @@
 /** The page in a browser, for tests. */
 import { mkdir } from 'node:fs/promises';
 import path from 'node:path';
+import process from 'node:process';
 import axe from 'axe-core';
 import { type BrowserContext, type ConsoleMessage, type Page, Puppeteer } from 'puppeteer-core';
 import { expect } from 'vitest';
@@ -24,9 +25,21 @@ export interface OpenPage {
   readonly faults: string[];
 }
 
+/** TEST_PAGE_SLOWDOWN=6 makes pages so many times slower, and each response late: no test may read before it waits. */
+const SLOWDOWN = Number(process.env.TEST_PAGE_SLOWDOWN ?? 1);
+
+async function slowDown(page: Page): Promise<void> {
+  const session = await page.createCDPSession();
+  await session.send('Emulation.setCPUThrottlingRate', { rate: SLOWDOWN });
+  await session.send('Network.enable');
+  const conditions = { offline: false, latency: 40 * SLOWDOWN, downloadThroughput: -1, uploadThroughput: -1 };
+  await session.send('Network.emulateNetworkConditions', conditions);
+}
+
 /** Opens a window that is visible and has the focus, whatever other windows do. Failed requests are no faults. */
 export async function openPage(context: BrowserContext, colorScheme: Theme = 'light'): Promise<OpenPage> {
   const page = await context.newPage({ type: 'window' });
+  if (SLOWDOWN > 1) await slowDown(page);
   await page.emulateFocusedPage(true);
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: colorScheme }]);
   return { page, faults: noteFaults(page) };
@@ -108,17 +121,28 @@ export async function inputOf(page: Page, selector: string): Promise<string> {
   return page.$eval(selector, (element) => (element as HTMLInputElement).value);
 }
 
-/** Returns by how many pixels the view is too wide. */
-export function overflowOf(page: Page): Promise<number> {
-  return page.$eval('html', (html) => html.scrollWidth - html.clientWidth);
-}
-
 /** Waits until a person sees a text, anywhere or in an element. */
 export async function waitForText(page: Page, wanted: string | RegExp, selector = 'body'): Promise<void> {
   const seen = expect.poll(() => page.$$eval(selector, (all) => all.map((each) => (each as HTMLElement).innerText)));
   await seen.toContainEqual(
     typeof wanted === 'string' ? expect.stringContaining(wanted) : expect.stringMatching(wanted),
   );
+}
+
+/** Waits until a view shows all that it was asked for: nothing is loading, and no value belongs to an earlier choice. */
+export async function waitForWhole(page: Page): Promise<void> {
+  await page.waitForSelector('main:not(:has(.loading, [aria-busy=true]))');
+}
+
+/** Waits until a view fits the width of the window. */
+export async function expectToFit(page: Page, name = ''): Promise<void> {
+  const overflow = () => page.$eval('html', (html) => html.scrollWidth - html.clientWidth);
+  await expect.poll(overflow, { message: `pixels by which ${name || 'the view'} is too wide` }).toBe(0);
+}
+
+/** Returns the address of a window: what `page.url()` returns follows it a little later. */
+export function addressOf(page: Page): Promise<string> {
+  return page.evaluate(() => location.href);
 }
 
 /** Waits until a person does not see a text any more. */
@@ -145,6 +169,7 @@ export async function choose(page: Page, selector: string, label: string): Promi
 
 /** Returns what axe finds, as one line for each rule: in the whole page, or below some selectors. */
 export async function accessibilityFaults(page: Page, below: readonly string[] = ['html']): Promise<string[]> {
+  await waitForWhole(page);
   await page.evaluate(axe.source);
   return page.evaluate(async (include) => {
     interface Result {
