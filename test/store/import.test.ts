@@ -14,16 +14,18 @@ import { stateOf } from './state_chains.ts';
 import { expectVerified } from './verified.ts';
 
 /** More than one part of an archive. */
-const STEPS = 2100;
+const PARTS = 2100;
+/** All in one part. */
+const STEPS = 510;
 
 describeStore('imports', (on) => {
-  /** A trajectory of several parts with states, and a branch of it. */
-  async function furnish(): Promise<{ scene: RunScene; root: Trajectory; branch: Trajectory }> {
+  /** A trajectory of this many steps with states, and a branch of it. */
+  async function furnish(length = STEPS): Promise<{ scene: RunScene; root: Trajectory; branch: Trajectory }> {
     const scene = new RunScene(on.store);
     const root = await scene.create();
     const small = newState('small');
     const states = [0, 1].map((i) => stateOf(3, 5000, [i]));
-    const steps = Array.from({ length: STEPS }, (_, i) => {
+    const steps = Array.from({ length }, (_, i) => {
       const own = i === 10 || i === 500 ? [stateRef(states[i === 10 ? 0 : 1]!, 'big')] : [];
       return makeStep(BigInt(i), { reward: i / 8, states: [...own, smallRef(small, 'env')] });
     });
@@ -34,8 +36,10 @@ describeStore('imports', (on) => {
   }
 
   /** Exports and deletes what `furnish` has made, so that it can be imported again. */
-  async function moved(): Promise<{ scene: RunScene; root: Trajectory; branch: Trajectory; parts: ArchivePart[] }> {
-    const furnished = await furnish();
+  async function moved(
+    length = STEPS,
+  ): Promise<{ scene: RunScene; root: Trajectory; branch: Trajectory; parts: ArchivePart[] }> {
+    const furnished = await furnish(length);
     const { scene, root } = furnished;
     const parts = await exported(scene.store, scene.namespace);
     await scene.delete(root, 'CASCADE');
@@ -117,11 +121,11 @@ describeStore('imports', (on) => {
   });
 
   it('V6: what is cut off is refused, has imported whole trajectories only, and can be completed', async () => {
-    const { scene, root, branch, parts } = await moved();
+    const { scene, root, branch, parts } = await moved(PARTS);
     for (let length = 0; length < parts.length; length += 1) {
       const error = await refusal(imported(scene.store, scene.namespace, parts.slice(0, length)));
       expect(error.reason).toBe('ARCHIVE_INVALID');
-      if (await scene.isThere(root.id)) expect((await scene.get(root.id)).nextStepNumber).toBe(BigInt(STEPS));
+      if (await scene.isThere(root.id)) expect((await scene.get(root.id)).nextStepNumber).toBe(BigInt(PARTS));
       if (await scene.isThere(branch.id)) expect((await scene.get(branch.id)).nextStepNumber).toBe(402n);
     }
     await imported(scene.store, scene.namespace, parts);
@@ -175,7 +179,7 @@ describeStore('imports', (on) => {
   });
 
   it('V6: an import that another one of the same trajectory overtakes ends, and the other one completes', async () => {
-    const { scene, root, parts } = await moved();
+    const { scene, root, parts } = await moved(PARTS);
     const lastSteps = parts.findLastIndex((part) => part.kind === 'steps' && part.trajectoryId === root.id);
     async function* overtaken(): AsyncGenerator<ArchivePart> {
       yield* parts.slice(0, lastSteps);
@@ -190,7 +194,7 @@ describeStore('imports', (on) => {
   });
 
   it('V6: maintenance removes an import that was given up a day ago, and nothing younger', async () => {
-    const { scene, root, parts } = await moved();
+    const { scene, root, parts } = await moved(PARTS);
     const begun = scene.store.importArchive(scene.namespace, stopped(parts));
     const lastSteps = parts.findLastIndex((part) => part.kind === 'steps' && part.trajectoryId === root.id);
     for (let i = 0; i <= lastSteps; i += 1) await begun.next();
@@ -243,7 +247,7 @@ describeStore('imports', (on) => {
   });
 
   it('V5: a trajectory that is deleted during the export is left out with its branches, and listed', async () => {
-    const { scene, root, branch } = await furnish();
+    const { scene, root, branch } = await furnish(PARTS);
     const kept = await scene.createWith(['kept']);
     const parts: ArchivePart[] = [];
     for await (const part of scene.store.exportArchive(scene.namespace, { kind: 'namespace' })) {

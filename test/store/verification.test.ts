@@ -322,22 +322,28 @@ describeStore('verification', (on) => {
     let faulty: ReadonlySet<string>;
 
     beforeAll(async () => {
+      const columns: [string, NamedColumn][] = [];
       for (const [table, unproven] of Object.entries(UNPROVEN)) {
         for (const column of TABLES[table as keyof typeof UNPROVEN & keyof typeof TABLES].order) {
           if (unproven.includes(column.name)) continue;
-          const furnished = await furnishSteps();
-          const { root, child, chain } = furnished;
-          const where: Readonly<Record<string, string>> = {
-            segments: row(root, 1),
-            state_refs: of(root, 1),
-            attached_states: of(root, 1),
-            step_scores: of(root, 1),
-            states: state(chain[1]!, furnished),
-            tags: of(child, 4),
-          };
-          await on.sql.rows(`update ${table} set ${column.name} = ${otherValue(column)} ${where[table]}`);
-          changed.set(`${table}.${column.name}`, furnished.scene.namespace);
+          columns.push([table, column]);
         }
+      }
+      // At once: commits then serve many of them.
+      const places = await Promise.all(columns.map(async () => furnishSteps()));
+      for (const [i, [table, column]] of columns.entries()) {
+        const furnished = places[i]!;
+        const { root, child, chain } = furnished;
+        const where: Readonly<Record<string, string>> = {
+          segments: row(root, 1),
+          state_refs: of(root, 1),
+          attached_states: of(root, 1),
+          step_scores: of(root, 1),
+          states: state(chain[1]!, furnished),
+          tags: of(child, 4),
+        };
+        await on.sql.rows(`update ${table} set ${column.name} = ${otherValue(column)} ${where[table]}`);
+        changed.set(`${table}.${column.name}`, furnished.scene.namespace);
       }
       faulty = new Set(
         (await faultsOf(on.store)).flatMap(({ namespace, trajectoryId }) => [namespace, trajectoryId ?? '']),
@@ -356,8 +362,9 @@ describeStore('verification', (on) => {
 
     // All damage is verified together, each in a namespace of its own.
     beforeAll(async () => {
-      for (const [title, damage] of Object.entries(DAMAGE)) {
-        const furnished = await furnish();
+      const places = await Promise.all(Object.keys(DAMAGE).map(async () => furnish()));
+      for (const [i, [title, damage]] of Object.entries(DAMAGE).entries()) {
+        const furnished = places[i]!;
         const done = damage(furnished);
         await on.sql.rows(done.sql);
         damaged.set(title, { namespace: furnished.scene.namespace, ...done });

@@ -3,6 +3,7 @@ import process from 'node:process';
 /** Test files that take a larger dose of their work in the fault suite. */
 export const LARGE_DOSES: readonly string[] = [
   'test/service/deep_lineage.test.ts',
+  'test/store/branch_depth.test.ts',
   'test/wire/large_states.test.ts',
   'test/wire/unread_answers.test.ts',
 ];
