@@ -21,8 +21,20 @@ const MIB = 1024 * 1024;
 /** MiB of states of the two databases. */
 const [FEW, MANY] = [30, 120];
 
-/** What may be in use more with the larger database: a tenth of what it has more. */
-const MOST_MORE = (MANY - FEW) / 10;
+/** What may be in use more with the larger database, usually and at most: parts of what it has more. */
+const MOST_MORE = { usually: (MANY - FEW) / 10, atMost: (MANY - FEW) / 3 };
+
+type InUse = keyof typeof MOST_MORE;
+
+/** The median, because a disk or a core that is busy with other work delays what frees buffers, and the largest. */
+function inUse(grown: readonly number[]): Readonly<Record<InUse, number>> {
+  const sorted = grown.map((bytes) => bytes / MIB).sort((a, b) => a - b);
+  return { usually: sorted[sorted.length >> 1]!, atMost: sorted.at(-1)! };
+}
+
+function shown({ usually, atMost }: Readonly<Record<InUse, number>>): string {
+  return `${Math.round(usually)} to ${Math.round(atMost)}`;
+}
 
 /** Stores about this many MiB that do not compress: large states, small states, and trajectories of one step. */
 async function fill(database: TestDatabase, namespace: string, mib: number): Promise<void> {
@@ -57,7 +69,7 @@ describe.each(ENGINES)('memory, on %s', (engine) => {
   it('V1, V2, V5, V6: exports, imports, backups and verifications of more data have no more in use', async () => {
     const folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-memory-'));
     const tasks: readonly Task[] = ['export', 'import', 'verify', ...(engine === 'sqlite' ? ['backup' as const] : [])];
-    const grown = new Map<Task, number[]>(tasks.map((task) => [task, []]));
+    const grown = new Map<Task, Record<InUse, number>[]>(tasks.map((task) => [task, []]));
     const done = new Map<Task, number[]>(tasks.map((task) => [task, []]));
     const namespace = 'default';
     for (const mib of [FEW, MANY]) {
@@ -67,18 +79,20 @@ describe.each(ENGINES)('memory, on %s', (engine) => {
       for (const task of tasks) {
         const file = path.join(folder, `${task === 'backup' ? 'backup' : 'archive'}-${mib}`);
         const result = await measured(task === 'import' ? copy : database, namespace, task, file);
-        expect(result.samples).toBeGreaterThan(5);
-        grown.get(task)!.push(result.grown / MIB);
+        expect(result.grown.length).toBeGreaterThan(5);
+        grown.get(task)!.push(inUse(result.grown));
         done.get(task)!.push(result.done);
       }
     }
     await rm(folder, { recursive: true });
-    const more = new Map([...grown].map(([task, [few, many]]) => [task, many! - few!]));
     await reportFigures(
-      `MiB in use at most, with ${FEW} and ${MANY} MiB of data, on ${engine}`,
-      Object.fromEntries([...grown].map(([task, sizes]) => [task, sizes.map(Math.round).join(' and ')])),
+      `MiB in use usually and at most, with ${FEW} and ${MANY} MiB of data, on ${engine}`,
+      Object.fromEntries([...grown].map(([task, sizes]) => [task, sizes.map(shown).join(' and ')])),
     );
     for (const [task, [few, many]] of done) expect(many! / few!, task).toBeGreaterThan((0.9 * MANY) / FEW);
-    for (const [task, mib] of more) expect(mib, `${task} has this many MiB more in use`).toBeLessThan(MOST_MORE);
+    for (const [task, [few, many]] of grown) {
+      for (const which of ['usually', 'atMost'] as const)
+        expect(many![which] - few![which], `MiB more in use by ${task}, ${which}`).toBeLessThan(MOST_MORE[which]);
+    }
   });
 });

@@ -1,6 +1,6 @@
 /**
  * Exports, imports, backs up or verifies a database in a process of its own, started with `--expose-gc`. Collects all
- * garbage again and again meanwhile, and writes how many bytes were left in use at most.
+ * garbage again and again meanwhile, and writes how many bytes were left in use.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
 import process from 'node:process';
@@ -14,10 +14,8 @@ import { backUp } from '../../../src/store/sqlite_file/backup.ts';
 export type Task = 'export' | 'import' | 'backup' | 'verify';
 
 export interface Measured {
-  /** Bytes of the heap and of buffers that were in use at most, of those in use before the task. */
-  readonly grown: number;
-  /** How often they were counted. */
-  readonly samples: number;
+  /** Bytes of the heap and of buffers that were in use, less those in use before the task: each time they were counted. */
+  readonly grown: readonly number[];
   /** Bytes of the archive or the backup, or rows that were verified. */
   readonly done: number;
 }
@@ -37,14 +35,14 @@ function inUse(): number {
 }
 
 const before = inUse();
-let [grown, samples, done, next] = [0, 0, 0, 0];
+const grown: number[] = [];
+let [done, next] = [0, 0];
 
 function sample(now: number, every: number): void {
   done = now;
   if (done < next) return;
   next = done + every;
-  grown = Math.max(grown, inUse() - before);
-  samples += 1;
+  grown.push(inUse() - before);
 }
 
 async function* sampled(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
@@ -75,4 +73,4 @@ const TASKS: Readonly<Record<Task, () => Promise<void>>> = {
 
 await TASKS[task as Task]();
 await store.close();
-process.stdout.write(JSON.stringify({ grown, samples, done } satisfies Measured));
+process.stdout.write(JSON.stringify({ grown, done } satisfies Measured));
