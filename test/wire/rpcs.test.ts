@@ -68,13 +68,14 @@ import { collect } from './story.ts';
  * or error.
  */
 
+/** AdminService first: it reads everything, of which there is little as yet. */
 const METHODS: readonly DescMethod[] = [
+  AdminService,
   TrajectoryService,
   StateService,
   RunService,
   RolloutService,
   RetentionService,
-  AdminService,
   ServerService,
 ].flatMap((service): readonly DescMethod[] => service.methods);
 type AnyScene = Scene | RunScene | RolloutScene;

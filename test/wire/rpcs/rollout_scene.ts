@@ -3,7 +3,7 @@ import { OnSuccess } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { WireClient } from '../story.ts';
-import { LABELS } from './scene.ts';
+import { appendAll, LABELS } from './scene.ts';
 
 /** The scene before an RPC of RolloutService is called; a new one for every set of calls. */
 export interface RolloutScene extends WireClient {
@@ -38,26 +38,21 @@ export interface RolloutScene extends WireClient {
 }
 
 export async function makeRolloutScene(client: WireClient): Promise<RolloutScene> {
-  const { runs, rollouts, trajectories } = client;
+  const { runs, rollouts } = client;
   const { run } = await runs.createRun({
     initialStatus: Status.RUNNING,
     labels: { model: 'm1' },
     mainTrajectory: { root: { reward: 0 } },
   });
   const [runId, mainId] = [run!.id, run!.mainTrajectoryId];
-  for (const stepNumber of [1n, 2n, 3n]) {
-    await trajectories.appendStep({ trajectoryId: mainId, step: { stepNumber, reward: 1 } });
-  }
+  await appendAll(client, mainId, threeSteps(1n));
   const place = { runId, kind: StageKind.TRAIN_STEP, number: 1n, initialStatus: Status.RUNNING };
   const stageId = (await runs.getOrCreateStage(place)).stage!.id;
-  const catalogue = await makeCatalogue(client);
-  const environments = await makeEnvironments(client, runId);
+  const [catalogue, environments] = await Promise.all([makeCatalogue(client), makeEnvironments(client, runId)]);
   const ids = await makeRollouts(client, stageId, catalogue.taskId);
   const claim = claimer(client, stageId);
   const done = await claim('done');
-  for (const stepNumber of [0n, 1n, 2n]) {
-    await trajectories.appendStep({ trajectoryId: done, step: { stepNumber, reward: 1 } });
-  }
+  await appendAll(client, done, threeSteps(0n));
   await rollouts.updateRollout({
     rolloutId: ids.doneId,
     updateMask: { paths: ['environment_ids'] },
@@ -81,6 +76,10 @@ export async function makeRolloutScene(client: WireClient): Promise<RolloutScene
   await rollouts.startRollout({ rolloutId: ids.runningId, attempt: 1 });
   const trajectoryIds = { doneTrajectoryId: done, runningTrajectoryId };
   return { ...client, runId, mainId, stageId, ...catalogue, ...environments, ...ids, ...trajectoryIds };
+}
+
+function threeSteps(first: bigint) {
+  return [first, first + 1n, first + 2n].map((stepNumber) => ({ stepNumber, reward: 1 }));
 }
 
 /** Claims the rollout with that label. Returns the trajectory of its attempt. */

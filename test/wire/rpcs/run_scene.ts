@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { putState, type WireClient } from '../story.ts';
-import { FILE, LABELS } from './scene.ts';
+import { appendAll, FILE, LABELS } from './scene.ts';
 
 /** The scene before an RPC of RunService is called; a new one for every set of calls. */
 export interface RunScene extends WireClient {
@@ -52,13 +52,17 @@ export async function makeRunScene(client: WireClient): Promise<RunScene> {
     initialStatus: Status.RUNNING,
   });
   const [runId, mainId] = [run!.id, run!.mainTrajectoryId];
-  for (const stepNumber of [1n, 2n, 3n]) {
-    await trajectories.appendStep({ trajectoryId: mainId, step: { stepNumber, reward: Number(stepNumber) } });
-  }
+  await appendAll(
+    client,
+    mainId,
+    [1n, 2n, 3n].map((stepNumber) => ({ stepNumber, reward: Number(stepNumber) })),
+  );
   await trajectories.setTag({ trajectoryId: mainId, name: 'here', stepNumber: 1n });
-  const branchId = await makeBranch(client, runId);
-  const bare = await runs.createRun({ experimentName, name: 'bare' });
-  const stages = await makeStages(client, runId);
+  const [branchId, bare, stages] = await Promise.all([
+    makeBranch(client, runId),
+    runs.createRun({ experimentName, name: 'bare' }),
+    makeStages(client, runId),
+  ]);
   const made = { experimentId: experiment!.id, experimentName, environmentName };
   return { ...client, ...made, runId, mainId, branchId, bareId: bare.run!.id, ...stages };
 }

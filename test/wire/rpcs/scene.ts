@@ -100,9 +100,11 @@ export function richStep(stepNumber: bigint): Step {
 
 export async function makeScene(client: RpcClient): Promise<Scene> {
   const task = `rpcs/${randomUUID()}`;
-  const put = await putState(client, bytes(task));
-  await putState(client, FILE);
-  const { experiment } = await client.runs.createExperiment({ name: task });
+  const [put, { experiment }] = await Promise.all([
+    putState(client, bytes(task)),
+    client.runs.createExperiment({ name: task }),
+    putState(client, FILE),
+  ]);
   const { run } = await client.runs.createRun({ experimentName: task });
   const [runId, experimentId] = [run!.id, experiment!.id];
   const fields = { name: 'main', taskId: task, runId, labels: LABELS, metadataJson: '{"seed":1}' };
@@ -114,7 +116,7 @@ export async function makeScene(client: RpcClient): Promise<Scene> {
     { stepNumber: 2n, reward: 2, states: [env('two'), env('mind', 'memory')] },
     { stepNumber: 3n, reward: 3, terminated: true },
   ];
-  for (const step of steps) await client.trajectories.appendStep({ trajectoryId, step });
+  await appendAll(client, trajectoryId, steps);
   await client.trajectories.setTag({ trajectoryId, name: 'here', stepNumber: 1n });
   const branched = await client.trajectories.branchTrajectory({
     trajectoryId,
@@ -130,6 +132,16 @@ export async function makeScene(client: RpcClient): Promise<Scene> {
     seal: { status: Status.COMPLETED, message: 'done' },
   });
   return { ...client, task, runId, experimentId, id: trajectoryId, uid: trajectory!.uid, branchId, put };
+}
+
+/** Appends steps by one call. */
+export async function appendAll(
+  { trajectories }: WireClient,
+  trajectoryId: string,
+  steps: readonly MessageInitShape<typeof StepSchema>[],
+): Promise<void> {
+  const { results } = await trajectories.appendBatch({ entries: [{ trajectoryId, steps: [...steps] }] });
+  if (results[0]?.error !== undefined) throw new Error(results[0].error.message);
 }
 
 function richRoot(): Step {
