@@ -31,17 +31,20 @@ export async function openStore(database: Database, { logger, stateCacheBytes }:
   if (database.engine === 'postgres')
     return sqlStore(await openPostgres(database, logger, onFault, migrating), stateCacheBytes);
   const open = async (path: string) => sqlStore(await openSqlite(path, onFault, migrating), stateCacheBytes);
-  await migrateIntoNewFile(database.path, async (path) => {
-    const copy = await open(path);
-    try {
-      const faults: StorageFault[] = [];
-      for await (const progress of copy.verify()) faults.push(...progress.faults);
-      return faults;
-    } finally {
-      await copy.close();
-    }
-  });
+  const onDamage = (fault: StorageFault) => logger.warn({ ...fault }, 'the former database has damage');
+  await migrateIntoNewFile(database.path, async (path) => verified(await open(path)), onDamage);
   return open(database.path);
+}
+
+/** Returns all faults, and closes the store. */
+async function verified(store: Store): Promise<readonly StorageFault[]> {
+  try {
+    const faults: StorageFault[] = [];
+    for await (const progress of store.verify()) faults.push(...progress.faults);
+    return faults;
+  } finally {
+    await store.close();
+  }
 }
 
 /** Time between two lines of the log. */
@@ -49,9 +52,9 @@ const REPORT_MS = 2000;
 
 function reporter(logger: StoreDeps['logger']): (progress: ConversionProgress) => void {
   let last = performance.now();
-  return ({ doneSteps, totalSteps }) => {
+  return ({ rows, done, total }) => {
     if (performance.now() - last < REPORT_MS) return;
     last = performance.now();
-    logger.info({ doneSteps, totalSteps }, 'migrating steps');
+    logger.info({ rows, done, total }, 'migrating');
   };
 }

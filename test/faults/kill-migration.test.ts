@@ -1,17 +1,19 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { existsSync, statfsSync, writeFileSync } from 'node:fs';
+import { readdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { openSqlite } from '../../src/store/sqlite/open.ts';
+import { migrateIntoNewFile } from '../../src/store/sqlite_file/new_file.ts';
 import { undoMigrations } from '../store/earlier_schema.ts';
 import { openOn, refusedOpen } from '../store/on_store.ts';
 import { Scene } from '../store/scene.ts';
-import { type OutsideSql, outsideSql, sqlitePath } from '../store/sql.ts';
+import { countRows, type OutsideSql, outsideSql, sqlitePath } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
@@ -96,6 +98,45 @@ describe('migration of an SQLite file on a small disk', () => {
     await writeFile(ballast, '');
     const store = await openOn(database);
     expect(await lookAt(new Scene(store, namespace), made)).toEqual(before);
+    await store.close();
+    await sql.close();
+  });
+});
+
+describe('migration of an SQLite file while the disk becomes full', () => {
+  it('D4: leaves the old file as it was and removes the new one, and the next start with room succeeds', async () => {
+    await using disk = await mountSmallDisk(192, 0);
+    await using database = await databaseOn(disk, 'sqlite');
+    const sql = await outsideSql(database);
+    const { namespace, made, before } = await makeFormer(database, sql, LONG);
+    const look = async () => [await sql.rows('select * from sqlite_schema order by name'), await countRows(sql)];
+    const former = await look();
+    const ballast = path.join(disk.dir, 'more');
+    const failed = (error: unknown) => expect.unreachable(String(error));
+    let transactions = 0;
+    const onProgress = () => {
+      transactions += 1;
+      if (transactions > 1) return;
+      const { bavail, bsize } = statfsSync(disk.dir);
+      writeFileSync(ballast, Buffer.alloc(bavail * bsize));
+    };
+    const migrating = migrateIntoNewFile(
+      sqlitePath(database),
+      async (copy) => {
+        await (await openSqlite(copy, failed, { onProgress })).close();
+        return [];
+      },
+      failed,
+    );
+    await expect(migrating).rejects.toThrow(/the disk became full.*make room, and start again/);
+    expect(transactions).toBeGreaterThan(0);
+    expect(await look()).toEqual(former);
+    const others = (await readdir(disk.dir)).filter((name) => !/^data\.db(-wal|-shm|\.lock|\.holder)?$/.test(name));
+    expect(others.sort()).toEqual(['ballast', 'more']);
+    await rm(ballast);
+    const store = await openOn(database);
+    expect(await lookAt(new Scene(store, namespace), made)).toEqual(before);
+    await expectVerified(store);
     await store.close();
     await sql.close();
   });

@@ -1,9 +1,12 @@
 import type { Migration } from './migration.ts';
-import { CONVERSION, storeSomeInSegments } from './segments/store_in_segments.ts';
+import { conversionTable, convertSome } from './segments/convert.ts';
 
 /**
  * Stores consecutive steps of a trajectory in one row, in protobuf's encoding. The view `steps` takes the place of the
  * table. The trajectory's row has the duration of its turns.
+ *
+ * Tables whose rows later migrations convert are renamed, and made again without rows. So these migrations change empty
+ * tables, and the conversion writes each row once, in its last form.
  */
 export const migration0018: Migration = {
   name: '0018_segments',
@@ -40,7 +43,16 @@ export const migration0018: Migration = {
     alter table trajectories add column timed_turns bigint not null default 0;
     alter table trajectories add column turn_seconds double precision not null default 0;
     alter table steps rename to former_steps;
-    ${CONVERSION}
+    alter table step_states rename to former_step_states;
+    alter table content_states rename to former_content_states;
+    alter table states rename to former_states;
+    drop index states_unreferenced;
+    alter index states_pkey rename to former_states_pkey;
+    create table step_states (like former_step_states including all);
+    create table content_states (like former_content_states including all);
+    create table states (like former_states including all);
+    create index states_unreferenced on states (renew_time) where not referenced;
+    ${conversionTable('bytea')}
     create view steps as
       select s.tree, s.trajectory, s.first_step_number + r.number - 1 as step_number, s.namespace,
         cast(r.reward as double precision) as reward,
@@ -82,7 +94,54 @@ export const migration0018: Migration = {
     alter table trajectories add column timed_turns integer not null default 0;
     alter table trajectories add column turn_seconds not null default 0;
     alter table steps rename to former_steps;
-    ${CONVERSION}
+    alter table step_states rename to former_step_states;
+    alter table content_states rename to former_content_states;
+    alter table states rename to former_states;
+    alter table state_chunks rename to former_chunks;
+    drop index states_unreferenced;
+    create table step_states (
+      tree integer not null,
+      trajectory integer not null,
+      step_number integer not null,
+      name text not null,
+      namespace text not null,
+      digest blob not null,
+      media_type text not null,
+      size integer not null,
+      primary key (tree, trajectory, step_number, name)
+    ) without rowid;
+    create table content_states (
+      tree integer not null,
+      trajectory integer not null,
+      step_number integer not null,
+      digest blob not null,
+      namespace text not null,
+      primary key (tree, trajectory, step_number, digest)
+    ) without rowid;
+    create table states (
+      namespace text not null,
+      digest blob not null,
+      size integer not null,
+      encoding text not null,
+      upload text,
+      referenced integer not null,
+      version integer not null,
+      renew_time text not null,
+      data blob,
+      primary key (namespace, digest)
+    );
+    create index states_unreferenced on states (renew_time) where not referenced;
+    create table state_chunks (
+      upload text not null,
+      ordinal integer not null,
+      namespace text not null,
+      digest blob not null,
+      size integer not null,
+      encoding text not null,
+      data blob not null,
+      primary key (upload, ordinal)
+    );
+    ${conversionTable('blob')}
     create view steps as
       select s.tree, s.trajectory, s.first_step_number + r.key as step_number, s.namespace,
         case r.type when 'text' then case r.value when 'Infinity' then 9e999 when '-Infinity' then -9e999 else r.value end
@@ -93,7 +152,9 @@ export const migration0018: Migration = {
       from segments as s cross join json_each(s.rewards) as r;
   `,
   conversion: {
-    convertSome: storeSomeInSegments,
-    end: 'drop table former_steps; drop table conversion; drop index trajectories_by_depth',
+    convertSome,
+    end: `drop table former_steps; drop table former_step_states; drop table former_content_states;
+      drop table former_states; drop table if exists former_chunks; drop table conversion;
+      drop index trajectories_by_depth`,
   },
 };

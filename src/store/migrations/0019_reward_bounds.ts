@@ -7,7 +7,8 @@ const REWARD = `case r.type when 'text' then case r.value when 'Infinity' then 9
 const OF_TRAJECTORIES = `
     update trajectories set (min_reward, max_reward) = (
       select min(s.min_reward), max(s.max_reward) from segments as s
-      where s.tree = trajectories.tree and s.trajectory = trajectories.key);
+      where s.tree = trajectories.tree and s.trajectory = trajectories.key)
+    where exists (select 1 from segments as s where s.tree = trajectories.tree and s.trajectory = trajectories.key);
     create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward)
       where max_reward is not null;
 `;

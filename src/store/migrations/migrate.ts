@@ -78,10 +78,8 @@ export class NewerSchemaError extends Error {
   override readonly name = 'NewerSchemaError';
 }
 
-/** Migrations whose rows are converted in transactions of their own. */
-const CONVERSIONS = MIGRATIONS.flatMap(({ name, conversion }) =>
-  conversion === undefined ? [] : [{ name, conversion }],
-);
+/** What converts rows in transactions of its own. */
+const CONVERSIONS = MIGRATIONS.flatMap(({ conversion }) => conversion ?? []);
 
 export interface MigrateOptions {
   /** Of tables on Postgres. */
@@ -128,7 +126,7 @@ async function isUpToDate<T>(
 }
 
 async function migrateAlone<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', options: MigrateOptions) {
-  const { schema, onProgress = () => {} } = options;
+  const { schema } = options;
   const before = await migrationsOf(db, engine, schema);
   refuseNewer(before);
   const migrator = new Migrator({
@@ -142,35 +140,37 @@ async function migrateAlone<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', opt
     ...(schema === undefined ? {} : { migrationTableSchema: schema }),
   });
   const ran: string[] = [];
-  const to = async (target: string | undefined) => {
-    const { error, results } = await (target === undefined ? migrator.migrateToLatest() : migrator.migrateTo(target));
+  // Each migration of stored rows has a transaction of its own; those of an empty database are faster together.
+  for (let more = true; more; ) {
+    const { error, results = [] } = await (before.length === 0 ? migrator.migrateToLatest() : migrator.migrateUp());
     if (error !== undefined) throw error;
-    for (const { migrationName } of results ?? []) ran.push(migrationName);
-  };
-  for (const { name, conversion } of CONVERSIONS) {
-    if (!before.includes(name)) await to(name);
-    if (!(await hasTable(db, engine, schema, CONVERSION))) continue;
-    while (await convertSome(db, schema, conversion, onProgress));
+    for (const { migrationName } of results) ran.push(migrationName);
+    more = before.length > 0 && results.length > 0;
   }
-  if (!MIGRATIONS.every(({ name }) => before.includes(name))) await to(undefined);
+  if (await hasTable(db, engine, schema, CONVERSION)) {
+    for (const conversion of CONVERSIONS) while (await runSome(db, engine, conversion, options));
+  }
   return ran;
 }
 
 /** Runs one transaction. Returns whether more follow. */
-function convertSome<T>(
+function runSome<T>(
   db: Kysely<T>,
-  schema: string | undefined,
+  engine: 'postgres' | 'sqlite',
   conversion: Conversion,
-  onProgress: (progress: ConversionProgress) => void,
+  { schema, onProgress }: MigrateOptions,
 ): Promise<boolean> {
   return db.transaction().execute(async (tx) => {
     await useSchema(tx, schema);
-    const progress = await conversion.convertSome(tx);
+    // Rows are found by keys, in tables that were never analyzed.
+    for (const plan of engine === 'postgres' ? ['seqscan', 'hashjoin', 'mergejoin'] : [])
+      await sql`set local ${sql.raw(`enable_${plan}`)} = off`.execute(tx);
+    const progress = await conversion.convertSome(tx, engine);
     if (progress === undefined) {
       for (const statement of conversion.end.split(';')) await sql.raw(statement).execute(tx);
       return false;
     }
-    onProgress(progress);
+    onProgress?.(progress);
     return true;
   });
 }

@@ -12,7 +12,7 @@ export interface MigrationText {
 export interface Migration extends MigrationText {
   /** Runs after the statements, in the same transaction. */
   readonly convert?: <T>(db: Kysely<T>) => Promise<void>;
-  /** Runs in transactions of its own, after the one of the statements. Later migrations wait for its end. */
+  /** Runs in transactions of its own, after all migrations, so it writes rows of the latest schema. */
   readonly conversion?: Conversion;
 }
 
@@ -22,12 +22,13 @@ export interface Migration extends MigrationText {
  */
 export interface Conversion {
   /** Converts the next rows. Returns undefined if none is left. */
-  readonly convertSome: <T>(db: Kysely<T>) => Promise<ConversionProgress | undefined>;
+  readonly convertSome: <T>(db: Kysely<T>, engine: 'postgres' | 'sqlite') => Promise<ConversionProgress | undefined>;
   /** Statements of the last transaction, separated by semicolons. They drop `conversion`. */
   readonly end: string;
 }
 
 export interface ConversionProgress {
-  readonly doneSteps: bigint;
-  readonly totalSteps: bigint;
+  readonly rows: 'chunks' | 'steps' | 'states';
+  readonly done: bigint;
+  readonly total: bigint;
 }

@@ -35,10 +35,11 @@ export async function openSqlite(
 ): Promise<Engine> {
   const path = resolvePath(named);
   let lock: { release(): void } | undefined;
+  let writer: Connection | undefined;
   try {
     refuseForeignFile(path, named);
     lock = lockFile(path);
-    const writer = new Connection(openWriter(path));
+    writer = new Connection(openWriter(path));
     const dialect = new Dialect({ database: writer });
     const writing = new Kysely<Tables>({ dialect });
     await migrate(writing, 'sqlite', migrating);
@@ -72,6 +73,7 @@ export async function openSqlite(
       closed: undefined,
     });
   } catch (error) {
+    writer?.close();
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
   }

@@ -13,7 +13,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { StorageFault } from '../../domain/verification.ts';
 import { StoreOpenError } from '../contract/store.ts';
-import { isFileError } from '../sqlite/errors.ts';
+import { isFileError, isFull } from '../sqlite/errors.ts';
 import { refuseForeignFile } from '../sqlite/file_owner.ts';
 import { lockFile } from '../sqlite/lock.ts';
 
@@ -23,17 +23,20 @@ const MIGRATION = '0018_segments';
 /** Free space that the migration needs, in sizes of the old file: the new one, with both forms of steps, and its log. */
 const ROOM = 2.5;
 
-/** Damage of what the migration writes. Other damage was there before. */
+/** Damage of what the migration writes. Other rows are compared with those of the old file. */
 const WRITTEN: ReadonlySet<string> = new Set(['STEPS', 'COLUMNS']);
 
 /**
  * Migrates a file of a version before segments into a new file beside it, which then takes its place. An interrupted
- * migration continues. The old file is not changed, apart from a mark that older versions refuse. `migrate` migrates the
- * file with this path, and returns what is wrong with it. Errors: StoreOpenError.
+ * migration continues. The old file is not changed, apart from a mark that older versions refuse. If the disk becomes
+ * full, the new file and the mark are removed. `migrate` migrates the file with this path, and returns what is wrong
+ * with it. Damage that the old file has already is passed to `onDamage`, because a refusal would make all of the data
+ * unreadable. Errors: StoreOpenError.
  */
 export async function migrateIntoNewFile(
   named: string,
   migrate: (path: string) => Promise<readonly StorageFault[]>,
+  onDamage: (fault: StorageFault) => void,
 ): Promise<void> {
   if (!existsSync(named)) return;
   const path = realpathSync(named);
@@ -44,15 +47,39 @@ export async function migrateIntoNewFile(
     const copy = `${path}.migrating`;
     refuseWithoutRoom(named, path, copy);
     if (!existsSync(copy)) copyFormer(path, copy);
-    const faults = (await migrate(copy)).filter(({ check }) => WRITTEN.has(check));
-    const differing = differences(path, copy);
-    if (faults.length > 0 || differing.length > 0) {
-      const found = [...differing, ...faults.map(({ message }) => message)].slice(0, 10).join('; ');
+    const faults = await migrate(copy);
+    const written = faults.filter(({ check }) => WRITTEN.has(check)).map(({ message }) => message);
+    const differing = [...differences(path, copy), ...written];
+    if (differing.length > 0) {
+      const found = differing.slice(0, 10).join('; ');
       throw new StoreOpenError(`${named} was migrated into ${copy}, which differs: ${found}. ${named} is unchanged.`);
     }
+    for (const fault of faults) onDamage(fault);
     replace(path, copy);
+  } catch (error) {
+    if (!isFull(error)) throw error;
+    discard(path);
+    throw new StoreOpenError(
+      `${named} is migrated into a new file beside it, and the disk became full. The new file was removed, and ${named} is unchanged: make room, and start again.`,
+      { cause: error },
+    );
   } finally {
     lock.release();
+  }
+}
+
+/** Removes what an unfinished migration has written. */
+function discard(path: string): void {
+  for (const copy of [`${path}.migrating`, `${path}.copying`]) {
+    for (const suffix of ['', '-wal', '-shm', '-journal', '.lock', '.holder'])
+      rmSync(`${copy}${suffix}`, { force: true });
+  }
+  const database = new DatabaseSync(path, { timeout: 5000 });
+  try {
+    database.exec(`delete from kysely_migration where name = '${MIGRATION}'`);
+    database.exec('pragma wal_checkpoint(truncate)');
+  } finally {
+    database.close();
   }
 }
 
@@ -84,7 +111,7 @@ function refuseWithoutRoom(named: string, path: string, copy: string): void {
 function copyFormer(path: string, copy: string): void {
   const unfinished = `${path}.copying`;
   rmSync(unfinished, { force: true });
-  const database = new DatabaseSync(path);
+  const database = new DatabaseSync(path, { timeout: 5000 });
   try {
     // An older version that is started again must not write to a file of which there is a copy already.
     database.exec(`insert or ignore into kysely_migration (name, timestamp) values ('${MIGRATION}', datetime())`);
@@ -93,14 +120,35 @@ function copyFormer(path: string, copy: string): void {
   } finally {
     database.close();
   }
-  const copied = new DatabaseSync(unfinished);
+  const copied = new DatabaseSync(unfinished, { timeout: 5000 });
   copied.exec(`delete from kysely_migration where name = '${MIGRATION}'`);
   copied.close();
   renameSync(unfinished, copy);
 }
 
 /** Tables whose rows no migration adds or removes. */
-const KEPT = ['steps', 'trajectories', 'tags', 'experiments', 'runs', 'stages', 'metric_points', 'status_changes'];
+const KEPT = [
+  ...['steps', 'trajectories', 'tags', 'state_chunks', 'state_uploads'],
+  ...['experiments', 'runs', 'stages', 'metric_points', 'status_changes'],
+];
+
+/** Rows of the old file that the new one must have. Small states that steps name are stored with the steps. */
+const STORED = {
+  state: `select hex(f.digest) as name from former.states as f
+    where not (f.size < 4096 and f.referenced) and not exists (select 1 from main.states as s
+      where s.namespace = f.namespace and s.digest = f.digest and s.size = f.size and s.encoding = f.encoding
+        and s.upload is f.upload and s.data is f.data)`,
+  'chunk of a state': `select f.upload || ' ' || f.ordinal as name from former.state_chunks as f
+    where not exists (select 1 from main.state_chunks as s
+      where s.upload = f.upload and s.ordinal = f.ordinal and s.data = f.data)`,
+  'reference to a state': `select r.trajectory || ' ' || r.step_number as name
+    from (select tree, trajectory, step_number, name, namespace, digest from former.step_states where size >= 4096
+      union all select tree, trajectory, step_number, '', namespace, digest from former.content_states) as r
+    inner join former.states as f on f.namespace = r.namespace and f.digest = r.digest
+    where not exists (select 1 from main.states as s inner join main.state_refs as m on m.state = s.key
+      where s.namespace = r.namespace and s.digest = r.digest and m.tree = r.tree and m.trajectory = r.trajectory
+        and m.step_number = r.step_number and m.name = r.name)`,
+};
 
 /** Trajectories whose steps are compared together. */
 const WINDOW = 1000n;
@@ -120,6 +168,10 @@ function differences(path: string, copy: string): string[] {
       const { former, now } = rows.get()!;
       if (former !== now) found.push(`${table} has ${now} rows instead of ${former}`);
     }
+    for (const [what, missing] of Object.entries(STORED)) {
+      const row = database.prepare(`${missing} limit 1`).get();
+      if (row !== undefined) found.push(`the ${what} ${row.name} is not the same`);
+    }
     const within = 'where trajectory > ? and trajectory <= ?';
     const missing = database.prepare(`select * from (select ${COMPARED} from former.steps ${within}
       except select ${COMPARED} from main.steps ${within}) limit 1`);
@@ -135,7 +187,7 @@ function differences(path: string, copy: string): string[] {
 }
 
 function replace(path: string, copy: string): void {
-  const database = new DatabaseSync(copy);
+  const database = new DatabaseSync(copy, { timeout: 5000 });
   // The space of the old form of steps.
   database.exec('pragma incremental_vacuum; pragma wal_checkpoint(truncate)');
   database.close();

@@ -5,13 +5,18 @@ import { stepDigest } from '../../../domain/step_digest.ts';
 import { compareText } from '../../../domain/text_order.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import { isSet, readDigest, readMetrics, readOptionalReal } from '../../sql/values.ts';
+import { readSmall, SMALL } from '../small_states/move_small_states.ts';
 import { readActions, readObservations } from './former_content.ts';
+import type { KeptReference } from './former_states.ts';
 
 /** A row of the former table `steps`. */
 export interface FormerStep {
   readonly trajectory: bigint;
-  /** As the client sent it: without the states that were attached later. */
+  /** As the client sent it: without the states that were attached later. Small states have their bytes. */
   readonly step: Step;
+  readonly attached: readonly FormerState[];
+  /** References to small states that are missing or damaged: they keep their rows. */
+  readonly kept: readonly KeptReference[];
   readonly commitTime: string;
   readonly writerEpoch: bigint;
 }
@@ -35,13 +40,14 @@ interface StepRow {
   readonly metadata_json: string;
 }
 
-interface StateRow {
-  readonly trajectory: bigint;
-  readonly step_number: bigint;
-  readonly name: string;
-  readonly digest: Uint8Array;
+interface StateRow extends KeptReference {
   readonly media_type: string;
   readonly size: bigint;
+}
+
+/** A state of a step. A small one has its bytes, unless they are missing or damaged. */
+export interface FormerState extends StateRef {
+  readonly row: StateRow;
 }
 
 /** Steps that one statement reads at most. */
@@ -54,7 +60,7 @@ export interface FormerTrajectory {
   readonly key: bigint;
 }
 
-/** Returns the next own steps of a trajectory. Inserts the states that were attached into `attached_states`. */
+/** Returns the next own steps of a trajectory. */
 export async function readFormerSteps<T>(
   db: Kysely<T>,
   { tree, key }: FormerTrajectory,
@@ -81,42 +87,41 @@ export async function readFewSteps<T>(
 }
 
 async function readRows<T>(db: Kysely<T>, rows: readonly StepRow[]): Promise<FormerStep[]> {
-  const states = await statesOf(db, rows);
-  const steps: FormerStep[] = [];
-  for (const row of rows) {
-    const { tree, trajectory, step_number } = row;
-    const { step, attached } = readRow(row, (states.get(tupleKey(trajectory, step_number)) ?? []).map(readState));
-    for (const { name } of attached) {
-      await sql`insert into attached_states (tree, trajectory, step_number, name, namespace, digest, media_type, size)
-        select tree, trajectory, step_number, name, namespace, digest, media_type, size from step_states
-        where tree = ${tree} and trajectory = ${trajectory} and step_number = ${step_number} and name = ${name}`.execute(
-        db,
-      );
-    }
-    steps.push({ trajectory, step, commitTime: row.commit_time, writerEpoch: row.writer_epoch });
-  }
-  return steps;
+  const stateRows = await statesOf(db, rows);
+  const small = await readSmall(db, 'former_states', stateRows);
+  const states = Map.groupBy(stateRows, ({ trajectory, step_number }) => tupleKey(trajectory, step_number));
+  return rows.map((row): FormerStep => {
+    const { trajectory, step_number } = row;
+    const all = (states.get(tupleKey(trajectory, step_number)) ?? []).map((each) => readState(each, small));
+    const kept = all.filter(({ row: { size }, data }) => size < SMALL && data === undefined);
+    return {
+      ...{ trajectory, kept: kept.map((state) => state.row), ...readRow(row, all) },
+      ...{ commitTime: row.commit_time, writerEpoch: row.writer_epoch },
+    };
+  });
 }
 
-async function statesOf<T>(db: Kysely<T>, rows: readonly StepRow[]): Promise<Map<string, StateRow[]>> {
-  if (rows.length === 0) return new Map();
+async function statesOf<T>(db: Kysely<T>, rows: readonly StepRow[]): Promise<readonly StateRow[]> {
+  if (rows.length === 0) return [];
   const keys = rows.map(
     ({ tree, trajectory, step_number }) =>
       sql`(cast(${tree} as bigint), cast(${trajectory} as bigint), cast(${step_number} as bigint))`,
   );
   const found = await sql<StateRow>`with w (tree, trajectory, step_number) as (values ${sql.join(keys)})
-    select s.trajectory, s.step_number, s.name, s.digest, s.media_type, s.size from w
-    join step_states as s on s.tree = w.tree and s.trajectory = w.trajectory and s.step_number = w.step_number`.execute(
-    db,
-  );
-  return Map.groupBy(found.rows, ({ trajectory, step_number }) => tupleKey(trajectory, step_number));
+    select s.tree, s.trajectory, s.step_number, s.name, s.namespace, s.digest, s.media_type, s.size from w
+    join former_step_states as s on s.tree = w.tree and s.trajectory = w.trajectory
+      and s.step_number = w.step_number`.execute(db);
+  return found.rows;
 }
 
-function readState({ name, digest, media_type: mediaType, size }: StateRow): StateRef {
-  return { name, digest: readDigest(digest), mediaType, size: Number(size) };
+function readState(row: StateRow, small: ReadonlyMap<string, Uint8Array>): FormerState {
+  const digest = readDigest(row.digest);
+  const state = { name: row.name, digest, mediaType: row.media_type, size: Number(row.size), row };
+  const data = row.size < SMALL ? small.get(tupleKey(row.namespace, digest)) : undefined;
+  return data === undefined ? state : { ...state, data };
 }
 
-function readRow(row: StepRow, all: StateRef[]): { step: Step; attached: readonly StateRef[] } {
+function readRow(row: StepRow, all: FormerState[]): Pick<FormerStep, 'step' | 'attached'> {
   const whole: Step = {
     stepNumber: row.step_number,
     actions: readActions(row.actions),

@@ -9,7 +9,7 @@ import { StepRuns } from '../../sql/step/step_runs.ts';
 import { readDigest } from '../../sql/values.ts';
 
 /** Small states have fewer bytes. */
-const SMALL = 4096n;
+export const SMALL = 4096n;
 /** References that one statement reads. */
 const PAGE = 500;
 
@@ -80,7 +80,7 @@ async function* references<T>(db: Kysely<T>): AsyncGenerator<Reference, void, un
       from step_states as s ${after} order by s.tree, s.trajectory, s.step_number, s.name limit ${PAGE}`.execute(db);
     const last = rows.at(-1);
     if (last === undefined) return;
-    const small = await readSmall(db, rows);
+    const small = await readSmall(db, 'states', rows);
     for (const row of rows) yield { ...row, data: small.get(tupleKey(row.namespace, readDigest(row.digest))) };
     after = sql`where (s.tree, s.trajectory, s.step_number, s.name) > (cast(${last.tree} as bigint),
       cast(${last.trajectory} as bigint), cast(${last.step_number} as bigint), ${last.name})`;
@@ -95,12 +95,16 @@ interface StateRow {
 }
 
 /** Returns the bytes of the small states that rows refer to, without missing and damaged ones. */
-async function readSmall<T>(db: Kysely<T>, rows: readonly ReferenceRow[]): Promise<Map<string, Uint8Array>> {
+export async function readSmall<T>(
+  db: Kysely<T>,
+  table: 'states' | 'former_states',
+  rows: readonly Pick<ReferenceRow, 'namespace' | 'digest' | 'size'>[],
+): Promise<Map<string, Uint8Array>> {
   const found = new Map<string, Uint8Array>();
   const small = rows.filter(({ size }) => size < SMALL);
   for (const [namespace, here] of Map.groupBy(small, (row) => row.namespace)) {
     const digests = new Map(here.map(({ digest }) => [readDigest(digest), digest]));
-    const states = await sql<StateRow>`select digest, size, encoding, data from states
+    const states = await sql<StateRow>`select digest, size, encoding, data from ${sql.table(table)}
       where namespace = ${namespace} and digest in (${sql.join([...digests.values()])})`.execute(db);
     for (const state of states.rows) {
       const data = await bytesOf(state);

@@ -17,12 +17,11 @@ interface SumRow extends SegmentSums {
 
 /**
  * Returns the sums with which a branch at each of these steps begins, in one statement that reads no contents. Steps
- * that do not exist have none. `bodyBytes` is the length of the encoded steps of a row `s`.
+ * that do not exist have none.
  */
 export async function sumsAt<T>(
   { engine, db }: { readonly engine: Pick<Engine, 'table'>; readonly db: Kysely<T> },
   places: readonly StepPlace[],
-  bodyBytes: RawBuilder<bigint> = BODY_BYTES,
 ): Promise<Map<string, Sums>> {
   if (places.length === 0) return new Map();
   const rows = places.map(
@@ -33,7 +32,7 @@ export async function sumsAt<T>(
   const found = await sql<SumRow>`
     with w(tree, trajectory, step_number) as (values ${sql.join(rows)})
     select s.trajectory, w.step_number, s.first_step_number, s.next_step_number, s.rewards, s.reward_sum, s.byte_sum,
-      ${bodyBytes} as body_bytes
+      ${BODY_BYTES} as body_bytes
     from w cross join ${engine.table('segments')} as s
     where s.tree = w.tree and s.trajectory = w.trajectory and s.next_step_number > w.step_number
       and s.first_step_number = ${columnOfSegment(engine, 'first_step_number', step)}`.execute(db);

@@ -2,68 +2,52 @@ import { type Kysely, type RawBuilder, sql } from 'kysely';
 import { type PackedStep, packStep } from '../../../domain/step_codec/packed_step.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { NO_SUMS, type SegmentSums, type Sums, sumsOfBranch } from '../../sql/step/running_sums.ts';
-import { SegmentBuilder, StepEncoder } from '../../sql/step/segment.ts';
+import { type RestoredSteps, SegmentBuilder, StepEncoder } from '../../sql/step/segment.ts';
 import { placeKey, sumsAt } from '../../sql/step/sums_at.ts';
-import type { SegmentRow } from '../../sql/tables/steps.ts';
-import { readReal } from '../../sql/values.ts';
+import { SEGMENTS, type SegmentRow } from '../../sql/tables/steps.ts';
+import { bindOptionalReal, readOptionalReal, readReal } from '../../sql/values.ts';
 import type { ConversionProgress } from '../migration.ts';
+import type { ConversionRow } from './convert.ts';
+import { copyReferences } from './former_states.ts';
 import { type FormerStep, PAGE_BYTES, PAGE_STEPS, readFewSteps, readFormerSteps } from './former_steps.ts';
 
-/**
- * The table with the progress of the conversion: the last trajectory whose steps are all converted or, with
- * `next_step_number`, the one whose steps before this number are.
- */
-export const CONVERSION = `create table conversion (depth bigint not null, key bigint not null, next_step_number bigint,
-      done_steps bigint not null, total_steps bigint not null);
-    insert into conversion select -1, 0, null, 0,
-      coalesce(sum(next_step_number - coalesce(branch_point + 1, 0)), 0) from trajectories;
-    create index trajectories_by_depth on trajectories (depth, key);`;
-
-interface ConversionRow {
-  readonly depth: bigint;
-  readonly key: bigint;
-  readonly next_step_number: bigint | null;
-  readonly done_steps: bigint;
-  readonly total_steps: bigint;
-}
-
-/** Trajectories, and about the steps, of one transaction. */
+/** Trajectories of one transaction, and about its steps and the bytes of its states. */
 const TRAJECTORIES = 500;
 const STEPS = 10_000n;
+const STATE_BYTES = 64 * 1024 * 1024;
 
 /**
  * Converts the next rows of `former_steps` to rows of `segments`, in order of trajectories: parents come before their
  * branches. A long trajectory is converted in several calls.
  */
-export async function storeSomeInSegments<T>(db: Kysely<T>): Promise<ConversionProgress | undefined> {
-  const { rows: conversions } = await sql<ConversionRow>`select * from conversion`.execute(db);
-  const at = conversions[0]!;
-  const isWithin = at.next_step_number !== null;
-  const after = isWithin ? sql`key >= ${at.key}` : sql`key > ${at.key}`;
+export async function convertSteps<T>(db: Kysely<T>, at: ConversionRow): Promise<ConversionProgress | undefined> {
+  const after = sql.raw(at.next_step_number === null ? '>' : '>=');
   const { rows } =
     await sql<TrajectoryRow>`select tree, key, namespace, parent, branch_point, next_step_number, byte_sum, depth
-    from trajectories where depth > ${at.depth} or (depth = ${at.depth} and ${after})
+    from trajectories where (depth, key) ${after} (${at.depth}, ${at.key})
     order by depth, key limit ${sql.lit(TRAJECTORIES)}`.execute(db);
   if (rows.length === 0) return undefined;
-  let [done, next, last] = [0n, at.next_step_number, rows[0]!];
+  let [done, stateBytes, next, last] = [0n, 0, at.next_step_number, rows[0]!];
   for (const batch of batchesOf(rows)) {
-    if (done >= STEPS) break;
+    if (done >= STEPS || stateBytes >= STATE_BYTES) break;
     last = batch.at(-1)!;
     if (isLong(last)) {
       do {
         const from: bigint = next ?? beginOf(last);
-        next = await convertPage(db, last, from);
+        const page = await convertPage(db, last, from);
+        next = page.next;
+        stateBytes += page.stateBytes;
         done += (next ?? last.next_step_number) - from;
-      } while (next !== null && done < STEPS);
+      } while (next !== null && done < STEPS && stateBytes < STATE_BYTES);
     } else {
-      await convert(db, batch);
+      stateBytes += await convert(db, batch);
       for (const row of batch) done += row.next_step_number - beginOf(row);
     }
   }
   const doneSteps = at.done_steps + done;
   await sql`update conversion set depth = ${last.depth}, key = ${last.key}, next_step_number = ${next},
     done_steps = ${doneSteps}`.execute(db);
-  return { doneSteps, totalSteps: at.total_steps };
+  return { rows: 'steps', done: doneSteps, total: at.total_steps };
 }
 
 function beginOf({ branch_point: point }: Pick<TrajectoryRow, 'branch_point'>): bigint {
@@ -116,15 +100,24 @@ function sizeOf(row: TrajectoryRow): { readonly steps: number; readonly bytes: n
   return { steps, bytes };
 }
 
-async function convert<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]): Promise<void> {
+/** Returns the bytes of the states that were copied. */
+async function convert<T>(db: Kysely<T>, batch: readonly TrajectoryRow[]): Promise<number> {
   const segments = new Segments(db, batch, await sumsOfParents(db, batch));
   const few = await readFewSteps(db, batch);
   for (const { key } of batch) for (const step of few.get(key) ?? []) await segments.add(step);
   await segments.finish();
+  const ranges = batch.map((row) => ({
+    ...{ tree: row.tree, trajectory: row.key, first: beginOf(row), next: row.next_step_number },
+  }));
+  const kept = [...few.values()].flatMap((steps) => steps.flatMap((step) => step.kept));
+  return copyReferences(db, ranges, kept);
 }
 
-/** Converts the next steps of a long trajectory. Returns the number after them, or null if they were the last ones. */
-async function convertPage<T>(db: Kysely<T>, row: TrajectoryRow, from: bigint): Promise<bigint | null> {
+/**
+ * Converts the next steps of a long trajectory. Returns the number after them, or null if they were the last ones, and
+ * the bytes of the states that were copied.
+ */
+async function convertPage<T>(db: Kysely<T>, row: TrajectoryRow, from: bigint) {
   const steps = await readFormerSteps(db, row, from);
   const before = from === beginOf(row) ? undefined : await sumsBefore(db, row, from);
   const segments = new Segments(db, [row], await sumsOfParents(db, [row]), before);
@@ -132,22 +125,40 @@ async function convertPage<T>(db: Kysely<T>, row: TrajectoryRow, from: bigint): 
   await segments.finish();
   const last = steps.at(-1);
   const next = last === undefined ? row.next_step_number : last.step.stepNumber + 1n;
-  return next < row.next_step_number ? next : null;
+  const range = { tree: row.tree, trajectory: row.key, first: from, next };
+  const stateBytes = await copyReferences(
+    db,
+    [range],
+    steps.flatMap((step) => step.kept),
+  );
+  return { next: next < row.next_step_number ? next : null, stateBytes };
 }
 
 /** Returns the sums of a trajectory whose steps before this number are converted. */
 async function sumsBefore<T>(db: Kysely<T>, row: TrajectoryRow, from: bigint): Promise<Sums> {
   const place = { tree: row.tree, owner: row.key, stepNumber: from - 1n };
   const sums = (await sumsOf(db, [place])).get(placeKey(place)) ?? NO_SUMS;
-  const { rows } = await sql<{ timed_turns: bigint; turn_seconds: number | string }>`select timed_turns, turn_seconds
+  const { rows } = await sql<OwnSums>`select timed_turns, turn_seconds, min_reward, max_reward
     from trajectories where tree = ${row.tree} and key = ${row.key}`.execute(db);
-  const { timed_turns: timedTurns, turn_seconds: turnSeconds } = rows[0]!;
-  return { ...sums, timedTurns, turnSeconds: readReal(turnSeconds) };
+  const own = rows[0]!;
+  return {
+    ...sums,
+    minReward: readOptionalReal(own.min_reward),
+    maxReward: readOptionalReal(own.max_reward),
+    timedTurns: own.timed_turns,
+    turnSeconds: readReal(own.turn_seconds),
+  };
 }
 
-/** Rows have the columns of this migration. */
+interface OwnSums {
+  readonly timed_turns: bigint;
+  readonly turn_seconds: number | string;
+  readonly min_reward: number | string | null;
+  readonly max_reward: number | string | null;
+}
+
 function sumsOf<T>(db: Kysely<T>, places: Parameters<typeof sumsAt>[1]): ReturnType<typeof sumsAt> {
-  return sumsAt({ engine: { table: (name) => sql.table(name) }, db }, places, sql`octet_length(s.body)`);
+  return sumsAt({ engine: { table: (name) => sql.table(name) }, db }, places);
 }
 
 /** Returns the sums at the branch points that are in trajectories of earlier batches. */
@@ -172,6 +183,8 @@ class Segments<T> {
   /** By trajectory, the sums after its last step, and the segments that sums of branches are computed from. */
   readonly #done = new Map<bigint, { readonly segments: SegmentSums[]; sums: Sums }>();
   #open: { readonly segment: SegmentBuilder; readonly trajectory: bigint; readonly first: FormerStep } | undefined;
+  /** By number, the attached states of the steps of the open segment. */
+  readonly #attached = new Map<bigint, FormerStep['attached']>();
   #rows: SegmentRow[] = [];
   #bytes = 0;
 
@@ -185,11 +198,13 @@ class Segments<T> {
   }
 
   async add(former: FormerStep): Promise<void> {
-    const { trajectory } = former;
+    const { trajectory, attached } = former;
     const step = packStep(this.#out, former.step);
     const frame = this.#encoder.encode(step, NO_SIZES);
     if (!this.#fits(former, step, frame)) await this.#begin(trajectory, former);
+    this.#attached.set(step.stepNumber, attached);
     this.#open?.segment.add(step, frame);
+    for (const state of attached) await insertAttached(this.#db, state);
   }
 
   /** A row has steps of one trajectory and one commit. */
@@ -203,7 +218,14 @@ class Segments<T> {
     await this.#close();
     const row = this.#batch.get(trajectory)!;
     const sums = this.#done.get(trajectory)?.sums ?? this.#sumsBefore(row);
-    const segment = new SegmentBuilder({ ...row, writerEpoch: first.writerEpoch }, sums, first.step.stepNumber);
+    const { writerEpoch, commitTime } = first;
+    this.#attached.clear();
+    const restored: RestoredSteps = {
+      commitOf: () => ({ writerEpoch, commitTime }),
+      attachedTo: (stepNumber) => (this.#attached.get(stepNumber) ?? []).map(({ name }) => name),
+      sentBytes: () => undefined,
+    };
+    const segment = new SegmentBuilder({ ...row, writerEpoch, restored }, sums, first.step.stepNumber);
     this.#open = { segment, trajectory, first };
   }
 
@@ -219,7 +241,7 @@ class Segments<T> {
     }
     this.#done.set(trajectory, { segments, sums: segment.sums });
     this.#rows.push(row);
-    this.#bytes += row.body.length;
+    this.#bytes += row.body.length + row.states.length;
     this.#open = undefined;
     if (this.#rows.length >= INSERTED_ROWS || this.#bytes >= INSERTED_BYTES) await this.#insert();
   }
@@ -230,8 +252,10 @@ class Segments<T> {
     const sums = [...this.#batch.values()].map((row) =>
       sumsRow(row, this.#done.get(row.key)?.sums ?? this.#sumsBefore(row)),
     );
-    await sql`with v (tree, key, byte_sum, timed_turns, turn_seconds) as (values ${sql.join(sums)})
-      update trajectories set byte_sum = v.byte_sum, timed_turns = v.timed_turns, turn_seconds = v.turn_seconds
+    await sql`with v (tree, key, byte_sum, timed_turns, turn_seconds, min_reward, max_reward) as (values ${sql.join(sums)})
+      update trajectories set byte_sum = v.byte_sum, timed_turns = v.timed_turns, turn_seconds = v.turn_seconds,
+        min_reward = v.min_reward, max_reward = v.max_reward,
+        counted = next_step_number = coalesce(branch_point + 1, 0)
       from v where trajectories.tree = v.tree and trajectories.key = v.key`.execute(this.#db);
   }
 
@@ -245,19 +269,22 @@ class Segments<T> {
     return this.#parents.get(placeKey({ tree, owner: parent, stepNumber })) ?? NO_SUMS;
   }
 
-  /** The columns are those of this migration, whatever later ones add. */
   async #insert(): Promise<void> {
     if (this.#rows.length === 0) return;
-    const rows = this.#rows.map(
-      (row) => sql`(${row.tree}, ${row.trajectory}, ${row.first_step_number}, ${row.next_step_number}, ${row.namespace},
-        ${row.writer_epoch}, ${row.commit_time}, ${row.reward_sum}, ${row.byte_sum}, ${row.rewards}, ${row.ends},
-        ${row.metric_sums}, ${row.checksum}, ${row.body})`,
-    );
+    const rows = this.#rows.map((row) => sql`(${sql.join(COLUMNS.map((name) => row[name]))})`);
     this.#rows = [];
     this.#bytes = 0;
-    await sql`insert into segments (tree, trajectory, first_step_number, next_step_number, namespace, writer_epoch, commit_time,
-      reward_sum, byte_sum, rewards, ends, metric_sums, checksum, body) values ${sql.join(rows)}`.execute(this.#db);
+    await sql`insert into segments (${sql.join(COLUMNS.map((name) => sql.ref(name)))})
+      values ${sql.join(rows)}`.execute(this.#db);
   }
+}
+
+const COLUMNS = Object.keys(SEGMENTS.columns) as (keyof SegmentRow)[];
+
+async function insertAttached<T>(db: Kysely<T>, { row, data }: FormerStep['attached'][number]): Promise<void> {
+  await sql`insert into attached_states (tree, trajectory, step_number, name, namespace, digest, media_type, size, data)
+    values (${row.tree}, ${row.trajectory}, ${row.step_number}, ${row.name}, ${row.namespace}, ${row.digest},
+      ${row.media_type}, ${row.size}, ${data ?? null})`.execute(db);
 }
 
 /** Former steps have the sizes of their states. */
@@ -265,5 +292,7 @@ const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 function sumsRow({ tree, key }: TrajectoryRow, sums: Sums): RawBuilder<unknown> {
   return sql`(cast(${tree} as bigint), cast(${key} as bigint), cast(${sums.byteSum} as bigint),
-    cast(${sums.timedTurns} as bigint), cast(${sums.turnSeconds} as double precision))`;
+    cast(${sums.timedTurns} as bigint), cast(${sums.turnSeconds} as double precision),
+    cast(${bindOptionalReal(sums.minReward)} as double precision),
+    cast(${bindOptionalReal(sums.maxReward)} as double precision))`;
 }
