@@ -57,6 +57,8 @@ export interface ServerCounts extends PortCounts {
   readonly handlers: number;
   /** Followers that wait for changes. */
   readonly followers: number;
+  /** Memory of steps that are not stored yet, estimated. */
+  readonly waitingBytes: number;
 }
 
 /** Milliseconds that the store may take to close if the database does not answer. */
@@ -230,7 +232,12 @@ function runningServer(config: Config, parts: Parts, listening: { host: string; 
     ...listening,
     url: `http://${reachableHost(listening.host)}:${listening.port}`,
     storeDescription: describeDatabase(config),
-    counts: () => ({ ...port.counts(), handlers: service.activity.handlers, followers: app.feeds.followers }),
+    counts: () => ({
+      ...port.counts(),
+      handlers: service.activity.handlers,
+      followers: app.feeds.followers,
+      waitingBytes: app.waiting.bytes,
+    }),
     drain: () => {
       drained ??= drain(config, parts);
       return drained;

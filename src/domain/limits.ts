@@ -70,6 +70,8 @@ export const LIMITS = Object.freeze({
   unsentBytesPerConnection: 16 * 1024 * 1024,
   /** Unacked bytes of one append stream after which the server stops reading. */
   streamWindowBytes: 2 * 1024 * 1024,
+  /** Memory of steps that were received and are not stored yet, of all calls together. Further messages wait. */
+  waitingBytes: 128 * 1024 * 1024,
   /** Streams of one connection. */
   streamsPerConnection: 100,
   /**

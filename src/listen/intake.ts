@@ -33,6 +33,7 @@ export class Intake {
   #one = false;
   #closed = false;
   #slot: Slot | undefined;
+  #room: (() => Promise<void> | undefined) | undefined;
 
   /** `connection` identifies the request's connection. */
   constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {
@@ -50,6 +51,11 @@ export class Intake {
    */
   expectOne(): void {
     this.#one = true;
+  }
+
+  /** Declares that each message waits until `room` admits it: undefined at once, else when the promise resolves. */
+  waitFor(room: () => Promise<void> | undefined): void {
+    this.#room = room;
   }
 
   /** Ends the slot of the last message: its handler has it, or it cannot be decoded. */
@@ -136,15 +142,18 @@ export class Intake {
     this.#reader.release();
   }
 
-  /** Ends the previous slot, and waits for the next one if the message needs one. */
+  /** Ends the previous slot, and waits for room, and for the next slot if the message needs one. */
   #takeSlot(message: Buffer, compressed: boolean): Promise<void> | undefined {
     this.handOver();
     const weight = weightOf(message, compressed, this.#options.maxMessageBytes);
-    return weight === 0 ? undefined : this.#waitForSlot(weight);
+    const room = this.#room?.();
+    return weight === 0 && room === undefined ? undefined : this.#waitForSlot(weight, room);
   }
 
-  async #waitForSlot(weight: number): Promise<void> {
+  async #waitForSlot(weight: number, room: Promise<void> | undefined): Promise<void> {
+    await room;
     if (this.#closed) throw requestOver();
+    if (weight === 0) return;
     this.#slot = this.#options.decodeQueue.enter(weight);
     if (!(await this.#slot.begun)) throw requestOver();
   }

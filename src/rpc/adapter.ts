@@ -8,6 +8,11 @@ import {
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
 import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
+import {
+  AppendBatchRequestSchema,
+  AppendStepRequestSchema,
+  AppendStepsRequestSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
@@ -37,7 +42,14 @@ export interface AdapterOptions {
   readonly unsent: UnsentMessages;
   /** Waits until an encoded response can be decoded (A5). */
   readonly takeSlot: TakeSlot;
+  /** Waits until a message with steps can be decoded (MS3). */
+  readonly roomForSteps: () => Promise<void> | undefined;
 }
+
+/** The requests with steps. */
+const APPENDS: ReadonlySet<string> = new Set(
+  [AppendStepRequestSchema, AppendStepsRequestSchema, AppendBatchRequestSchema].map(({ typeName }) => typeName),
+);
 
 /** A week. Later deadlines are ignored, because a timer of more than 2^31 ms would fire at once. */
 const MAX_TIMEOUT_MS = 7 * 24 * 3600 * 1000;
@@ -53,7 +65,7 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
  * of a handler get a response, and are logged instead of printed.
  */
 export function createRpcHandler(options: AdapterOptions): HttpHandler {
-  const { routes, logger, version, callerOf, unsent, takeSlot } = options;
+  const { routes, logger, version, callerOf, unsent, takeSlot, roomForSteps } = options;
   const guard = new MessageGuard();
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
@@ -75,6 +87,7 @@ export function createRpcHandler(options: AdapterOptions): HttpHandler {
       return refuseVersion(request, response, handler.method.name);
     }
     if (!takesStream(handler.method)) intake.expectOne();
+    if (APPENDS.has(handler.method.input.typeName)) intake.waitFor(roomForSteps);
     const values = contextValues(
       callerOf(request),
       () => cutCall(request),

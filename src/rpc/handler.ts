@@ -89,6 +89,7 @@ export function createHandler({
     callerOf,
     unsent,
     takeSlot: () => app.store.slots.take(),
+    roomForSteps: () => app.waiting.room(),
     routes: (serve) => {
       serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));
       serve(StateService, handlers(wire, StateService, stateService));

@@ -9,6 +9,7 @@ export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake:
 export interface Intake {
   /** The body is one message, which is complete when the body ends. To be called before the body is read. */
   expectOne(): void;
+  waitFor(room: () => Promise<void> | undefined): void;
   /** The message that was read last has reached its handler, or cannot be decoded. Others may be decoded now. */
   handOver(): void;
 }

@@ -1,5 +1,6 @@
 import type { CallScope, Store } from '../store/contract/store.ts';
 import { Committer } from './append/committer.ts';
+import { WaitingSteps } from './append/waiting.ts';
 import { type ChangeHub, createChangeHub } from './change_hub.ts';
 import { createDrain, type Drain } from './drain.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
@@ -35,6 +36,7 @@ export interface App {
   readonly logger: Logger;
   readonly settings: AppSettings;
   readonly committer: Committer;
+  readonly waiting: WaitingSteps;
   readonly claims: ClaimCollector;
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
@@ -57,6 +59,7 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
     lanes: settings.commitLanes,
     appended: (appended) => merging.note(appended),
   });
+  const waiting = new WaitingSteps(settings.waitingBytes);
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const patches = new PatchQueue(settings.patchMs);
@@ -77,6 +80,7 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
     logger,
     settings,
     committer,
+    waiting,
     claims,
     lineages,
     changes,

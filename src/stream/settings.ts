@@ -1,6 +1,10 @@
+import { LIMITS } from '../domain/limits.ts';
+
 export interface AppSettings {
   /** Maximum number of group commits in flight: 1 for an engine with one writer, more for concurrent transactions. */
   readonly commitLanes: number;
+  /** Memory of steps that were received and are not stored yet, of all calls together. */
+  readonly waitingBytes: number;
   /** A stream ends when its client has read nothing for this long (R3). */
   readonly slowReaderMs: number;
   /** Maximum time between messages to a follower or watcher that is caught up (RD2). */
@@ -35,6 +39,7 @@ export interface AppSettings {
 
 export const DEFAULT_SETTINGS: AppSettings = {
   commitLanes: 1,
+  waitingBytes: LIMITS.waitingBytes,
   slowReaderMs: 60_000,
   progressMs: 15_000,
   pollMs: 1000,

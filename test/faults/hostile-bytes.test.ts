@@ -28,7 +28,7 @@ describe('hostile bytes', () => {
   afterAll(() => server[Symbol.asyncDispose]());
 
   it.each(attacks({ mutated: 40_000, floods: 100_000 }))(
-    'T11 to T15: $name: the server stays up, serves others meanwhile, and keeps nothing',
+    'T11 to T15, MS3: $name: the server stays up, serves others meanwhile, and keeps nothing',
     async ({ name, mayCost, mayHoldUpMs = 3_000, run }) => {
       const files = await server.files();
       const linesBefore = server.output().split('\n').length - 1;

@@ -13,6 +13,9 @@ import {
 import type { WireWriter } from './wire_writer.ts';
 import { writeStep } from './write.ts';
 
+/** Minimum size of a packed step in memory. */
+export const PACKED_STEP_BYTES = 400;
+
 /** A received step, checked and ready to be stored. */
 export interface PackedStep {
   readonly stepNumber: bigint;

@@ -12,7 +12,12 @@ import {
 import type { OpenRequest, SealRequest, StepTag } from '../../domain/append.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { PackedFrame, type PackedStep, withInlineStates } from '../../domain/step_codec/packed_step.ts';
+import {
+  PACKED_STEP_BYTES,
+  PackedFrame,
+  type PackedStep,
+  withInlineStates,
+} from '../../domain/step_codec/packed_step.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import {
   type AppendEvent,
@@ -109,8 +114,7 @@ function toOpening(
   };
 }
 
-/** Minimum sizes of a packed step and of a state of it in memory. */
-const PACKED_STEP_BYTES = 400;
+/** Minimum size of a state of a packed step in memory. */
 const PACKED_STATE_BYTES = 300;
 
 /** Maximum size of a tag of a message. */

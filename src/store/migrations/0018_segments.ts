@@ -1,5 +1,6 @@
 import type { Migration } from './migration.ts';
-import { conversionTable, convertSome } from './segments/convert.ts';
+import { conversionTable } from './segments/conversion_table.ts';
+import { convertSome } from './segments/convert.ts';
 
 /**
  * Stores consecutive steps of a trajectory in one row, in protobuf's encoding. The view `steps` takes the place of the

@@ -15,14 +15,6 @@ export function isFileError(error: unknown): error is Error {
   return code === 'ERR_SQLITE_ERROR' || typeof syscall === 'string';
 }
 
-/** Returns whether the disk is full, by an error or what caused it. */
-export function isFull(error: unknown): boolean {
-  if (!(error instanceof Error)) return false;
-  const { code, errcode } = error as { code?: unknown; errcode?: unknown };
-  const primary = typeof errcode === 'number' ? errcode & 0xff : undefined;
-  return code === 'ENOSPC' || primary === FULL || isFull(error.cause);
-}
-
 /** Returns whether a translated error means that another program has locked the file. */
 export function isLocked(error: unknown): boolean {
   const code = (error as { cause?: { errcode?: unknown } } | null)?.cause?.errcode;

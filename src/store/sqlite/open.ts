@@ -65,12 +65,8 @@ export async function openSqlite(
     };
     return new SqliteEngine({
       ...{ description: `sqlite ${named}`, threads, slots, dialect, writing, writer, transact, writeLock, lock },
-      listeners: new ChangeListeners(onFault),
-      kept: new KeptQueries(),
-      points: new PointWriter(writer, transact),
-      rows: new RowWriter(writer),
-      givenKeys: new Map(),
-      closed: undefined,
+      ...{ listeners: new ChangeListeners(onFault), kept: new KeptQueries(), rows: new RowWriter(writer) },
+      ...{ points: new PointWriter(writer, transact), givenKeys: new Map(), closed: undefined },
     });
   } catch (error) {
     writer?.close();

@@ -13,7 +13,7 @@ import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import type { StorageFault } from '../../domain/verification.ts';
 import { StoreOpenError } from '../contract/store.ts';
-import { isFileError, isFull } from '../sqlite/errors.ts';
+import { isFileError } from '../sqlite/errors.ts';
 import { refuseForeignFile } from '../sqlite/file_owner.ts';
 import { lockFile } from '../sqlite/lock.ts';
 
@@ -66,6 +66,16 @@ export async function migrateIntoNewFile(
   } finally {
     lock.release();
   }
+}
+
+/** SQLite's result code of a full disk. */
+const FULL = 13;
+
+/** Returns whether the disk is full, by an error or what caused it. */
+function isFull(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  const { code, errcode } = error as { code?: unknown; errcode?: unknown };
+  return code === 'ENOSPC' || (Number(errcode ?? 0) & 0xff) === FULL || isFull(error.cause);
 }
 
 /** Removes what an unfinished migration has written. */

@@ -1,7 +1,7 @@
 import { type SealRequest, type StepTag, trajectoryLocked, type WriterRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { trajectoryNotFound } from '../../domain/errors.ts';
-import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
+import { type NewSteps, PACKED_STEP_BYTES } from '../../domain/step_codec/packed_step.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
 import { Contended, isOutage } from '../../store/contract/store.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
@@ -44,6 +44,17 @@ export async function commitEntries(
 ): Promise<EntryOutcome[]> {
   if (given.length === 0) return [];
   app.call.signal.throwIfAborted();
+  const bytes = given.reduce((sum, entry) => sum + ('kind' in entry ? 0 : memoryOf(entry)), 0);
+  app.waiting.add(bytes);
+  return commit(app, caller, given, lockWaitMs).finally(() => app.waiting.add(-bytes));
+}
+
+async function commit(
+  app: App,
+  caller: Caller,
+  given: readonly (NewEntry | FailedEntry)[],
+  lockWaitMs?: number,
+): Promise<EntryOutcome[]> {
   const call = { app, caller, source: new EntrySource(app.call.signal, given.length, lockWaitMs) };
   const placed: Placed[] = [];
   const created = new Set<string>();
@@ -152,6 +163,10 @@ export async function commitEntry(app: App, caller: Caller, entry: NewEntry): Pr
 function bytesOf({ steps, states }: NewSteps): number {
   const bytes = steps.reduce((sum, step) => sum + step.bytes.length, 0);
   return states.reduce((sum, { data }) => sum + data.length, bytes);
+}
+
+function memoryOf(entry: NewEntry): number {
+  return bytesOf(entry) + PACKED_STEP_BYTES * entry.steps.length;
 }
 
 /** The entries of a call. They are dropped if the caller disconnects before their group begins, but not later. */

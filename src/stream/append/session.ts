@@ -165,7 +165,7 @@ export class AppendSession implements BatchSource {
 
   committed(batch: AppendBatch, bytes: number, outcome: Committed): void {
     this.#pendingBatches -= 1;
-    this.#pendingBytes -= bytes;
+    this.#count(-bytes);
     this.#duplicates += BigInt(outcome.duplicates);
     for (const { stepNumber } of batch.steps) if (stepNumber >= this.#handled) this.#handled = stepNumber + 1n;
     if (batch.steps.length > 0) this.#ack = { nextStepNumber: this.#handled, commitTime: outcome.commitTime };
@@ -177,7 +177,7 @@ export class AppendSession implements BatchSource {
   failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
     this.#refusal = { error };
     this.#pendingBatches = 0;
-    this.#pendingBytes = 0;
+    this.#count(-this.#pendingBytes);
     this.#endInput();
   }
 
@@ -201,8 +201,13 @@ export class AppendSession implements BatchSource {
     };
     this.#sealPushed = seal !== undefined;
     this.#pendingBatches += 1;
-    this.#pendingBytes += frame.bytes;
+    this.#count(frame.bytes);
     this.#app.committer.submit(this, batch, frame.bytes);
+  }
+
+  #count(bytes: number): void {
+    this.#pendingBytes += bytes;
+    this.#app.waiting.add(bytes);
   }
 
   #endInput(): void {

@@ -270,6 +270,21 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
       },
     },
     {
+      name: 'small messages of many empty steps on many streams',
+      // All of them together would take 1 GiB. At most 128 MiB of steps wait to be stored; the rest is garbage.
+      mayCost: 512,
+      mayHoldUpMs: 15_000,
+      run: async (target) => {
+        const steps = 32_000;
+        const empties = inEnvelope(Buffer.alloc(2 * steps, EMPTY_STEP));
+        const attackers = Array.from({ length: 80 }, () => ownTrajectory(target, APPEND, empties));
+        for (const outcome of await Promise.all(attackers)) {
+          if (outcome.status !== 0) throw new Error(`a valid number of empty steps was refused: ${outcome.message}`);
+        }
+        return attackers.length * steps;
+      },
+    },
+    {
       name: 'messages in messages, 10,000 deep',
       mayCost: 200,
       run: (target) => onManyStreams(target, 100, CREATE, inEnvelope(Buffer.alloc(20_000, Buffer.from([0x0b])))),

@@ -37,6 +37,7 @@ export declare const LIMITS: {
   readonly diffBlockBytes: number;
   readonly unsentBytesPerConnection: number;
   readonly streamWindowBytes: number;
+  readonly waitingBytes: number;
   readonly streamsPerConnection: number;
   readonly branchDepth: number;
   readonly namedBranches: number;

@@ -37,6 +37,7 @@ export const LIMITS = Object.freeze({
   diffBlockBytes: 64,
   unsentBytesPerConnection: 16777216,
   streamWindowBytes: 2097152,
+  waitingBytes: 134217728,
   streamsPerConnection: 100,
   branchDepth: 10000,
   namedBranches: 20,

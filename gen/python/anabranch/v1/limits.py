@@ -38,6 +38,7 @@ LIMITS: dict[str, int] = {
     "diffBlockBytes": 64,
     "unsentBytesPerConnection": 16777216,
     "streamWindowBytes": 2097152,
+    "waitingBytes": 134217728,
     "streamsPerConnection": 100,
     "branchDepth": 10000,
     "namedBranches": 20,

@@ -7,7 +7,7 @@ import { placeKey, sumsAt } from '../../sql/step/sums_at.ts';
 import { SEGMENTS, type SegmentRow } from '../../sql/tables/steps.ts';
 import { bindOptionalReal, readOptionalReal, readReal } from '../../sql/values.ts';
 import type { ConversionProgress } from '../migration.ts';
-import type { ConversionRow } from './convert.ts';
+import type { ConversionRow } from './conversion_table.ts';
 import { copyReferences } from './former_states.ts';
 import { type FormerStep, PAGE_BYTES, PAGE_STEPS, readFewSteps, readFormerSteps } from './former_steps.ts';
 

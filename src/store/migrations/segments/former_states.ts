@@ -1,7 +1,7 @@
 import { type Kysely, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { ConversionProgress } from '../migration.ts';
 import { SMALL } from '../small_states/move_small_states.ts';
-import type { ConversionRow } from './convert.ts';
+import type { ConversionRow } from './conversion_table.ts';
 
 /** Consecutive own steps of a trajectory. */
 export interface StepRange {

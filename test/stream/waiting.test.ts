@@ -1,0 +1,34 @@
+import { expect, it } from 'vitest';
+import { WaitingSteps } from '../../src/stream/append/waiting.ts';
+
+it('MS3: messages are let in one by one, in order, while there is room', async () => {
+  const waiting = new WaitingSteps(100);
+  expect(waiting.room()).toBeUndefined();
+  waiting.add(150);
+  const entered: number[] = [];
+  const messages = [0, 1, 2].map(async (i) => {
+    await waiting.room();
+    entered.push(i);
+    waiting.add(60);
+  });
+  const left = waiting.room()!;
+  expect(left).toBeInstanceOf(Promise);
+  waiting.add(-50);
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(entered).toEqual([]);
+  waiting.add(-1);
+  await messages[0];
+  await new Promise((resolve) => setImmediate(resolve));
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(entered).toEqual([0]);
+  expect(waiting.bytes).toBe(159);
+  waiting.add(-99);
+  await messages[1];
+  waiting.add(-60);
+  await messages[2];
+  waiting.add(-60);
+  await left;
+  expect(entered).toEqual([0, 1, 2]);
+  waiting.add(-60);
+  expect([waiting.bytes, waiting.room()]).toEqual([0, undefined]);
+});
