@@ -11,6 +11,9 @@ import { BLOCK, readHeader, type TarEntry } from './tar_header.ts';
 /** 8 MiB: four times the window of what exports write. A larger one would take the reader's memory. */
 const PARAMS = { [constants.ZSTD_d_windowLogMax]: 23 };
 
+/** Bytes that zstd returns at once. It decompresses one such chunk ahead, on its own thread. */
+const CHUNK_BYTES = 256 * 1024;
+
 /** Bytes of an entry that is read as a whole. Exports write far smaller ones. */
 const MOST_BYTES = 64 * 1024 * 1024;
 
@@ -27,7 +30,7 @@ const STATE = /^states\/([0-9a-f]{64})$/;
  * are only compared with those that exports write. Errors: ARCHIVE_INVALID, and those of the chunks.
  */
 export async function* readArchive(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ArchivePart, void, undefined> {
-  const zstd = createZstdDecompress({ params: PARAMS, chunkSize: 64 * 1024 });
+  const zstd = createZstdDecompress({ params: PARAMS, chunkSize: CHUNK_BYTES });
   let failure: unknown;
   const received = pipeline(Readable.from(chunks, { objectMode: true }), zstd).catch((error: unknown) => {
     failure = error;

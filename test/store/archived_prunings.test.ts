@@ -85,7 +85,7 @@ it.each([
     return readSteps({ kind: 'steps', trajectoryId: 't', firstStepNumber: 0n, bytes: frame.take() }, new Map());
   };
   expect(() => read(prunedTime)).toThrow(/step 0 of trajectory t: the time of a pruned state/);
-  expect(read(instantFromParts(1_800_000_000n, 0))).toHaveLength(1);
+  expect(read(instantFromParts(1_800_000_000n, 0)).steps).toHaveLength(1);
 });
 
 it('V6, W10: an attached state within a step is refused, because archives have it in a record', () => {

@@ -13,10 +13,13 @@ import { putState } from './scene.ts';
 import { stateOf } from './state_chains.ts';
 import { expectVerified } from './verified.ts';
 
-/** More than one part of an archive. */
+/** More than one part of an archive, and more than one transaction of an import. */
 const PARTS = 2100;
 /** All in one part. */
 const STEPS = 510;
+
+/** Steps of the first transaction. */
+const WRITTEN = 2048;
 
 describeStore('imports', (on) => {
   /** A trajectory of this many steps with states, and a branch of it. */
@@ -30,6 +33,7 @@ describeStore('imports', (on) => {
       return makeStep(BigInt(i), { reward: i / 8, states: [...own, smallRef(small, 'env')] });
     });
     await scene.append(root, steps, { states });
+    await scene.store.setTag(scene.namespace, root.id, 'best', 7n, undefined);
     const branch = await scene.branch(root, 400n);
     await scene.append(branch, [makeStep(401n)]);
     return { scene, root, branch };
@@ -144,6 +148,7 @@ describeStore('imports', (on) => {
     ['a missing value', (part) => edited(part, /"writer_epoch":"\d+",/, '')],
     ['U+0000', (part) => edited(part, '"writer_id":""', '"writer_id":"\\u0000"')],
     ['a parent that comes later', (part) => edited(part, '"parent":null', '"parent":"x"')],
+    ['a tag twice', (part) => tagged(part)],
     ['another digest of the steps', (part) => edited(part, /"steps_digest":"..../, '"steps_digest":"0000')],
     ['another status', (part) => edited(part, '"status":"RUNNING"', '"status":"FAILED"')],
     ['another end', (part) => edited(part, `"next_step_number":"${STEPS}"`, '"next_step_number":"5"')],
@@ -193,12 +198,30 @@ describeStore('imports', (on) => {
     await expectVerified(scene.store);
   });
 
+  it('V6: an import of a small trajectory that another one has stored meanwhile ends, and changes nothing', async () => {
+    const scene = new RunScene(on.store);
+    const root = await scene.createWith(['small']);
+    const parts = await exported(scene.store, scene.namespace);
+    await scene.delete(root);
+    const lastSteps = parts.findLastIndex((part) => part.kind === 'steps');
+    async function* overtaken(): AsyncGenerator<ArchivePart> {
+      yield* parts.slice(0, lastSteps);
+      await imported(scene.store, scene.namespace, parts);
+      yield* parts.slice(lastSteps);
+    }
+    expect((await refusal(imported(scene.store, scene.namespace, overtaken()))).reason).toBe('IMPORT_SUPERSEDED');
+    expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
+    await expectVerified(scene.store);
+  });
+
   it('V6: maintenance removes an import that was given up a day ago, and nothing younger', async () => {
     const { scene, root, parts } = await moved(PARTS);
     const begun = scene.store.importArchive(scene.namespace, stopped(parts));
     const lastSteps = parts.findLastIndex((part) => part.kind === 'steps' && part.trajectoryId === root.id);
     for (let i = 0; i <= lastSteps; i += 1) await begun.next();
-    const rows = () => on.sql.rows(`select key from trajectories where namespace = '${scene.namespace}'`);
+    const rows = () => on.sql.rows(`select next_step_number from trajectories where namespace = '${scene.namespace}'`);
+    // The first transaction is written while the import waits for more.
+    await expect.poll(async () => (await rows()).map((row) => Number(row.next_step_number))).toEqual([WRITTEN]);
     while (await scene.store.purgeDeleted(500));
     expect(await rows()).toHaveLength(1);
     await on.sql.rows(`update trajectory_imports set renew_time = '2001-01-01T00:00:00.000000Z'`);
@@ -273,6 +296,12 @@ function attach(scene: RunScene, { id }: Trajectory, name: string, { digest, dat
 
 function edited(part: ArchivePart, from: string | RegExp, to: string): ArchivePart {
   return part.kind === 'records' ? { ...part, text: part.text.replace(from, to) } : part;
+}
+
+/** Repeats the tag of the trajectory, whose digest follows from its line. */
+function tagged(part: ArchivePart): ArchivePart {
+  if (part.kind !== 'records') return part;
+  return edited(part, /"tags":\[(\{[^}]*\})\]/, '"tags":[$1,$1]');
 }
 
 function withSmall(part: ArchivePart, change: (data: Uint8Array) => Uint8Array): ArchivePart {

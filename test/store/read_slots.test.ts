@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { ReadSlots } from '../../src/store/sql/reading/slots.ts';
 
 /** Longer than a work period. */
@@ -71,6 +71,34 @@ describe('A5: slots of readers', () => {
       work();
     }
     expect(order.join(' ')).toMatch(/^page timer page timer page timer page timer page/);
+  });
+
+  it('do not pause for the writes of the reader itself, and pause for those of others', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'performance'] });
+    try {
+      const slots = new ReadSlots();
+      const [writer, other] = [{}, {}];
+      slots.wrote(writer);
+      await slots.take(writer);
+      vi.advanceTimersByTime(LONG_MS);
+      slots.wrote(writer);
+      // No timer fires until the test moves the time, so this waits for none.
+      await slots.take(writer);
+      vi.advanceTimersByTime(LONG_MS);
+      slots.wrote(other);
+      slots.wrote(writer);
+      let granted = false;
+      const third = slots.take(writer)?.then(() => {
+        granted = true;
+      });
+      for (let i = 0; i < 10; i += 1) await new Promise((resolve) => setImmediate(resolve));
+      expect(granted).toBe(false);
+      vi.advanceTimersByTime(10 * LONG_MS);
+      await third;
+      expect(granted).toBe(true);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it('do not delay small results', async () => {

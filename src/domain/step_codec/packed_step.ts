@@ -64,9 +64,14 @@ export class PackedFrame {
 
 /** Packs a step that has been checked. `out` must be empty, and is empty afterwards. */
 export function packStep(out: WireWriter, step: SentStep): PackedStep {
+  writeStep(out, step);
+  return packed(step, out.take());
+}
+
+/** Returns a step with its encoding. */
+export function packed(step: SentStep, bytes: Uint8Array): PackedStep {
   const { stepNumber, reward, terminated, truncated, startTime, endTime } = step;
   const { metrics, labels, states, contentData = NONE } = step;
-  writeStep(out, step);
   return {
     stepNumber,
     reward,
@@ -80,7 +85,7 @@ export function packStep(out: WireWriter, step: SentStep): PackedStep {
     contentStates: contentStates(step),
     tensorStates: tensorStates(step),
     contentData,
-    bytes: out.take(),
+    bytes,
   };
 }
 

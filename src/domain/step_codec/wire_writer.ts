@@ -22,6 +22,11 @@ export class WireWriter {
     return taken;
   }
 
+  /** Whether bytes [from, to) are what was written. */
+  hasWritten(bytes: Uint8Array, from: number, to: number): boolean {
+    return this.#bytes.compare(bytes, from, to, 0, this.#at) === 0;
+  }
+
   /** Drops what was written. */
   clear(): void {
     this.#at = 0;

@@ -90,9 +90,9 @@ export interface Store
 export interface Slots {
   /**
    * Must be awaited before such work. Undefined means that the work may start at once. The slot ends with the iteration
-   * of the event loop.
+   * of the event loop. `writer`: who writes the results. Its own writes do not delay it.
    */
-  take(): Promise<void> | undefined;
+  take(writer?: object): Promise<void> | undefined;
 }
 
 /** One call, as far as the store depends on it. */

@@ -127,7 +127,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async #writeOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
-    this.parts.slots.wrote();
+    this.parts.slots.wrote(this);
     const lease = await this.#lease();
     try {
       const transaction = new PipelinedTransaction(lease, kyselyOver(lease, SCHEMA));

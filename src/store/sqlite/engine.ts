@@ -54,7 +54,7 @@ interface Parts extends EngineParts {
   readonly dialect: Dialect;
   readonly writing: Kysely<Tables>;
   readonly writer: Connection;
-  readonly transact: <T>(work: (tx: Tx) => Promise<T>) => Promise<T>;
+  readonly transact: <T>(work: (tx: Tx) => Promise<T>, writer?: object) => Promise<T>;
   readonly writeLock: WriteLock;
   readonly lock: { release(): void };
   readonly points: PointWriter;
@@ -120,7 +120,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
       this.call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
       const result = await work(tx);
       return result instanceof Later ? result.value : result;
-    });
+    }, this);
   }
 
   async giveWayAfter<T>(transaction: () => Promise<T>): Promise<T> {

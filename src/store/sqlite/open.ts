@@ -57,8 +57,8 @@ export async function openSqlite(
         await sql`pragma wal_checkpoint(passive)`.execute(writing);
       },
     });
-    const transact = async <T>(work: (tx: Tx) => Promise<T>): Promise<T> => {
-      slots.wrote();
+    const transact = async <T>(work: (tx: Tx) => Promise<T>, writer?: object): Promise<T> => {
+      slots.wrote(writer);
       const result = await writeLock.run(() => writing.transaction().execute(work));
       wal.committed();
       return result;

@@ -87,10 +87,10 @@ class Import {
         'they do not follow the record of the trajectory',
       );
     }
-    await this.#engine.slots.take();
-    const steps = readSteps(part, small);
+    await this.#engine.slots.take(this.#engine);
+    const read = readSteps(part, small);
     if (this.#trajectory === undefined || this.#trajectory.isStored) await this.#states.keep(inline);
-    await this.#trajectory?.add({ steps, bytes: part.bytes, attached, inline });
+    await this.#trajectory?.add({ ...read, bytes: part.bytes, attached, inline });
   }
 
   /** Errors: ARCHIVE_INVALID. */

@@ -2,7 +2,6 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { archiveInvalid, importConflict, importSuperseded } from '../../../domain/archive.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
-import { depthFault } from '../../../domain/lineage.ts';
 import { hasRow, isKept, type NewState } from '../../../domain/step.ts';
 import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
@@ -12,20 +11,21 @@ import type { EncodedState } from '../state/bytes.ts';
 import type { StateEncoder } from '../state/encoder.ts';
 import { ReferredStates } from '../state/referred_states.ts';
 import { NO_SUMS, type Sums, sumColumns } from '../step/running_sums.ts';
-import { placeKey, sumsAt } from '../step/sums_at.ts';
 import { STATUS_CHANGES } from '../tables/changes.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from '../tables/trajectories.ts';
 import { type Belonging, lockBelonging } from '../trajectory/belonging.ts';
 import { type NamespaceTransaction, scopeOf, writeIn } from '../transaction.ts';
+import { UniqueViolation } from '../unique_violation.ts';
 import { isSet, readList } from '../values.ts';
 import { discardImport } from './discarded_imports.ts';
 import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
-import { endsOf, type ImportedStep } from './imported_steps.ts';
+import { HeldSteps, type StepsToImport } from './held_steps.ts';
+import { findParent, type ImportedParent, sumsBefore } from './imported_parent.ts';
 import { rowsIn } from './nested_rows.ts';
 import { NOUNS, plainColumns } from './nouns.ts';
 import { RestoredWriter } from './restored_writer.ts';
-import { type AttachedToStep, StepsDigest } from './step_chunks.ts';
+import { StepsDigest } from './step_chunks.ts';
 import { StoredComparison } from './stored_comparison.ts';
 import { type ArchiveRecord, countOf, fromRecord, textOf } from './values.ts';
 
@@ -38,23 +38,8 @@ export interface ImportParts {
   nextKey(above: bigint): Promise<bigint>;
 }
 
-interface Parent {
-  readonly tree: bigint;
-  readonly key: bigint;
-  readonly depth: bigint;
-}
-
-/** Steps with everything that arrived for them. */
-export interface StepsToImport {
-  readonly steps: readonly ImportedStep[];
-  /** The messages of these steps, each after its length. */
-  readonly bytes: Uint8Array;
-  readonly attached: readonly AttachedToStep[];
-  readonly inline: readonly NewState[];
-}
-
 /**
- * Imports one trajectory, whole or not at all. A trajectory of one part of steps is written in one transaction. For
+ * Imports one trajectory, whole or not at all. A small trajectory is written in one transaction. For
  * larger ones, bounded transactions write hidden rows, and the last one shows them. What an interrupted import left is
  * removed by the next import of the trajectory, or by maintenance after a day.
  */
@@ -66,13 +51,16 @@ export class TrajectoryImport {
   readonly #digest = new StepsDigest();
   readonly #begin: bigint;
   readonly #hidden: boolean;
-  #parent: Parent | undefined;
+  #parent: ImportedParent | undefined;
   #ref: TrajectoryRef | undefined;
   /** The trajectory is stored already: its steps are only compared. */
   #stored: { readonly ref: TrajectoryRef; readonly comparison: StoredComparison } | undefined;
   #next: bigint;
   #sums: Sums = NO_SUMS;
-  #held: StepsToImport | undefined;
+  /** Parts that arrived and are not written yet. */
+  #held = new HeldSteps();
+  /** The parts before them, while they are written. */
+  #writing: Promise<void> | undefined;
   #isStaged = false;
   #isIdentical = false;
 
@@ -127,12 +115,12 @@ export class TrajectoryImport {
       }
     }
     if (this.#record.parent !== null) {
-      this.#parent = await this.#findParent(textOf(this.#record, 'parent'));
+      this.#parent = await findParent(scope, textOf(this.#record, 'parent'), this.#begin, this.#place);
       if (this.#parent === undefined) return false;
     }
     const key = await nextKey(this.#parent?.key ?? 0n);
     this.#ref = { tree: this.#parent?.tree ?? key, key };
-    this.#sums = await this.#startSums();
+    if (this.#parent !== undefined) this.#sums = await sumsBefore(scope, this.#parent, this.#begin, this.#place);
     return true;
   }
 
@@ -155,18 +143,28 @@ export class TrajectoryImport {
     if (part.attached.some(({ stepNumber }) => stepNumber < first || stepNumber >= first + BigInt(part.steps.length))) {
       throw archiveInvalid(this.#place, 'a state is attached to a step of another part');
     }
-    this.#digest.add({ first, bytes: part.bytes, ends: endsOf(part.steps), attached: part.attached });
+    const received = { first, bytes: part.bytes, ends: part.ends, attached: part.attached };
+    this.#digest.add(received);
     this.#next += BigInt(part.steps.length);
     if (this.#stored !== undefined) {
-      const other = await this.#stored.comparison.firstDifference(part.steps, part.attached);
+      const other = await this.#stored.comparison.firstDifference(received);
       if (other === undefined) return;
       throw importConflict(
         `Trajectory ${this.id}`,
         `a trajectory with this id is stored, and has another step ${other}`,
       );
     }
-    if (this.#held !== undefined) await this.#flush(this.#held);
-    this.#held = part;
+    if (!this.#held.hasRoomFor(part)) await this.#beginWriting();
+    this.#held.add(part);
+  }
+
+  /** Begins to write the held parts. The caller decodes the next ones meanwhile, and the next call reports a failure. */
+  async #beginWriting(): Promise<void> {
+    await this.#writing;
+    if (this.#held.steps.length === 0) return;
+    this.#writing = this.#flush(this.#held);
+    this.#writing.catch(() => {});
+    this.#held = new HeldSteps();
   }
 
   /** Ends the trajectory. Errors: as `add`. */
@@ -184,11 +182,13 @@ export class TrajectoryImport {
       this.#isIdentical = comparison.finish() === steps && there?.line === this.#line;
       return;
     }
-    await this.#encoded(this.#held?.inline ?? [], async (inline) => {
-      await writeIn(this.#parts.engine, this.#parts.namespace, async (tx) => {
+    await this.#writing;
+    await this.#encoded(this.#held, async (inline) => {
+      await this.#transact(async (tx) => {
         if (this.#isStaged) await this.#lockStaged(tx);
         else await this.#insert(tx, false);
-        const sums = this.#held === undefined ? this.#sums : await this.#write(tx, this.#held, inline);
+        const isEmpty = this.#held.steps.length === 0;
+        const sums = isEmpty ? this.#sums : await this.#write(tx, this.#held, inline);
         await this.#show(tx, sums);
       });
     });
@@ -197,52 +197,25 @@ export class TrajectoryImport {
 
   /** Removes the rows that were written so far. */
   async discard(): Promise<void> {
+    await this.#writing?.catch(() => {});
     // The call may have ended.
     if (this.#isStaged) await discardImport(this.#parts.engine.within(undefined), this.#ref!);
   }
 
   /** States that arrived and were not stored with steps. */
   get heldStates(): readonly NewState[] {
-    return this.#held?.inline ?? [];
+    return this.#held.inline;
   }
 
-  async #findParent(id: string): Promise<Parent | undefined> {
-    const scope = scopeOf(this.#parts.engine, this.#parts.namespace);
-    const query = byId(scope, 'trajectories', id).select([
-      'id',
-      'tree',
-      'key',
-      'depth',
-      'branch_point',
-      'next_step_number',
-    ]);
-    const row = await query.where('purging', '=', 0).executeTakeFirst();
-    const ownBegin = row?.branch_point == null ? 0n : row.branch_point + 1n;
-    if (row === undefined || this.#begin > row.next_step_number) return undefined;
-    if (this.#begin <= ownBegin) throw archiveInvalid(this.#place, 'its branch point is no step of its parent');
-    const fault = depthFault(row);
-    if (fault !== undefined) throw fault;
-    return row;
-  }
-
-  async #startSums(): Promise<Sums> {
-    if (this.#parent === undefined) return NO_SUMS;
+  async #flush(held: HeldSteps): Promise<void> {
     const { engine } = this.#parts;
-    const place = { tree: this.#parent.tree, owner: this.#parent.key, stepNumber: this.#begin - 1n };
-    const sums = (await sumsAt({ engine, db: engine.db }, [place])).get(placeKey(place));
-    if (sums === undefined) throw archiveInvalid(this.#place, 'its branch point is not stored');
-    return sums;
-  }
-
-  async #flush(held: StepsToImport): Promise<void> {
-    const { engine, namespace } = this.#parts;
     if (!this.#isStaged) {
       // The encoder finds the states of the lineage by the row.
-      await writeIn(engine, namespace, (tx) => this.#insert(tx, true));
+      await this.#transact((tx) => this.#insert(tx, true));
       this.#isStaged = true;
     }
-    this.#sums = await this.#encoded(held.inline, (inline) =>
-      writeIn(engine, namespace, async (tx) => {
+    this.#sums = await this.#encoded(held, (inline) =>
+      this.#transact(async (tx) => {
         await this.#lockStaged(tx);
         const sums = await this.#write(tx, held, inline);
         await this.#move(tx, sums, { next_step_number: held.steps.at(-1)!.packed.stepNumber + 1n });
@@ -258,13 +231,14 @@ export class TrajectoryImport {
   }
 
   /** Encodes inline states as appends do, so that they are stored as changes of earlier ones. */
-  async #encoded<T>(states: readonly NewState[], store: (inline: readonly EncodedState[]) => Promise<T>): Promise<T> {
+  async #encoded<T>(held: HeldSteps, store: (inline: readonly EncodedState[]) => Promise<T>): Promise<T> {
+    const { inline: states } = held;
     const { engine, encoder, namespace } = this.#parts;
     if (states.length > 0 && !this.#isStaged && this.#parent !== undefined) {
-      await writeIn(engine, namespace, (tx) => this.#insert(tx, true));
+      await this.#transact((tx) => this.#insert(tx, true));
       this.#isStaged = true;
     }
-    const steps = (this.#held?.steps ?? []).map(({ packed }) => packed);
+    const steps = held.steps.map(({ packed }) => packed);
     const batch = { caller: { namespace }, ref: this.#ref!, steps, states };
     const outcomes = await encoder.store(engine, [batch], async (inline) => {
       return [{ kind: 'committed' as const, result: await store(inline.flat()) }];
@@ -273,9 +247,9 @@ export class TrajectoryImport {
   }
 
   /** Writes steps. Returns the sums after them. */
-  async #write(tx: NamespaceTransaction, part: StepsToImport, inline: readonly EncodedState[]): Promise<Sums> {
+  async #write(tx: NamespaceTransaction, held: HeldSteps, inline: readonly EncodedState[]): Promise<Sums> {
     const { namespace } = this.#parts;
-    const { steps, attached } = part;
+    const { steps, attached } = held;
     const [first, ref] = [steps[0]!.packed.stepNumber, this.#ref!];
     const referred = new ReferredStates(tx);
     const named = attached.flatMap(({ state }) => (hasRow(state) ? [state.digest] : []));
@@ -310,6 +284,19 @@ export class TrajectoryImport {
     for (const { stepNumber, state } of attached) writer.attach(namespace, ref, stepNumber, state, []);
     await writer.write();
     return sums;
+  }
+
+  /** Errors: IMPORT_SUPERSEDED, ARCHIVE_INVALID. */
+  async #transact<T>(work: (tx: NamespaceTransaction) => Promise<T>): Promise<T> {
+    const { engine, namespace } = this.#parts;
+    try {
+      return await writeIn(engine, namespace, work);
+    } catch (error) {
+      if (!(error instanceof UniqueViolation)) throw error;
+      const stored = byId(scopeOf(engine, namespace), 'trajectories', this.id).select('key');
+      const isOther = ((await stored.executeTakeFirst())?.key ?? this.#ref!.key) !== this.#ref!.key;
+      throw isOther ? importSuperseded(this.id) : archiveInvalid(this.#place, 'a tag or a state is in it twice', error);
+    }
   }
 
   /** Inserts the row, with its history. */
@@ -349,7 +336,7 @@ export class TrajectoryImport {
   }
 
   /** Locks the parent against deletion. */
-  async #keepParent(tx: NamespaceTransaction, { tree, key }: Parent): Promise<void> {
+  async #keepParent(tx: NamespaceTransaction, { tree, key }: ImportedParent): Promise<void> {
     const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
     const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
     if (row === undefined || isSet(row.purging))

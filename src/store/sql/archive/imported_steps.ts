@@ -5,10 +5,11 @@ import { asSent, hasValidMarks, mayHaveMarks } from '../../../domain/pruning.ts'
 import { isAttached, isKept, type StateRef } from '../../../domain/step.ts';
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
 import { StepFrames } from '../../../domain/step_codec/frames.ts';
-import { type PackedStep, packStep } from '../../../domain/step_codec/packed_step.ts';
+import { type PackedStep, packed } from '../../../domain/step_codec/packed_step.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
 import { readServerFields } from '../../../domain/step_codec/server_fields.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
+import { writeStep } from '../../../domain/step_codec/write.ts';
 import { frameOf } from '../step/stored_segment.ts';
 import type { AttachedToStep } from './step_chunks.ts';
 import { type ArchiveRecord, countOf, listOf, textOf } from './values.ts';
@@ -16,7 +17,6 @@ import { type ArchiveRecord, countOf, listOf, textOf } from './values.ts';
 /** A step of an archive, checked, with what the server had set. */
 export interface ImportedStep {
   readonly packed: PackedStep;
-  readonly frame: Uint8Array;
   /** Bytes of the step after its length, as the client sent it. Undefined if the step has no marks (S13). */
   readonly sentBytes: number | undefined;
   readonly writerEpoch: bigint;
@@ -24,49 +24,70 @@ export interface ImportedStep {
   readonly rewardSum: number;
 }
 
+/** The steps of a part, and where the message of each ends. */
+export interface ImportedSteps {
+  readonly steps: readonly ImportedStep[];
+  readonly ends: readonly number[];
+}
+
 /**
  * Decodes the steps of a part and encodes them again, which must yield the same bytes. `small`: the states that are
  * stored with them. Errors: ARCHIVE_INVALID.
  */
 export function readSteps(
-  { trajectoryId, firstStepNumber, bytes }: StepsPart,
+  { trajectoryId, firstStepNumber, bytes: received }: StepsPart,
   small: ReadonlyMap<Digest, Uint8Array>,
-): ImportedStep[] {
-  const steps: ImportedStep[] = [];
+): ImportedSteps {
+  const bytes = asBuffer(received);
+  const [steps, ends]: [ImportedStep[], number[]] = [[], []];
   const out = new WireWriter(4096);
+  const commitTimes = new CommitTimes();
+  // Most parts have none, and one search costs less than one in each step.
+  const hasMarks = mayHaveMarks(bytes);
   try {
-    const frames = new StepFrames(bytes);
-    for (let begin = 0; frames.next(); begin = frames.to) {
+    for (const frames = new StepFrames(bytes); frames.next(); ) {
       const { from, to } = frames;
       const { sentTo, writerEpoch, commitTime, rewardSum } = readServerFields(bytes, from, to);
       const read = readStep(bytes, from, sentTo);
-      const packed = packStep(out, { ...read, states: read.states.map((state) => withBytes(state, small)) });
       if (read.stepNumber !== firstStepNumber + BigInt(steps.length))
         throw new DamagedStep(`step ${read.stepNumber} is not the next one`);
-      if (Buffer.compare(packed.bytes, bytes.subarray(from, sentTo)) !== 0)
-        throw new DamagedStep('its encoding is not canonical');
+      out.clear();
+      writeStep(out, read);
+      if (!out.hasWritten(bytes, from, sentTo)) throw new DamagedStep('its encoding is not canonical');
       if (read.states.some(isAttached)) throw new DamagedStep('attached states belong into "attached_states"');
       if (!hasValidMarks(read))
         throw new DamagedStep('the time of a pruned state is not in whole seconds from 1978 on');
-      const frame = bytes.subarray(begin, to);
-      const sentBytes = mayHaveMarks(Buffer.from(packed.bytes)) ? frameOf(asSent(read)).length : undefined;
-      steps.push({ packed, frame, sentBytes, writerEpoch, commitTime: formatInstant(commitTime, 6), rewardSum });
+      const encoded = bytes.subarray(from, sentTo);
+      const states = read.states.map((state) => withBytes(state, small));
+      const sentBytes = hasMarks && mayHaveMarks(encoded) ? frameOf(asSent(read)).length : undefined;
+      const stored = { writerEpoch, commitTime: commitTimes.textOf(commitTime), rewardSum };
+      steps.push({ packed: packed({ ...read, states }, encoded), sentBytes, ...stored });
+      ends.push(to);
     }
   } catch (error) {
     if (!(error instanceof DamagedStep)) throw error;
     const next = firstStepNumber + BigInt(steps.length);
     throw archiveInvalid(`step ${next} of trajectory ${trajectoryId}`, error.message, error);
   }
-  return steps;
+  return { steps, ends };
 }
 
-/** Returns where the message of each step ends, in the bytes of all. */
-export function endsOf(steps: readonly ImportedStep[]): number[] {
-  let end = 0;
-  return steps.map(({ frame }) => {
-    end += frame.length;
-    return end;
-  });
+/** Consecutive steps of one commit share the text of its time. */
+class CommitTimes {
+  #last: Instant | undefined;
+  #text = '';
+
+  textOf(time: Instant): string {
+    if (time !== this.#last) {
+      this.#last = time;
+      this.#text = formatInstant(time, 6);
+    }
+    return this.#text;
+  }
+}
+
+function asBuffer(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }
 
 function withBytes(state: StateRef, small: ReadonlyMap<Digest, Uint8Array>): StateRef {

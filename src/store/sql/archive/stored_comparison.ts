@@ -5,8 +5,10 @@ import { readServerFields } from '../../../domain/step_codec/server_fields.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { frameOf } from '../step/stored_segment.ts';
 import type { ReadScope } from '../transaction.ts';
-import type { ImportedStep } from './imported_steps.ts';
-import { type AttachedToStep, StepsDigest, stepChunks } from './step_chunks.ts';
+import { type AttachedToStep, type StepChunk, StepsDigest, stepChunks } from './step_chunks.ts';
+
+/** Steps of an archive with what was attached to them. */
+type StepsOfPart = Pick<StepChunk, 'first' | 'bytes' | 'ends' | 'attached'>;
 
 /** Compares the steps of an archive with those that are stored of the trajectory. */
 export class StoredComparison {
@@ -23,24 +25,23 @@ export class StoredComparison {
    * Returns the first step that is stored otherwise or not at all, with what was attached to it. States that were
    * attached or pruned on one side only are no difference.
    */
-  async firstDifference(
-    steps: readonly ImportedStep[],
-    attached: readonly AttachedToStep[],
-  ): Promise<bigint | undefined> {
-    const first = steps[0]!.packed.stepNumber;
+  async firstDifference({ first, bytes, ends, attached }: StepsOfPart): Promise<bigint | undefined> {
+    const next = first + BigInt(ends.length);
     const stored = new Map<string, AttachedToStep>();
     let at = first;
-    for await (const chunk of stepChunks(this.#scope, this.#ref, first, first + BigInt(steps.length))) {
+    for await (const chunk of stepChunks(this.#scope, this.#ref, first, next)) {
       this.#digest.add(chunk);
       let begin = 0;
       for (const end of chunk.ends) {
-        if (!isSameStep(chunk.bytes.subarray(begin, end), steps[Number(at - first)]!.frame)) return at;
+        const index = Number(at - first);
+        const sent = bytes.subarray(index === 0 ? 0 : ends[index - 1]!, ends[index]!);
+        if (!isSameStep(chunk.bytes.subarray(begin, end), sent)) return at;
         begin = end;
         at += 1n;
       }
       for (const each of chunk.attached) stored.set(`${each.stepNumber} ${each.state.name}`, each);
     }
-    if (at < first + BigInt(steps.length)) return at;
+    if (at < next) return at;
     const other = attached.find(({ stepNumber, state: { name, digest, mediaType } }) => {
       const found = stored.get(`${stepNumber} ${name}`)?.state;
       return found?.digest !== digest || found.mediaType !== mediaType;

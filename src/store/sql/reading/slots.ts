@@ -20,7 +20,7 @@ const MANY_ROWS = 32;
  * in proportion to its length. The time in which the thread parsed their rows is part of that length.
  */
 export class ReadSlots implements Slots {
-  readonly #waiting: (() => void)[] = [];
+  readonly #waiting: { readonly writer: object | undefined; readonly resolve: () => void }[] = [];
   /**
    * Start of the current work period, end of the last work, and time of the last requested write, in milliseconds of
    * `performance.now()`.
@@ -28,6 +28,9 @@ export class ReadSlots implements Slots {
   #begunAt = Number.NEGATIVE_INFINITY;
   #endedAt = Number.NEGATIVE_INFINITY;
   #wroteAt = Number.NEGATIVE_INFINITY;
+  /** Who requested the last write, and the time of the last write that somebody else requested before it. */
+  #writer: object | undefined;
+  #othersWroteAt = Number.NEGATIVE_INFINITY;
   /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
   #parsedMs = 0;
   /** True from the grant of a slot until the next iteration of the event loop. */
@@ -35,8 +38,10 @@ export class ReadSlots implements Slots {
   /** True while slots are granted to waiting readers. */
   #granting = false;
 
-  /** Records that a write was requested. */
-  wrote(): void {
+  /** Records that a write was requested, by `writer` if it is known. */
+  wrote(writer?: object): void {
+    if (writer === undefined || writer !== this.#writer) this.#othersWroteAt = this.#wroteAt;
+    this.#writer = writer;
     this.#wroteAt = performance.now();
   }
 
@@ -72,25 +77,25 @@ export class ReadSlots implements Slots {
     return this.#isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
   }
 
-  /** Waits for a slot. Returns undefined if the slot begins at once. */
-  take(): Promise<void> | undefined {
-    if (!this.#granting && this.#mayWork()) {
+  take(writer?: object): Promise<void> | undefined {
+    if (!this.#granting && this.#mayWork(writer)) {
       this.#begin();
       return undefined;
     }
     return new Promise((resolve) => {
-      this.#waiting.push(resolve);
+      this.#waiting.push({ writer, resolve });
       if (this.#granting) return;
       this.#granting = true;
       this.#grantLater();
     });
   }
 
-  #mayWork(): boolean {
+  #mayWork(writer: object | undefined): boolean {
     const now = performance.now();
     if (this.#working) return false;
     if (this.#workedMs(now) < WORK_MS) return true;
-    if (this.#isWritten(now) && now - this.#endedAt < this.#workedMs(this.#endedAt) * PAUSE_PER_WORK) return false;
+    if (this.#isWritten(now, writer) && now - this.#endedAt < this.#workedMs(this.#endedAt) * PAUSE_PER_WORK)
+      return false;
     this.#beginPeriod(now);
     return true;
   }
@@ -105,8 +110,10 @@ export class ReadSlots implements Slots {
     this.#parsedMs = 0;
   }
 
-  #isWritten(now: number): boolean {
-    return now - this.#wroteAt < WRITER_MS;
+  /** Returns whether somebody else than the writer writes. */
+  #isWritten(now: number, writer?: object): boolean {
+    const isOwn = writer !== undefined && writer === this.#writer;
+    return now - (isOwn ? this.#othersWroteAt : this.#wroteAt) < WRITER_MS;
   }
 
   #begin(): void {
@@ -123,17 +130,18 @@ export class ReadSlots implements Slots {
       this.#grant();
     };
     const now = performance.now();
-    if (this.#isWritten(now)) setTimeout(work, Math.ceil(this.#workedMs(now) * PAUSE_PER_WORK));
+    if (this.#isWritten(now, this.#waiting[0]?.writer))
+      setTimeout(work, Math.ceil(this.#workedMs(now) * PAUSE_PER_WORK));
     else setImmediate(work);
   }
 
   /** Grants one slot, and the next one in the next iteration of the event loop. */
   #grant(): void {
-    const resolve = this.#waiting.shift();
-    this.#granting = resolve !== undefined;
-    if (resolve === undefined) return;
+    const next = this.#waiting.shift();
+    this.#granting = next !== undefined;
+    if (next === undefined) return;
     this.#begin();
-    resolve();
+    next.resolve();
     this.#grantLater();
   }
 

@@ -1,0 +1,46 @@
+import { archiveInvalid } from '../../../domain/archive.ts';
+import { depthFault } from '../../../domain/lineage.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import { byId } from '../by_id.ts';
+import type { Sums } from '../step/running_sums.ts';
+import { placeKey, sumsAt } from '../step/sums_at.ts';
+import type { ReadScope } from '../transaction.ts';
+
+/** The stored parent of a trajectory that is imported. */
+export interface ImportedParent extends TrajectoryRef {
+  readonly depth: bigint;
+}
+
+/**
+ * Returns the parent of a branch whose own steps begin at `begin`. Undefined if the parent was left out. `place` names
+ * the branch. Errors: ARCHIVE_INVALID, BRANCH_TOO_DEEP.
+ */
+export async function findParent(
+  scope: ReadScope,
+  id: string,
+  begin: bigint,
+  place: string,
+): Promise<ImportedParent | undefined> {
+  const columns = ['id', 'tree', 'key', 'depth', 'branch_point', 'next_step_number'] as const;
+  const query = byId(scope, 'trajectories', id).select(columns).where('purging', '=', 0);
+  const row = await query.executeTakeFirst();
+  const ownBegin = row?.branch_point == null ? 0n : row.branch_point + 1n;
+  if (row === undefined || begin > row.next_step_number) return undefined;
+  if (begin <= ownBegin) throw archiveInvalid(place, 'its branch point is no step of its parent');
+  const fault = depthFault(row);
+  if (fault !== undefined) throw fault;
+  return row;
+}
+
+/** Returns the sums before step `begin` of a branch. Errors: ARCHIVE_INVALID. */
+export async function sumsBefore(
+  { engine, db }: ReadScope,
+  { tree, key: owner }: ImportedParent,
+  begin: bigint,
+  place: string,
+): Promise<Sums> {
+  const last = { tree, owner, stepNumber: begin - 1n };
+  const sums = (await sumsAt({ engine, db }, [last])).get(placeKey(last));
+  if (sums === undefined) throw archiveInvalid(place, 'its branch point is not stored');
+  return sums;
+}
