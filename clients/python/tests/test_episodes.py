@@ -80,8 +80,9 @@ def test_ids_are_read_in_their_order_and_unknown_ones_left_out(connection: Conne
     ids = [episode.id for episode in select(connection, task=task)]
     wanted = [ids[2], str(uuid.uuid4()), ids[0], ids[3]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anabranch._read._BATCH", 2)
+        patch.setattr("anabranch._read._IDS", 2)
         assert [episode.id for episode in select(connection, ids=tuple(wanted))] == [ids[2], ids[0], ids[3]]
+    assert [episode.id for episode in select(connection, ids=tuple(wanted))] == [ids[2], ids[0], ids[3]]
     assert [episode.id for episode in select(connection, ids=(ids[0], ids[1]), min_reward=1e9)] == []
 
 

@@ -6,61 +6,23 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import grpc
 import pytest
 from conftest import NODE, ROOT, Server, free_port, stored_steps
+from front import Front, info_of
 
 import anabranch as ab
 from anabranch._limits import limits_of
 from anabranch._retry import Failure
 from anabranch.errors import StepTooLarge
 from anabranch.v1.limits import LIMITS
-from anabranch.v1.server_service_pb2 import GetServerInfoResponse
 
 OTHER = {"stepBytes": 3000, "inlineStateBytes": 2000, "chunkBytes": 1000, "stateBytes": 5000, "tensorDimensions": 1}
 
 
-class Front(grpc.GenericRpcHandler):
-    """A server that passes calls to the real one, and answers GetServerInfo with other limits."""
-
-    def __init__(self, server: Server) -> None:
-        self.asked = 0
-        #: Sizes of the messages of PutState.
-        self.chunks: list[int] = []
-        self._channel = server.stubs().channel
-        self._server = grpc.server(ThreadPoolExecutor(16), handlers=(self,))
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
-        self._server.start()
-
-    def stop(self) -> None:
-        self._server.stop(0).wait()
-        self._channel.close()
-
-    def service(self, handler_call_details: Any) -> Any:
-        method: str = handler_call_details.method
-        if method.endswith("/GetServerInfo"):
-            return grpc.unary_unary_rpc_method_handler(self._info)
-        forward = self._channel.stream_stream(method, None, None)
-
-        def seen(requests: Iterator[bytes]) -> Iterator[bytes]:
-            for request in requests:
-                if method.endswith("/PutState"):
-                    self.chunks.append(len(request))
-                yield request
-
-        return grpc.stream_stream_rpc_method_handler(lambda requests, context: iter(forward(seen(requests))))
-
-    def _info(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        self.asked += 1
-        return GetServerInfoResponse(limits=OTHER).SerializeToString()
-
-
 @pytest.fixture
 def front(server: Server) -> Iterator[Front]:
-    running = Front(server)
+    running = Front(server, info_of(server, limits=OTHER))
     yield running
     running.stop()
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch._read import call
+from anabranch._outage import call
 from anabranch._tree import short_number
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from anabranch._leases import Leases
     from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
     from anabranch.v1.run_service_pb2_grpc import RunServiceStub
+    from anabranch.v1.server_service_pb2_grpc import ServerServiceStub
     from anabranch.v1.state_service_pb2_grpc import StateServiceStub
     from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
 
@@ -52,6 +53,7 @@ class Stubs:
     states: StateServiceStub
     runs: RunServiceStub
     rollouts: RolloutServiceStub
+    server: ServerServiceStub
 
 
 def address_from(address: str | None) -> str:
@@ -70,6 +72,7 @@ def open_stubs(address: str) -> Stubs:
 
     from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
     from anabranch.v1.run_service_pb2_grpc import RunServiceStub
+    from anabranch.v1.server_service_pb2_grpc import ServerServiceStub
     from anabranch.v1.state_service_pb2_grpc import StateServiceStub
     from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
 
@@ -80,6 +83,7 @@ def open_stubs(address: str) -> Stubs:
         StateServiceStub(channel),
         RunServiceStub(channel),
         RolloutServiceStub(channel),
+        ServerServiceStub(channel),
     )
 
 

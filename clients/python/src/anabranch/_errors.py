@@ -116,11 +116,12 @@ def error_from_failure(failure: Failure, message: str) -> AnabranchError:
 def _missing_rpc(metadata: Mapping[str, str]) -> str:
     """Returns what to do about a server that is older than this package. Empty if that is not the problem."""
     from anabranch import __version__
+    from anabranch._limits import missing_feature
 
     version = metadata.get("version", __version__)
     if "rpc" not in metadata or version == __version__:
         return ""
-    return f"server {version} has no {metadata['rpc'].rpartition('/')[2]}: upgrade it to {__version__}"
+    return missing_feature(version, metadata["rpc"].rpartition("/")[2])
 
 
 def _rebuild(cls: type[AnabranchError], args: tuple[object, ...], attributes: dict[str, object]) -> AnabranchError:

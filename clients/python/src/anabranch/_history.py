@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from anabranch._blobs import Blobs
 from anabranch._context import Context, context_after, new_context, write_prompt
 from anabranch._decode import decode_content, decode_items
-from anabranch._read import OwnedStep, call, fetch_states, read_steps
+from anabranch._outage import call
+from anabranch._read import OwnedStep, fetch_states, read_steps
 
 if TYPE_CHECKING:
     from anabranch.client import Client

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from anabranch._errors import AnabranchError, Unreachable, raising_reasons
-from anabranch._read import call
+from anabranch._outage import call
 from anabranch._scope import sleep
 
 if TYPE_CHECKING:

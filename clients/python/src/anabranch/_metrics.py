@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from anabranch._arguments import number_of, text_of
 from anabranch._errors import AnabranchError, Unreachable
-from anabranch._read import CALL_SECONDS
+from anabranch._outage import CALL_SECONDS
 from anabranch._spool import SpoolFullError
 from anabranch.receipt import Receipt
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: How often a branch checks whether its branch point is durable.
 _BRANCH_POINT_SECONDS = 0.05
+#: How often a stream checks whether the server has told its features.
+_INFO_SECONDS = 0.005
 _NO_THREAD_SECONDS = 0.05
 _BEFORE_BRANCH = ("BRANCH_POINT_BEYOND_END", "TRAJECTORY_NOT_FOUND")
 #: How often the creation of a branch is tried whose branch point another outbox has to send first.
@@ -100,6 +102,9 @@ class Outbox:
         self._queue.collect()
         if self.failure is not None or self._busy or self._office.now() < self.retry_at:
             return
+        if too_old := self._office.connections.limits.too_old:
+            self._fail(Failure("UNIMPLEMENTED", too_old, "UNIMPLEMENTED"))
+            return
         if self.waits_for is not None:
             if not self.waits_for():
                 self.retry_at = self._office.now() + _BRANCH_POINT_SECONDS
@@ -124,6 +129,10 @@ class Outbox:
 
     def _use_stream(self) -> None:
         if not self._link.opened:
+            return
+        if self._office.connections.limits.awaited:
+            # Asked beside the stream. An older server would store steps without the fields that it does not know.
+            self.retry_at = self._office.now() + _INFO_SECONDS
             return
         self._send_frames()
         head = self._queue.head

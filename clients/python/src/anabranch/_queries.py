@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from anabranch._errors import AnabranchError
-from anabranch._read import Outage, call, received
+from anabranch._outage import call, received, resumed, retried
 from anabranch._tensors import optional
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
+    from anabranch._outage import Message, Stream
     from anabranch.v1.trajectory_service_pb2 import BranchPair, ReadStepSeriesRequest, TreeNode, WatchTreeResponse
 
 Measure = Literal["reward_sum", "reward_mean", "steps"]
@@ -72,20 +72,14 @@ def search(connection: Connection, text: str, place: Mapping[str, str], limit: i
     left = limit
     # A resume token is valid only with the same fields.
     request = SearchStepsRequest(text=text, max_hits=_MOST_HITS, **place)
-    outage = Outage(connection)
     while True:
-        try:
-            for message in received(connection.stubs.trajectories.SearchSteps(request)):
-                outage.over()
-                request.resume_token = message.resume_token
-                for hit in message.hits[:left]:
-                    left = None if left is None else left - 1
-                    yield Match(hit.trajectory_id, hit.step_number, hit.field, hit.match, hit.before, hit.after)
-                if left == 0:
-                    return
-        except AnabranchError as error:
-            outage.wait(error)
-            continue
+        for message in resumed(connection, lambda: connection.stubs.trajectories.SearchSteps(request)):
+            request.resume_token = message.resume_token
+            for hit in message.hits[:left]:
+                left = None if left is None else left - 1
+                yield Match(hit.trajectory_id, hit.step_number, hit.field, hit.match, hit.before, hit.after)
+            if left == 0:
+                return
         if not request.resume_token:
             return
 
@@ -172,18 +166,11 @@ def watch_tree(connection: Connection, tree_id: str) -> Iterator[list[TreeNode]]
     """Yields the trajectories of a tree, then those that change, as many together as came together."""
     from anabranch.v1.trajectory_service_pb2 import WatchTreeRequest
 
-    outage = Outage(connection, endless=True)
     request = WatchTreeRequest(tree_id=tree_id)
-    while True:
-        try:
-            message: WatchTreeResponse
-            for message in received(connection.stubs.trajectories.WatchTree(request)):
-                outage.over()
-                if message.nodes:
-                    yield list(message.nodes)
-            return
-        except AnabranchError as error:
-            outage.wait(error)
+    message: WatchTreeResponse
+    for message in resumed(connection, lambda: connection.stubs.trajectories.WatchTree(request), endless=True):
+        if message.nodes:
+            yield list(message.nodes)
 
 
 def _series(steps: Iterable[int], values: Iterable[float]) -> Series:
@@ -191,13 +178,6 @@ def _series(steps: Iterable[int], values: Iterable[float]) -> Series:
     return Series(numpy.array(list(steps), "int64"), numpy.array(list(values), "float64"))
 
 
-def _repeated(connection: Connection, begin: Any) -> list[Any]:
+def _repeated(connection: Connection, begin: Callable[[], Stream[Message]]) -> list[Message]:
     """Returns all messages of a stream. Begins again after a lost connection."""
-    outage = Outage(connection)
-    while True:
-        try:
-            messages = list(received(begin()))
-            outage.over()
-            return messages
-        except AnabranchError as error:
-            outage.wait(error)
+    return retried(connection, lambda: list(received(begin())))

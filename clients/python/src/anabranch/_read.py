@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
-import time
-import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Literal
 
-from anabranch._errors import AnabranchError, Unreachable, raising_reasons
-from anabranch._scope import scope, sleep
+from anabranch._outage import received, resumed, retried
 
 if TYPE_CHECKING:
-    from anabranch._connection import Connection, Stubs
+    from anabranch._connection import Connection
+    from anabranch._outage import Stream
     from anabranch.v1.rollout_pb2 import Rollout
+    from anabranch.v1.rollout_service_pb2 import ReadRolloutsResponse
     from anabranch.v1.state_pb2 import Blob
     from anabranch.v1.status_pb2 import Status as StatusEnum
     from anabranch.v1.trajectory_pb2 import Step, Trajectory
@@ -25,21 +23,12 @@ if TYPE_CHECKING:
 _logger = logging.getLogger("anabranch")
 
 Status = Literal["running", "completed", "failed", "cancelled"]
-Message = TypeVar("Message")
-Message_co = TypeVar("Message_co", covariant=True)
-
-_PAGE_SIZE = 200
 _DIGESTS = 1000
+#: Ids in one request of ReadTrajectories.
+_IDS = 1000
 #: States up to this size come with the steps that name them.
 INLINE_BYTES = 32 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
-_BATCH = 50
-_UNARY_SECONDS = 60.0
-#: Attempts to reach a server that has never answered this process.
-_ATTEMPTS = 5
-#: How long calls and reads wait for a server that has answered before. An outage must not end a training run.
-CALL_SECONDS = 3600.0
-_RETRIED = frozenset({"SERVER_DRAINING", "DATABASE_UNAVAILABLE", "SLOW_READER", "TOO_MANY_CONNECTIONS"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,32 +41,12 @@ class Selection:
     experiment: str = ""
     name: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    step_labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     statuses: tuple[Status, ...] = ()
     min_reward: float | None = None
     max_reward: float | None = None
     #: Part of the selection and count of parts. A trajectory belongs to one part for ever, by its id.
     shard: tuple[int, int] = (0, 1)
-
-    def has_id(self, trajectory_id: str) -> bool:
-        """Returns whether a trajectory belongs to the part."""
-        index, count = self.shard
-        return uuid.UUID(trajectory_id).int % count == index
-
-
-class Stream(Protocol[Message_co]):
-    """A call whose answer is a stream."""
-
-    def __iter__(self) -> Iterator[Message_co]: ...
-
-    def cancel(self) -> object: ...
-
-
-class Future(Protocol[Message_co]):
-    """A call whose answer is one message."""
-
-    def result(self) -> Message_co: ...
-
-    def cancel(self) -> object: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -118,19 +87,27 @@ class _Window:
 
 def read_trajectories(connection: Connection, selection: Selection) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
     """Yields the trajectories that match, newest first, or in the order of the ids, each with all of its steps.
-    Trajectories that are deleted meanwhile and ids that do not exist are left out."""
-    ids = selection.ids
-    if ids is None and not selection.name and selection.shard == (0, 1):
-        yield from _stream(connection, _request_of(selection))
+
+    Uses one stream, or one for each 1,000 ids. Trajectories that are deleted meanwhile and ids that do not exist are left
+    out. Raises Unimplemented if the server lacks one of the filters.
+    """
+    from anabranch._limits import require
+    from anabranch.v1.trajectory_service_pb2 import TRAJECTORY_ORDER_REQUESTED
+
+    request = _request_of(selection)
+    for name in ("name", "step_labels", "shard"):
+        if request.HasField(name) if name == "shard" else getattr(request, name):
+            require(connection, "read_trajectories_filters", f"`{name}` in ReadTrajectories")
+    if selection.ids is None:
+        yield from _stream(connection, request)
         return
-    if ids is None:
-        ids = [trajectory.id for trajectory in _listed(connection, selection)]
-    own = [trajectory_id for trajectory_id in ids if selection.has_id(trajectory_id)]
-    for start in range(0, len(own), _BATCH):
-        request = _request_of(selection)
-        request.trajectory_ids.extend(own[start : start + _BATCH])
-        found = {trajectory.id: (trajectory, steps) for trajectory, steps in _stream(connection, request)}
-        yield from (found[trajectory_id] for trajectory_id in request.trajectory_ids if trajectory_id in found)
+    for start in range(0, len(selection.ids), _IDS):
+        own = _request_of(selection)
+        own.trajectory_ids.extend(selection.ids[start : start + _IDS])
+        if len(own.trajectory_ids) > 1:
+            require(connection, "read_trajectories_filters", "the order REQUESTED in ReadTrajectories")
+            own.order, own.descending = TRAJECTORY_ORDER_REQUESTED, False
+        yield from _stream(connection, own)
 
 
 def read_steps(
@@ -146,26 +123,19 @@ def read_steps(
     connection is opened again where it ended."""
     from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
 
-    outage = Outage(connection, endless=follow)
     window = _Window()
-    while True:
-        request = ReadStepsRequest(
-            trajectory_id=trajectory_id,
-            start_step_number=start,
-            end_step_number=stop,
-            follow=follow,
-            inline_bytes=inline_bytes,
-        )
-        try:
-            for response in received(connection.stubs.trajectories.ReadSteps(request)):
-                outage.over()
-                window.add(response.blobs)
-                if response.steps:
-                    start = response.steps[-1].step_number + 1
-                    yield window.own(response.trajectory_id, response.steps)
-            return
-        except AnabranchError as error:
-            outage.wait(error)
+    request = ReadStepsRequest(
+        trajectory_id=trajectory_id,
+        start_step_number=start,
+        end_step_number=stop,
+        follow=follow,
+        inline_bytes=inline_bytes,
+    )
+    for response in resumed(connection, lambda: connection.stubs.trajectories.ReadSteps(request), endless=follow):
+        window.add(response.blobs)
+        if response.steps:
+            request.start_step_number = response.steps[-1].step_number + 1
+            yield window.own(response.trajectory_id, response.steps)
 
 
 def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
@@ -174,7 +144,7 @@ def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, by
     found: dict[str, bytes] = {}
     for start in range(0, len(wanted), _DIGESTS):
         batch = wanted[start : start + _DIGESTS]
-        found |= _retried(connection, lambda batch=batch: _read_states(connection, batch))
+        found |= retried(connection, lambda batch=batch: _read_states(connection, batch))
     return found
 
 
@@ -188,32 +158,7 @@ def fetch_state_of(connection: Connection, trajectory_id: str, step_number: int,
         parts = received(connection.stubs.states.GetState(GetStateRequest(reference=reference)))
         return b"".join(part.chunk for part in parts)
 
-    return _retried(connection, fetch)
-
-
-def call(connection: Connection, send: Callable[[Stubs], Message]) -> Message:
-    """Makes a unary call that may be repeated. Waits for a server that is away (see `Outage`)."""
-
-    def once() -> Message:
-        with raising_reasons():
-            return send(connection.stubs)
-
-    return _retried(connection, once)
-
-
-def received(stream: Stream[Message]) -> Iterator[Message]:
-    """Yields the messages of a stream. The scope of the thread can end it."""
-    with raising_reasons(), scope().waiting(stream.cancel):
-        try:
-            yield from stream
-        finally:
-            stream.cancel()
-
-
-def result_of(future: Future[Message]) -> Message:
-    """Waits for the answer of a unary call. The scope of the thread can end it."""
-    with scope().waiting(future.cancel):
-        return future.result()
+    return retried(connection, fetch)
 
 
 def read_stage(
@@ -228,27 +173,25 @@ def read_stage(
     )
     window = _Window()
     seen: set[str] = set()
-    outage = Outage(connection, endless=follow)
-    while True:
-        group: list[tuple[Rollout, list[OwnedStep]]] = []
-        try:
-            for response in received(connection.stubs.rollouts.ReadRollouts(request)):
-                outage.over()
-                window.add(response.blobs)
-                if response.HasField("rollout"):
-                    group.append((response.rollout, []))
-                if response.steps:
-                    rollout, steps = group[-1]
-                    steps += window.own(rollout.trajectory_id, response.steps)
-                if response.group_done:
-                    group_id = group[0][0].group_id
-                    if group_id not in seen:
-                        seen.add(group_id)
-                        yield group
-                    group = []
-            return
-        except AnabranchError as error:
-            outage.wait(error)
+    group: list[tuple[Rollout, list[OwnedStep]]] = []
+
+    def begin() -> Stream[ReadRolloutsResponse]:
+        group.clear()
+        return connection.stubs.rollouts.ReadRollouts(request)
+
+    for response in resumed(connection, begin, endless=follow):
+        window.add(response.blobs)
+        if response.HasField("rollout"):
+            group.append((response.rollout, []))
+        if response.steps:
+            rollout, steps = group[-1]
+            steps += window.own(rollout.trajectory_id, response.steps)
+        if response.group_done:
+            group_id = group[0][0].group_id
+            if group_id not in seen:
+                seen.add(group_id)
+                yield list(group)
+            group.clear()
 
 
 def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]:
@@ -271,127 +214,43 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
     trajectory: Trajectory | None = None
     steps: list[OwnedStep] = []
     window = _Window()
-    outage = Outage(connection)
-    while True:
-        try:
-            for response in received(connection.stubs.trajectories.ReadTrajectories(request)):
-                outage.over()
-                request.resume_token = response.resume_token
-                window.add(response.blobs)
-                if response.HasField("trajectory"):
-                    trajectory, steps = response.trajectory, []
-                steps += window.own(response.owner_id, response.steps)
-                if not response.trajectory_done or trajectory is None or response.deleted:
-                    continue
-                if response.HasField("error"):
-                    _logger.warning("trajectory %s is left out: %s", trajectory.id, response.error.message)
-                else:
-                    yield trajectory, steps
-            return
-        except AnabranchError as error:
-            outage.wait(error)
+    for response in resumed(connection, lambda: connection.stubs.trajectories.ReadTrajectories(request)):
+        request.resume_token = response.resume_token
+        window.add(response.blobs)
+        if response.HasField("trajectory"):
+            trajectory, steps = response.trajectory, []
+        steps += window.own(response.owner_id, response.steps)
+        if not response.trajectory_done or trajectory is None or response.deleted:
+            continue
+        if response.HasField("error"):
+            _logger.warning("trajectory %s is left out: %s", trajectory.id, response.error.message)
+        else:
+            yield trajectory, steps
 
 
 def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
     from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
 
-    return ReadTrajectoriesRequest(
+    request = ReadTrajectoriesRequest(
         task_id=selection.task,
         run_id=selection.run,
         experiment_id=selection.experiment,
+        name=selection.name,
         labels=selection.labels,
+        step_labels=selection.step_labels,
         statuses=_statuses(selection),
         min_reward_sum=selection.min_reward,
         max_reward_sum=selection.max_reward,
         descending=True,
         inline_bytes=INLINE_BYTES,
     )
+    index, count = selection.shard
+    if count > 1:
+        request.shard.index, request.shard.count = index, count
+    return request
 
 
 def _statuses(selection: Selection) -> list[StatusEnum.ValueType]:
     from anabranch.v1.status_pb2 import Status as StatusEnum
 
     return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in selection.statuses]
-
-
-def _listed(connection: Connection, selection: Selection) -> Iterator[Trajectory]:
-    from anabranch.v1.trajectory_service_pb2 import ListTrajectoriesRequest
-
-    request = ListTrajectoriesRequest(
-        page_size=_PAGE_SIZE,
-        task_id=selection.task,
-        run_id=selection.run,
-        experiment_id=selection.experiment,
-        name=selection.name,
-        labels=selection.labels,
-        statuses=_statuses(selection),
-    )
-    while True:
-        page = call(connection, lambda stubs: stubs.trajectories.ListTrajectories(request, timeout=_UNARY_SECONDS))
-        yield from page.trajectories
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
-
-
-def _retried(connection: Connection, once: Callable[[], Message]) -> Message:
-    outage = Outage(connection)
-    while True:
-        try:
-            answer = once()
-            outage.over()
-            return answer
-        except AnabranchError as error:
-            outage.wait(error)
-
-
-class Outage:
-    """Waits between the attempts of a call or a stream while the server is away.
-
-    A server that has answered this process before is waited for, for at most ANABRANCH_CALL_SECONDS, so that its outage
-    does not end the program. One that never did is tried five times: the address may be wrong.
-    """
-
-    def __init__(self, connection: Connection, *, endless: bool = False) -> None:
-        self._connection = connection
-        self._endless = endless
-        self._failures = 0
-        self._since = 0.0
-
-    def over(self) -> None:
-        """Records that the server has answered."""
-        self._failures = 0
-        self._connection.reach.found()
-
-    def wait(self, error: AnabranchError) -> None:
-        """Waits before the next attempt. Raises the error if no further attempt follows."""
-        away = isinstance(error, Unreachable)
-        reach, now = self._connection.reach, time.monotonic()
-        if not away:
-            reach.found()
-        if not away and error.reason not in _RETRIED:
-            raise error
-        pause = error.retry_after or min(0.1 * 2**self._failures, 5.0)
-        if self._failures == 0:
-            self._since = now
-        self._failures += 1
-        limit = float(os.environ.get("ANABRANCH_CALL_SECONDS") or CALL_SECONDS)
-        useless = now + pause - self._since > limit if reach.known else self._failures >= _ATTEMPTS
-        if useless and not self._endless:
-            raise self._given_up(error, now - self._since) if away else error
-        if away and reach.known:
-            reach.lost(str(error), "calls wait for it")
-        sleep(pause)
-
-    def _given_up(self, error: AnabranchError, seconds: float) -> Unreachable:
-        address = self._connection.address
-        if self._connection.reach.known:
-            text = f"the server at {address} has not answered for {seconds:.0f} s (ANABRANCH_CALL_SECONDS): {error}"
-        else:
-            text = (
-                f"no server answers at {address}: {error}. Start one with `anabranch serve`, or name another address "
-                "with ANABRANCH_ADDRESS or connect(address)"
-            )
-        raised = Unreachable(text)
-        raised.__cause__ = error.__cause__
-        return raised

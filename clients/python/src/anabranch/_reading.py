@@ -42,6 +42,7 @@ class ClientReading:
         experiment: HasId | str | None = None,
         name: str = "",
         labels: Mapping[str, str] | None = None,
+        step_labels: Mapping[str, str] | None = None,
         status: Status | Iterable[Status] = (),
         min_reward: float | None = None,
         max_reward: float | None = None,
@@ -50,7 +51,9 @@ class ClientReading:
         """Selects trajectories. A trajectory must match all filters that are set.
 
         `status` is one or several of `running`, `completed`, `failed`, `cancelled`. `min_reward` and `max_reward` bound
-        the sum of the rewards, both inclusive. The episodes are read newest first; `ids` are read in their order, and those that do not exist are left out.
+        the sum of the rewards, both inclusive. `step_labels` matches trajectories of whose own steps at least one has all
+        these labels; inherited steps do not count. The episodes are read newest first; `ids` are read in their order, and
+        those that do not exist are left out.
         """
         from anabranch.episodes import Episodes
 
@@ -61,6 +64,7 @@ class ClientReading:
             experiment=id_of(experiment),
             name=name,
             labels=dict(labels or {}),
+            step_labels=dict(step_labels or {}),
             statuses=(status,) if isinstance(status, str) else tuple(status),
             min_reward=min_reward,
             max_reward=max_reward,

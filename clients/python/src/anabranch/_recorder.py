@@ -151,7 +151,7 @@ class Recorder:
         calls = sum(track.position - box.settled for box, track in self._calls.values())
         counts = {"steps": self.stats(Counter()).spooled, "logs of metrics": calls}
         left = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
-        if done and not self.sender.adopted:
+        if done and not self.sender.keeps and not self.sender.adopted:
             if self._owner is not None:
                 self._owner.delete()
         elif self._owner is not None:

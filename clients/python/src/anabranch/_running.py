@@ -108,7 +108,7 @@ class ClientRuns:
     def summarize(self, *, runs: Iterable[HasId | str] = (), by: Iterable[str] = (), **filters: Any) -> list[Summary]:
         """Returns statistics of rollouts: one summary for each combination of `by` (any of `task`, `run`, `stage_kind`,
         `model_uri`, `number`, `experiment`). `filters` are further fields of SummarizeRequest, for example `pass_at`."""
-        from anabranch._read import call
+        from anabranch._outage import call
         from anabranch.v1.run_service_pb2 import SummarizeRequest, SummaryKey
 
         request = SummarizeRequest(run_ids=[id_of(run) for run in runs], **filters)

@@ -123,6 +123,11 @@ class Sender:
         """Whether records wait that can still be sent."""
         return bool(self._ready) or any(box.waiting and box.failure is None for box in list(self._boxes))
 
+    @property
+    def keeps(self) -> bool:
+        """Whether records wait, also those that cannot be sent."""
+        return any(box.waiting for box in list(self._boxes))
+
     def stop(self) -> None:
         """Ends the thread and the connections. What is not sent stays in the spool."""
         self._stopped = True

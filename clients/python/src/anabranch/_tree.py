@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from anabranch._read import call
+from anabranch._outage import call
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection

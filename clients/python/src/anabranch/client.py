@@ -257,7 +257,7 @@ class Client(ClientReading, ClientRuns):
         )
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
-        from anabranch._read import call
+        from anabranch._outage import call
         from anabranch.v1.trajectory_service_pb2 import GetTagRequest, GetTrajectoryRequest
 
         if tag is None:

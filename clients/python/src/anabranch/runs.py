@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._decode import decode_json
-from anabranch._errors import AnabranchError
+from anabranch._limits import require
 from anabranch._new_rollouts import new_rollout
-from anabranch._read import Outage, Selection, call, read_stage, received
+from anabranch._outage import call, resumed
+from anabranch._read import Selection, read_stage
 from anabranch.errors import ExperimentNotFound, StageNotFound
 from anabranch.tasks import Task, json_text
 
@@ -157,15 +158,7 @@ class Run:
         from anabranch.v1.run_service_pb2 import WatchRunRequest
 
         request = WatchRunRequest(run_id=self.id, until_terminal=True)
-        outage = Outage(self._connection, endless=True)
-        while True:
-            try:
-                for message in received(self._connection.stubs.runs.WatchRun(request)):
-                    outage.over()
-                    yield message
-                return
-            except AnabranchError as error:
-                outage.wait(error)
+        return resumed(self._connection, lambda: self._connection.stubs.runs.WatchRun(request), endless=True)
 
     def complete(self, result: object = None) -> None:
         """Completes the run. Its workers end."""
@@ -280,6 +273,7 @@ class Stage:
         from anabranch.rollouts import Rollout, claim_by_id
         from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim
 
+        require(self._connection, "claim_created_rollouts", "`claim` in CreateRollouts")
         new = new_rollout({"group": group, "number": number, "task": task, **fields})
         claim = NewClaim(worker_id=self._worker, lease_duration=Duration(seconds=self._leases.seconds))
         request = CreateRolloutsRequest(stage_id=self.id, rollouts=[new], claim=claim, request_id=str(uuid.uuid4()))
@@ -387,6 +381,7 @@ def open_run(
     try:
         return create()
     except ExperimentNotFound:
+        require(client.connection, "return_existing", "`if_exists` in CreateExperiment")
         new = CreateExperimentRequest(name=experiment, if_exists=IF_EXISTS_RETURN_EXISTING)
         call(client.connection, lambda stubs: stubs.runs.CreateExperiment(new, timeout=_SECONDS))
         return create()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch._decode import decode_json
-from anabranch._read import call
+from anabranch._outage import call
 from anabranch._values import ValueEncoder
 
 if TYPE_CHECKING:
