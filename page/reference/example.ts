@@ -74,6 +74,7 @@ const VALUES: Readonly<Record<string, Readonly<Record<string, Json>>>> = {
   ReadStepSeries: { value: 'STEP_VALUE_REWARD_SUM', steps: 'STEP_SCOPE_OWN', max_points: 1000 },
   Seal: { status: 'STATUS_COMPLETED' },
   SetRetentionPolicy: { interval: '3600s' },
+  TrajectoryShard: { index: 0, count: 4 },
   // An encoded WatchRunsRequest for the first page of all runs.
   WatchCall: { method: 'anabranch.v1.RunService/WatchRuns', request: 'CgA=' },
 };
